@@ -1,0 +1,71 @@
+# Every door of the project. `make help` lists them; each sets up what it needs.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+ARGS ?=
+
+UV := $(BIN)/uv
+LOCK := $(UV) pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list every door
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(VENV)/.synced ## make .venv with everything in it
+
+$(UV): requirements/tool.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/tool.txt
+	@touch $(UV)
+
+$(VENV)/.synced: $(UV) requirements/dev.txt pyproject.toml
+	@echo "Installing the environment into $(VENV) ..."
+	@$(UV) pip sync -q --python $(BIN)/python --require-hashes requirements/dev.txt
+	@$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: test
+test: setup ## run the tests (real clusters included)
+	$(PYTEST) $(ARGS)
+
+.PHONY: check
+check: setup ## lint, format, types, locked files, generated code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m fluss_client.wire.generate --check
+	$(MAKE) -s lock-check
+
+.PHONY: format
+format: setup ## format and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: lock
+lock: $(UV) ## pin and hash the requirement files anew (UPGRADE=1 takes newer versions)
+	$(call compile,requirements)
+
+.PHONY: lock-check
+lock-check: $(UV)
+	@rm -rf $(VENV)/lock && mkdir -p $(VENV)/lock && cp requirements/*.txt $(VENV)/lock/
+	@$(call compile,$(VENV)/lock)
+	@for f in tool unit dev; do \
+	  cmp -s requirements/$$f.txt $(VENV)/lock/$$f.txt || { echo "requirements/$$f.txt is out of date: run 'make lock'"; exit 1; }; done
+
+# $(1): the folder that receives the files; what stands there is kept unless UPGRADE=1.
+define compile
+	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --python-version 3.11 --group tool -o $(1)/tool.txt
+	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --universal --python-version 3.11 --group unit pyproject.toml -o $(1)/unit.txt
+	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --python-version 3.11 --override requirements/overrides.txt --extra all --group dev --group unit --group peers pyproject.toml -o $(1)/dev.txt
+endef
+
+.PHONY: clean
+clean: ## remove the environment and build leftovers
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Run Apache Fluss from Airflow, Dagster and Spark."""
