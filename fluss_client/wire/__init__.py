@@ -1,0 +1,1 @@
+"""The Fluss wire protocol without I/O: messages, frames, correlation, authentication."""
