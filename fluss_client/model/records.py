@@ -1,0 +1,104 @@
+"""What a scan gives: records with their place in the log, or Arrow batches with theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import pyarrow as pa
+
+from fluss_client.model.cluster import ChangeType
+from fluss_client.model.table import TableBucket
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRecord:
+    """One record of a log."""
+
+    offset: int
+    timestamp: int
+    change_type: ChangeType
+    row: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """An Arrow batch with its bucket and offsets.
+
+    `change_types` is set for changelogs of primary-key tables: one `ChangeType` value per row.
+    """
+
+    batch: pa.RecordBatch
+    bucket: TableBucket
+    base_offset: int
+    last_offset: int
+    timestamp: int = -1
+    change_types: pa.Array | None = None
+
+
+class ScanRecords:
+    """Records grouped by bucket: a sequence of records and a mapping of buckets at once."""
+
+    __slots__ = ("_by_bucket", "_count", "_flat")
+
+    def __init__(self, by_bucket: Mapping[TableBucket, list[ScanRecord]]) -> None:
+        self._by_bucket = {b: r for b, r in by_bucket.items() if r}
+        self._count = sum(len(r) for r in self._by_bucket.values())
+        self._flat: list[ScanRecord] | None = None
+
+    def buckets(self) -> list[TableBucket]:
+        """The buckets that have records."""
+        return list(self._by_bucket)
+
+    keys = buckets
+
+    def records(self, bucket: TableBucket) -> list[ScanRecord]:
+        """The bucket's records; empty when it has none."""
+        return self._by_bucket.get(bucket, [])
+
+    def values(self) -> Iterator[list[ScanRecord]]:
+        """Record lists, one per bucket."""
+        return iter(self._by_bucket.values())
+
+    def items(self) -> Iterator[tuple[TableBucket, list[ScanRecord]]]:
+        """`(bucket, records)` pairs."""
+        return iter(self._by_bucket.items())
+
+    def count(self) -> int:
+        """The number of records in all buckets."""
+        return self._count
+
+    def is_empty(self) -> bool:
+        """Whether there are no records."""
+        return self._count == 0
+
+    def _all(self) -> list[ScanRecord]:
+        if self._flat is None:
+            self._flat = [record for records in self._by_bucket.values() for record in records]
+        return self._flat
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ScanRecord]:
+        return iter(self._all())
+
+    def __contains__(self, bucket: object) -> bool:
+        return bucket in self._by_bucket
+
+    @overload
+    def __getitem__(self, index: int) -> ScanRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ScanRecord]: ...
+    @overload
+    def __getitem__(self, index: TableBucket) -> list[ScanRecord]: ...
+    def __getitem__(
+        self, index: int | slice | TableBucket
+    ) -> ScanRecord | Sequence[ScanRecord] | list[ScanRecord]:
+        if isinstance(index, TableBucket):
+            return self._by_bucket[index]
+        return self._all()[index]
+
+    def __repr__(self) -> str:
+        return f"ScanRecords({self._count} records, {len(self._by_bucket)} buckets)"

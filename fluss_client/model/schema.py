@@ -1,0 +1,198 @@
+"""A table's schema: columns with ids that never change, and the primary key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from fluss_client.errors import SchemaError
+from fluss_client.model.arrow import arrow_field, from_arrow, wire_type
+from fluss_client.model.types import DataType, Root
+
+RESERVED_COLUMNS = frozenset(
+    {"__offset", "__timestamp", "__bucket", "_change_type", "_log_offset", "_commit_timestamp"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AggFunction:
+    """How the aggregation merge engine combines a column, such as `sum` or `listagg`."""
+
+    type: str
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; `id` is given once and survives renames and additions."""
+
+    name: str
+    type: DataType
+    comment: str | None = None
+    id: int = -1
+    agg_function: AggFunction | None = None
+
+
+@dataclass(frozen=True, init=False)
+class Schema:
+    """The columns and the primary key of a table.
+
+    Made from a PyArrow schema; a field's metadata key `comment` becomes the column's comment.
+    Primary-key columns become not null.
+    """
+
+    columns: tuple[Column, ...]
+    primary_keys: tuple[str, ...] = ()
+    auto_increment_columns: tuple[str, ...] = ()
+    highest_field_id: int = field(default=-1, compare=False)
+
+    def __init__(self, schema: pa.Schema, primary_keys: Sequence[str] | None = None) -> None:
+        columns = [
+            Column(f.name, from_arrow(f.type, f.nullable, f.name), _comment_of(f)) for f in schema
+        ]
+        self._fill(columns, primary_keys or (), ())
+
+    @classmethod
+    def of(
+        cls,
+        columns: Iterable[Column],
+        primary_keys: Sequence[str] = (),
+        auto_increment_columns: Sequence[str] = (),
+        highest_field_id: int = -1,
+    ) -> Schema:
+        """A schema from columns; ids are given out depth first when none has one."""
+        schema = cls.__new__(cls)
+        schema._fill(list(columns), primary_keys, auto_increment_columns, highest_field_id)
+        return schema
+
+    def _fill(
+        self,
+        columns: list[Column],
+        primary_keys: Sequence[str],
+        auto_increment: Sequence[str],
+        highest_field_id: int = -1,
+    ) -> None:
+        names = [c.name for c in columns]
+        _check_names(names)
+        for key in (*primary_keys, *auto_increment):
+            if key not in names:
+                raise SchemaError(f"'{key}' is not a column; the columns are {', '.join(names)}")
+        if len(set(primary_keys)) != len(primary_keys):
+            raise SchemaError(f"a primary-key column is named twice in {list(primary_keys)}")
+        keys = set(primary_keys)
+        columns = [
+            replace(c, type=c.type.with_nullable(False)) if c.name in keys else c for c in columns
+        ]
+        if all(c.id < 0 for c in columns):
+            columns, highest_field_id = _with_ids(columns)
+        elif any(c.id < 0 for c in columns):
+            raise SchemaError("give every column an id, or none")
+        object.__setattr__(self, "columns", tuple(columns))
+        object.__setattr__(self, "primary_keys", tuple(primary_keys))
+        object.__setattr__(self, "auto_increment_columns", tuple(auto_increment))
+        highest = max(highest_field_id, _highest_id(columns))
+        object.__setattr__(self, "highest_field_id", highest)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The schema as Arrow, as users see it."""
+        return pa.schema([arrow_field(c.name, c.type) for c in self.columns])
+
+    @cached_property
+    def wire(self) -> pa.Schema:
+        """The schema of record batches on the wire: no zones, everything nullable as declared."""
+        return pa.schema(
+            [pa.field(c.name, wire_type(c.type), c.type.nullable) for c in self.columns]
+        )
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Column name to position."""
+        return {c.name: i for i, c in enumerate(self.columns)}
+
+    def column(self, name: str) -> Column:
+        """The column of that name, or an error that lists the columns."""
+        at = self.index.get(name)
+        if at is None:
+            raise SchemaError(f"no column '{name}'; the columns are {', '.join(self.index)}")
+        return self.columns[at]
+
+    def get_column_names(self) -> list[str]:
+        """Column names in order."""
+        return [c.name for c in self.columns]
+
+    def get_column_types(self) -> list[str]:
+        """Type names in order, such as `int NOT NULL`."""
+        return [str(c.type) for c in self.columns]
+
+    def get_columns(self) -> list[tuple[str, str]]:
+        """`(name, type)` pairs in order."""
+        return [(c.name, str(c.type)) for c in self.columns]
+
+    def get_primary_keys(self) -> list[str]:
+        """The primary-key columns; empty for a log table."""
+        return list(self.primary_keys)
+
+    def __str__(self) -> str:
+        inner = ", ".join(f"{name} {kind}" for name, kind in self.get_columns())
+        key = f", primary key ({', '.join(self.primary_keys)})" if self.primary_keys else ""
+        return f"Schema({inner}{key})"
+
+    __repr__ = __str__
+
+
+def _comment_of(arrow: pa.Field) -> str | None:
+    metadata = arrow.metadata or {}
+    comment = metadata.get(b"comment")
+    return None if comment is None else comment.decode()
+
+
+def _check_names(names: list[str]) -> None:
+    if not names:
+        raise SchemaError("a schema needs at least one column")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise SchemaError(f"two columns are called '{name}'")
+        if name in RESERVED_COLUMNS:
+            raise SchemaError(f"'{name}' is reserved by Fluss; choose another column name")
+        seen.add(name)
+
+
+def _with_ids(columns: list[Column]) -> tuple[list[Column], int]:
+    """Ids depth first: a column's own, then those of the ROW fields inside it."""
+    counter = iter(range(1 << 31))
+
+    def nested(data_type: DataType) -> DataType:
+        if data_type.root is Root.ROW:
+            fields = []
+            for inner in data_type.fields:
+                own = next(counter)
+                fields.append(replace(inner, id=own, type=nested(inner.type)))
+            return replace(data_type, fields=tuple(fields))
+        if data_type.root is Root.ARRAY and data_type.element is not None:
+            return replace(data_type, element=nested(data_type.element))
+        if data_type.root is Root.MAP and data_type.element is not None:
+            key = None if data_type.key is None else nested(data_type.key)
+            return replace(data_type, key=key, element=nested(data_type.element))
+        return data_type
+
+    numbered = []
+    for column in columns:
+        own = next(counter)
+        numbered.append(replace(column, id=own, type=nested(column.type)))
+    return numbered, next(counter) - 1
+
+
+def _highest_id(columns: Sequence[Column]) -> int:
+    def of_type(data_type: DataType) -> int:
+        found = max((max(f.id, of_type(f.type)) for f in data_type.fields), default=-1)
+        for child in (data_type.element, data_type.key):
+            if child is not None:
+                found = max(found, of_type(child))
+        return found
+
+    return max(max(c.id, of_type(c.type)) for c in columns)

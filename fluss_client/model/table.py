@@ -1,0 +1,268 @@
+"""Databases, tables, buckets and partitions as values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fluss_client.errors import SchemaError
+from fluss_client.model.schema import Schema
+
+NAME_LENGTH_MAX = 200
+_NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+LOG_FORMAT = "table.log.format"
+KV_FORMAT = "table.kv.format"
+_LOG_FORMATS = ("ARROW", "INDEXED", "COMPACTED")
+_KV_FORMATS = ("COMPACTED", "INDEXED")
+
+
+def check_name(kind: str, name: str) -> str:
+    """The name itself, or an error that says what a name may hold."""
+    if not isinstance(name, str) or not name:
+        raise SchemaError(f"a {kind} name must not be empty")
+    if len(name) > NAME_LENGTH_MAX or not _NAME.match(name) or name.startswith("__"):
+        raise SchemaError(
+            f"'{name}' cannot name a {kind}: use 1 to {NAME_LENGTH_MAX} letters, digits, '_' and "
+            "'-', not starting with '__'"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TablePath:
+    """A table's database and name."""
+
+    database_name: str
+    table_name: str
+
+    @classmethod
+    def parse(cls, text: str) -> TablePath:
+        """A path from `database.table`."""
+        database, dot, table = text.partition(".")
+        if not dot or not database or not table or "." in table:
+            raise SchemaError(f"'{text}' is not a table path; write database.table")
+        return cls(database, table)
+
+    def table_path_str(self) -> str:
+        """`database.table`."""
+        return f"{self.database_name}.{self.table_name}"
+
+    def __str__(self) -> str:
+        return self.table_path_str()
+
+
+@dataclass(frozen=True, slots=True, init=False, order=True)
+class TableBucket:
+    """One bucket of a table, or of one of its partitions."""
+
+    table_id: int
+    partition_id: int | None = field(compare=False)
+    bucket_id: int
+    _order: tuple[int, int, int] = field(repr=False)
+
+    def __init__(self, table_id: int, bucket: int, *, partition_id: int | None = None) -> None:
+        object.__setattr__(self, "table_id", table_id)
+        object.__setattr__(self, "partition_id", partition_id)
+        object.__setattr__(self, "bucket_id", bucket)
+        partition = -1 if partition_id is None else partition_id
+        object.__setattr__(self, "_order", (table_id, partition, bucket))
+
+    @staticmethod
+    def with_partition(table_id: int, partition_id: int, bucket: int) -> TableBucket:
+        """A bucket of one partition."""
+        return TableBucket(table_id, bucket, partition_id=partition_id)
+
+    def __repr__(self) -> str:
+        partition = "" if self.partition_id is None else f", partition_id={self.partition_id}"
+        return f"TableBucket(table_id={self.table_id}{partition}, bucket={self.bucket_id})"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True, init=False)
+class TableDescriptor:
+    """What `create_table` needs: the schema and how the table is kept."""
+
+    schema: Schema
+    partition_keys: tuple[str, ...]
+    bucket_count: int | None
+    bucket_keys: tuple[str, ...]
+    comment: str | None
+    properties: Mapping[str, str]
+    custom_properties: Mapping[str, str]
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        partition_keys: Sequence[str] | None = None,
+        bucket_count: int | None = None,
+        bucket_keys: Sequence[str] | None = None,
+        comment: str | None = None,
+        log_format: str | None = None,
+        kv_format: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        custom_properties: Mapping[str, str] | None = None,
+    ) -> None:
+        merged = {str(k): _property_text(v) for k, v in (properties or {}).items()}
+        for key, value, allowed in (
+            (LOG_FORMAT, log_format, _LOG_FORMATS),
+            (KV_FORMAT, kv_format, _KV_FORMATS),
+        ):
+            if value is not None:
+                if value.upper() not in allowed:
+                    raise SchemaError(f"{key} is one of {', '.join(allowed)}, not '{value}'")
+                merged[key] = value.upper()
+        custom = {str(k): _property_text(v) for k, v in (custom_properties or {}).items()}
+        set_field = object.__setattr__
+        set_field(self, "schema", schema)
+        set_field(self, "partition_keys", tuple(partition_keys or ()))
+        set_field(self, "bucket_count", bucket_count)
+        set_field(self, "bucket_keys", tuple(bucket_keys or ()))
+        set_field(self, "comment", comment)
+        set_field(self, "properties", merged)
+        set_field(self, "custom_properties", custom)
+        self._check()
+
+    def _check(self) -> None:
+        schema = self.schema
+        if not isinstance(schema, Schema):
+            raise SchemaError(f"TableDescriptor takes a fluss_client.Schema, not {schema!r}")
+        for name in (*self.partition_keys, *self.bucket_keys):
+            schema.column(name)
+        if self.bucket_count is not None and self.bucket_count < 1:
+            raise SchemaError(f"bucket_count must be at least 1, not {self.bucket_count}")
+        keys = schema.primary_keys
+        for name in self.partition_keys:
+            if keys and name not in keys:
+                raise SchemaError(
+                    f"partition column '{name}' must be part of the primary key {list(keys)}"
+                )
+        for name in self.bucket_keys:
+            if name in self.partition_keys:
+                raise SchemaError(f"bucket key '{name}' must not be a partition column")
+            if keys and name not in keys:
+                raise SchemaError(
+                    f"bucket key '{name}' must be part of the primary key {list(keys)}"
+                )
+
+    def get_schema(self) -> Schema:
+        """The table's schema."""
+        return self.schema
+
+
+def _property_text(value: object) -> str:
+    """Properties are text on the wire; a Python bool is written as Java writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A table as the server describes it."""
+
+    table_id: int
+    table_path: TablePath
+    schema_id: int
+    schema: Schema
+    partition_keys: tuple[str, ...]
+    bucket_keys: tuple[str, ...]
+    num_buckets: int
+    properties: Mapping[str, str]
+    custom_properties: Mapping[str, str]
+    comment: str | None = None
+    created_time: int = -1
+    modified_time: int = -1
+
+    @property
+    def primary_keys(self) -> tuple[str, ...]:
+        """The primary key with its partition columns."""
+        return self.schema.primary_keys
+
+    @property
+    def physical_primary_keys(self) -> tuple[str, ...]:
+        """The primary key without partition columns: what a bucket stores as its key."""
+        return tuple(k for k in self.schema.primary_keys if k not in self.partition_keys)
+
+    def get_primary_keys(self) -> list[str]:
+        """Primary-key columns; empty for a log table."""
+        return list(self.schema.primary_keys)
+
+    def get_partition_keys(self) -> list[str]:
+        """Partition columns."""
+        return list(self.partition_keys)
+
+    def get_bucket_keys(self) -> list[str]:
+        """Columns that decide the bucket."""
+        return list(self.bucket_keys)
+
+    def has_primary_key(self) -> bool:
+        """Whether this is a primary-key table."""
+        return bool(self.schema.primary_keys)
+
+    def is_partitioned(self) -> bool:
+        """Whether the table has partition columns."""
+        return bool(self.partition_keys)
+
+    def get_schema(self) -> Schema:
+        """The current schema."""
+        return self.schema
+
+    def get_column_names(self) -> list[str]:
+        """Column names in order."""
+        return self.schema.get_column_names()
+
+    def get_column_count(self) -> int:
+        """Number of columns."""
+        return len(self.schema.columns)
+
+    def get_properties(self) -> dict[str, str]:
+        """Table options (`table.*`)."""
+        return dict(self.properties)
+
+    def get_custom_properties(self) -> dict[str, str]:
+        """The user's own properties."""
+        return dict(self.custom_properties)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition; a partition that is dropped and created again gets a new id."""
+
+    partition_id: int
+    partition_name: str
+    spec: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, init=False)
+class DatabaseDescriptor:
+    """What `create_database` may be given."""
+
+    comment: str | None
+    custom_properties: Mapping[str, str]
+
+    def __init__(
+        self, comment: str | None = None, custom_properties: Mapping[str, str] | None = None
+    ) -> None:
+        object.__setattr__(self, "comment", comment)
+        custom = {str(k): _property_text(v) for k, v in (custom_properties or {}).items()}
+        object.__setattr__(self, "custom_properties", custom)
+
+    def get_custom_properties(self) -> dict[str, str]:
+        """The user's own properties."""
+        return dict(self.custom_properties)
+
+
+@dataclass(frozen=True)
+class DatabaseInfo:
+    """A database as the server describes it."""
+
+    database_name: str
+    descriptor: DatabaseDescriptor
+    created_time: int
+    modified_time: int
+
+    def get_database_descriptor(self) -> DatabaseDescriptor:
+        """The database's comment and properties."""
+        return self.descriptor
