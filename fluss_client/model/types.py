@@ -67,7 +67,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """One logical type. `length`, `precision`, `scale` and children are set where the root has them."""
+    """One logical type; numbers and children are set where the root has them."""
 
     root: Root
     nullable: bool = True
@@ -88,7 +88,7 @@ class DataType:
             1 <= self.precision <= DECIMAL_PRECISION_MAX and 0 <= self.scale <= self.precision
         ):
             raise SchemaError(
-                f"decimal({self.precision},{self.scale}): precision is 1 to 38, scale 0 to precision"
+                f"decimal({self.precision},{self.scale}): precision is 1 to 38, scale at most that"
             )
 
     def with_nullable(self, nullable: bool) -> DataType:

@@ -1,0 +1,130 @@
+"""One typed configuration option: its key, its default, how its text is read.
+
+`Option` is a descriptor, so that `config.writer_batch_size` has a type, a validated value and
+one definition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, overload
+
+from fluss_client.errors import ConfigError
+
+T = TypeVar("T")
+UNBOUNDED_MS = (1 << 64) - 1
+
+_SIZE = re.compile(r"(\d+)\s*(b|kb|mb|gb)?\Z")
+_SIZE_FACTORS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+_DURATION = re.compile(r"(\d+)\s*(ms|s|min|h|d)?\Z")
+_DURATION_FACTORS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Option(Generic[T]):
+    """A configuration key as a typed attribute."""
+
+    def __init__(
+        self, key: str, default: T, parse: Callable[[str, Any], T], *, secret: bool = False
+    ) -> None:
+        self.key = key
+        self.default = default
+        self.parse = parse
+        self.secret = secret
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Option[T]: ...
+    @overload
+    def __get__(self, instance: Any, owner: type) -> T: ...
+    def __get__(self, instance: Any, owner: type) -> T | Option[T]:
+        if instance is None:
+            return self
+        value: T = instance._values.get(self.key, self.default)
+        return value
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance._values[self.key] = self.parse(self.key, value)
+
+
+def text(key: str, value: Any) -> str:
+    """Any text."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{key} takes text, not {type(value).__name__}")
+    return value.strip()
+
+
+def secret_text(key: str, value: Any) -> str:
+    """Text that no message may repeat."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{key} takes text")
+    return value
+
+
+def one_of(*allowed: str) -> Callable[[str, Any], str]:
+    """One word of a few, in any case."""
+
+    def parse(key: str, value: Any) -> str:
+        for word in allowed:
+            if str(value).strip().lower().replace("-", "_") == word.lower():
+                return word
+        raise ConfigError(f"{key} is one of {', '.join(allowed)}, not '{value}'")
+
+    return parse
+
+
+def boolean(key: str, value: Any) -> bool:
+    """True or false."""
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word in ("true", "false"):
+        return word == "true"
+    raise ConfigError(f"{key} is true or false, not '{value}'")
+
+
+def whole_number(low: int, high: int = (1 << 31) - 1) -> Callable[[str, Any], int]:
+    """A whole number within bounds."""
+
+    def parse(key: str, value: Any) -> int:
+        try:
+            number = int(str(value).strip())
+        except ValueError:
+            raise ConfigError(f"{key} takes a whole number, not '{value}'") from None
+        return _bounded(key, number, low, high)
+
+    return parse
+
+
+def size(low: int, high: int = (1 << 31) - 1) -> Callable[[str, Any], int]:
+    """A number of bytes: `2097152` or `2mb`."""
+
+    def parse(key: str, value: Any) -> int:
+        match = _SIZE.match(str(value).strip().lower())
+        if match is None:
+            raise ConfigError(f"{key} takes bytes such as 2097152 or 2mb, not '{value}'")
+        number = int(match[1]) * _SIZE_FACTORS[match[2] or "b"]
+        return _bounded(key, number, low, high)
+
+    return parse
+
+
+def duration_ms(low: int, high: int = UNBOUNDED_MS) -> Callable[[str, Any], int]:
+    """A time in milliseconds: `500`, `500ms`, `30s`."""
+
+    def parse(key: str, value: Any) -> int:
+        match = _DURATION.match(str(value).strip().lower())
+        if match is None:
+            raise ConfigError(f"{key} takes a time such as 500ms or 30s, not '{value}'")
+        return _bounded(key, int(match[1]) * _DURATION_FACTORS[match[2] or "ms"], low, high)
+
+    return parse
+
+
+def _bounded(key: str, number: int, low: int, high: int) -> int:
+    if not low <= number <= high:
+        raise ConfigError(f"{key} must lie between {low} and {high}, not {number}")
+    return number
