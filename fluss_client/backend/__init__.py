@@ -1,0 +1,1 @@
+"""Where tables live: the contract, and one package per backend."""
