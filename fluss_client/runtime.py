@@ -1,0 +1,134 @@
+"""One background I/O thread per process, and a small pool for encoding and decoding.
+
+The loop moves bytes only. Work that takes CPU runs on the caller's thread or on `workers()`.
+A fork leaves no thread in the child: objects remember the process that made them (`ProcessBound`)
+and raise there at once, while the child builds a runtime of its own on first use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from fluss_client.errors import ForkedError, ReentrantCallError, TimedOutError
+
+T = TypeVar("T")
+WORKER_THREADS_MAX = 4
+EXIT_DEADLINE_S = 30.0
+
+
+class ProcessBound:
+    """A mixin for objects that hold sockets or threads: usable only in the process of birth."""
+
+    _pid: int
+
+    def _bind_process(self) -> None:
+        self._pid = os.getpid()
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkedError(
+                f"this {type(self).__name__} was made in process {self._pid} before a fork and "
+                f"cannot be used in process {os.getpid()}: make a new connection after the fork"
+            )
+
+
+class Runtime(ProcessBound):
+    """The I/O thread with its event loop."""
+
+    def __init__(self) -> None:
+        self._bind_process()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="fluss-io", daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def on_thread(self) -> bool:
+        """Whether the caller is the I/O thread itself."""
+        return threading.current_thread() is self._thread
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Start a coroutine on the I/O thread; the future is done when it is."""
+        self._check_process()
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run a coroutine on the I/O thread and wait for its result."""
+        if self.on_thread():
+            coroutine.close()
+            raise ReentrantCallError(
+                "a blocking call was made on the client's own I/O thread; await it instead"
+            )
+        return wait_for(self.start(coroutine), timeout_s)
+
+
+def wait_for(future: concurrent.futures.Future[T], timeout_s: float | None) -> T:
+    """The future's result; giving up stops the waiting, never the work."""
+    try:
+        return future.result(timeout_s)
+    except concurrent.futures.TimeoutError:
+        if future.done():
+            raise
+        raise TimedOutError(f"no result within {timeout_s} s; the call goes on") from None
+
+
+_lock = threading.Lock()
+_runtime: Runtime | None = None
+_workers: concurrent.futures.ThreadPoolExecutor | None = None
+_exit_hooks: dict[int, Callable[[float], None]] = {}
+
+
+def runtime() -> Runtime:
+    """This process's runtime, made on first use."""
+    global _runtime
+    current = _runtime
+    if current is not None and current._pid == os.getpid():
+        return current
+    with _lock:
+        if _runtime is None or _runtime._pid != os.getpid():
+            _runtime = Runtime()
+        return _runtime
+
+
+def workers() -> concurrent.futures.ThreadPoolExecutor:
+    """The pool for encoding, compressing and decoding."""
+    global _workers
+    with _lock:
+        if _workers is None:
+            count = min(WORKER_THREADS_MAX, os.cpu_count() or 1)
+            _workers = concurrent.futures.ThreadPoolExecutor(count, "fluss-codec")
+        return _workers
+
+
+def at_exit(owner: object, hook: Callable[[float], None]) -> Callable[[], None]:
+    """Call `hook(seconds)` when the interpreter exits, unless the returned function is called."""
+    key = id(owner)
+    _exit_hooks[key] = hook
+    return lambda: (_exit_hooks.pop(key, None), None)[1]
+
+
+def _run_exit_hooks() -> None:
+    for hook in list(_exit_hooks.values()):
+        hook(EXIT_DEADLINE_S)
+    _exit_hooks.clear()
+
+
+def _after_fork() -> None:
+    global _lock, _runtime, _workers
+    _lock = threading.Lock()
+    _runtime = None
+    _workers = None
+    _exit_hooks.clear()
+
+
+# Threads are joined before plain atexit functions run; these hooks must come earlier, while the
+# codec pool still works.
+threading._register_atexit(_run_exit_hooks)  # type: ignore[attr-defined]
+os.register_at_fork(after_in_child=_after_fork)
