@@ -1,0 +1,116 @@
+"""Starting servers and knowing them again later.
+
+A process is recorded as its pid and the moment it started. Pids are used again by the system, so
+a pid alone could name somebody else's process; together with the start it cannot.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluss_client.testing.errors import LocalClusterError
+
+STOP_DEADLINE_S = 20.0
+KILL_DEADLINE_S = 10.0
+_POLL_S = 0.02
+_START_FIELD = 19  # of /proc/PID/stat, counted after the command's closing parenthesis
+
+# Popen objects of children still running: they must be waited for here or stay as zombies.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True)
+class ProcessMark:
+    """A process that was started once; it may have ended since."""
+
+    pid: int
+    started: str
+
+    def is_alive(self) -> bool:
+        """Whether this very process still runs."""
+        child = _children.get(self.pid)
+        if child is not None and child.poll() is not None:
+            del _children[self.pid]
+        return process_start(self.pid) == self.started
+
+    def terminate(self, name: str) -> None:
+        """Ask it to stop, wait, and kill it after `STOP_DEADLINE_S`; returns when it is gone."""
+        self._signal(name, signal.SIGTERM)
+        if not self._wait_gone(STOP_DEADLINE_S):
+            self.kill(name)
+
+    def kill(self, name: str) -> None:
+        """End it at once; returns when it is gone."""
+        self._signal(name, signal.SIGKILL)
+        if not self._wait_gone(KILL_DEADLINE_S):
+            raise LocalClusterError(f"{name} (pid {self.pid}) does not end even when killed")
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        if not self.is_alive():
+            return
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return
+        except PermissionError as error:
+            raise LocalClusterError(
+                f"{name} (pid {self.pid}) belongs to another user and cannot be stopped by this one"
+            ) from error
+
+    def _wait_gone(self, deadline_s: float) -> bool:
+        give_up_at = time.monotonic() + deadline_s
+        while self.is_alive():
+            if time.monotonic() > give_up_at:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+
+def spawn(command: list[str], folder: Path, output: Path) -> ProcessMark:
+    """Start `command` in `folder`, out of reach of this terminal's Ctrl-C, output appended."""
+    with output.open("ab") as file:
+        child = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    # A child that is not waited for keeps its entry, so its start can be read even if it is over.
+    return ProcessMark(child.pid, process_start(child.pid, zombie_too=True) or "")
+
+
+def process_start(pid: int, zombie_too: bool = False) -> str | None:
+    """A text that is the same for as long as the process lives; None when there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
+        return None if os.path.exists("/proc/self/stat") else _start_by_ps(pid)
+    fields = stat.rpartition(")")[2].split()
+    if fields[0] in "ZX" and not zombie_too:
+        return None
+    return f"{_boot_id()}/{fields[_START_FIELD]}"
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _start_by_ps(pid: int) -> str | None:
+    answer = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],  # noqa: S607
+        capture_output=True,
+        text=True,
+    )
+    state, _, started = answer.stdout.strip().partition(" ")
+    return started.strip() if started and not state.startswith("Z") else None

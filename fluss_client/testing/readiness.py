@@ -1,0 +1,95 @@
+"""Waiting until servers serve, and telling why when they do not."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from fluss_client.testing.errors import ServerStartError
+from fluss_client.testing.probe import NotServingError, ask_metadata, zookeeper_serves
+from fluss_client.testing.server_config import COORDINATOR, ZOOKEEPER, Layout
+from fluss_client.testing.state import ClusterState
+
+START_DEADLINE_S = 180.0
+LOG_TAIL_LINES = 20
+_ASK_TIMEOUT_S = 5.0
+_POLL_S = 0.1
+
+
+def serves(state: ClusterState, name: str, timeout_s: float = _ASK_TIMEOUT_S) -> bool:
+    """Whether server `name` answers now.
+
+    A coordinator or tablet server counts when its metadata lists the coordinator and every
+    tablet server of the cluster at the port where it listens.
+    """
+    ports = state.servers[name].ports
+    if name == ZOOKEEPER:
+        return zookeeper_serves(ports["CLIENT"], timeout_s)
+    try:
+        metadata = ask_metadata(ports["FLUSS"], timeout_s)
+    except NotServingError:
+        return False
+    listed = {(f"tablet-{node.node_id}", node.port) for node in metadata.tablet_servers}
+    if metadata.HasField("coordinator_server"):
+        listed.add((COORDINATOR, metadata.coordinator_server.port))
+    return listed >= {
+        (other, server.ports["FLUSS"])
+        for other, server in state.servers.items()
+        if other != ZOOKEEPER
+    }
+
+
+def all_serve(state: ClusterState, timeout_s: float = _ASK_TIMEOUT_S) -> bool:
+    """Whether every server of the cluster runs and answers now."""
+    return all(
+        server.is_running and serves(state, name, timeout_s)
+        for name, server in state.servers.items()
+    )
+
+
+def wait_until_serving(layout: Layout, state: ClusterState, names: Collection[str]) -> None:
+    """Return when all of `names` serve; `ServerStartError` when one ends or the time is over."""
+    waiting = list(names)
+    give_up_at = time.monotonic() + START_DEADLINE_S
+    while True:
+        for name, server in state.servers.items():
+            if server.process is not None and not server.is_running:
+                raise start_error(layout, name, "ended while the cluster was starting")
+        waiting = [name for name in waiting if not serves(state, name)]
+        if not waiting:
+            return
+        if time.monotonic() > give_up_at:
+            raise start_error(layout, waiting[0], f"was not ready after {START_DEADLINE_S:.0f} s")
+        time.sleep(_POLL_S)
+
+
+def wait_for(condition: Callable[[], bool], deadline_s: float) -> bool:
+    """Poll until `condition` holds; False when it does not within `deadline_s`."""
+    give_up_at = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def start_error(layout: Layout, name: str, what: str) -> ServerStartError:
+    """The error for server `name`, with the last lines that it wrote."""
+    for path in (layout.log(name), layout.output(name)):
+        lines = log_tail(path, LOG_TAIL_LINES)
+        if lines:
+            break
+    return ServerStartError(
+        f"{name} {what}: the last lines of {path} say why", server=name, log_tail=lines
+    )
+
+
+def log_tail(path: Path, lines_max: int) -> tuple[str, ...]:
+    """The last lines of a log; empty when there is none."""
+    try:
+        with path.open(errors="replace") as file:
+            return tuple(line.rstrip("\n") for line in deque(file, maxlen=lines_max))
+    except FileNotFoundError:
+        return ()

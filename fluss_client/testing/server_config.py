@@ -1,0 +1,207 @@
+"""The files that each server reads, and the command line that starts it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fluss_client.testing.java import JavaRuntime
+from fluss_client.testing.probe import HOST
+from fluss_client.testing.state import ClusterState
+
+ZOOKEEPER = "zookeeper"
+COORDINATOR = "coordinator"
+LAKE_CATALOG = "fluss-iceberg-catalog"
+_INTERNAL, _PLAIN, _SASL, _CLIENT = "INTERNAL", "FLUSS", "SASL", "CLIENT"
+
+_MAIN = {
+    ZOOKEEPER: (
+        "org.apache.fluss.shaded.zookeeper3.org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    ),
+    COORDINATOR: "org.apache.fluss.server.coordinator.CoordinatorServer",
+}
+_TABLET_MAIN = "org.apache.fluss.server.tablet.TabletServer"
+_SMALL_JVM = ("-Xms64m", "-XX:+UseSerialGC")
+_JVM_OPTIONS = {
+    ZOOKEEPER: ("-Xmx512m", *_SMALL_JVM),
+    COORDINATOR: ("-Xmx1g", *_SMALL_JVM),
+}
+_TABLET_JVM_OPTIONS = ("-Xms128m", "-Xmx1g")
+
+_LOG4J = """status = warn
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.filePattern = {log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss,SSS}} %-5p %c{{1}} [%t] %m%n%throwable
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 64MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 3
+"""
+
+
+def tablet_name(number: int) -> str:
+    """The name of the tablet server with that id; ids count from 1."""
+    return f"tablet-{number}"
+
+
+def server_names(tablet_servers: int) -> list[str]:
+    """All servers, in the order in which they start; stopping goes the other way."""
+    return [ZOOKEEPER, COORDINATOR, *(tablet_name(n + 1) for n in range(tablet_servers))]
+
+
+def listeners_of(name: str, sasl: bool) -> list[str]:
+    """The listeners that a server needs a port for."""
+    if name == ZOOKEEPER:
+        return [_CLIENT]
+    return [_INTERNAL, _PLAIN, *([_SASL] if sasl else [])]
+
+
+class Layout:
+    """Where things lie in a cluster's directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.remote = directory / "remote"
+        self.lake_database = directory / "lake" / "iceberg.db"
+        self.lake_warehouse = directory / "lake" / "warehouse"
+
+    def config(self, name: str) -> Path:
+        """The folder of a server's configuration."""
+        return self.directory / "conf" / name
+
+    def data(self, name: str) -> Path:
+        """The folder of a server's data."""
+        return self.directory / "data" / name
+
+    def work(self, name: str) -> Path:
+        """The folder that a server runs in; it looks for plugins there."""
+        return self.directory / "work" / name
+
+    def log(self, name: str) -> Path:
+        """What a server logs."""
+        return self.directory / "logs" / f"{name}.log"
+
+    def output(self, name: str) -> Path:
+        """What its Java prints beside the log, such as why it could not start."""
+        return self.directory / "logs" / f"{name}.out"
+
+
+def write_config(layout: Layout, state: ClusterState, name: str, plugins: Sequence[Path]) -> None:
+    """Write all that server `name` reads, anew."""
+    plugin_folder = layout.work(name) / "plugins"
+    folders = [layout.config(name), layout.data(name), plugin_folder, layout.log(name).parent]
+    for folder in [*folders, layout.remote]:
+        folder.mkdir(parents=True, exist_ok=True)
+    folder = layout.config(name)
+    _write_private(folder / "log4j2.properties", _LOG4J.format(log=layout.log(name)))
+    if name == ZOOKEEPER:
+        values = {
+            "dataDir": str(layout.data(name)),
+            "clientPort": str(state.servers[name].ports[_CLIENT]),
+            "clientPortAddress": HOST,
+            "admin.enableServer": "false",
+            "tickTime": "2000",
+            "maxClientCnxns": "0",
+            "autopurge.snapRetainCount": "3",
+            "autopurge.purgeInterval": "1",
+        }
+        text = "".join(f"{key}={value}\n" for key, value in values.items())
+        _write_private(folder / "zookeeper.properties", text)
+        return
+    values = _server_values(layout, state, name)
+    text = "".join(f"{key}: {value}\n" for key, value in values.items())
+    _write_private(folder / "server.yaml", text)
+    if state.settings.lake is not None:
+        layout.lake_warehouse.mkdir(parents=True, exist_ok=True)
+        _link_plugins(plugin_folder / "iceberg", plugins)
+
+
+def _server_values(layout: Layout, state: ClusterState, name: str) -> dict[str, str]:
+    ports = state.servers[name].ports
+    listeners = ",".join(
+        f"{listener}://{HOST}:{ports[listener]}"
+        for listener in listeners_of(name, state.settings.sasl)
+    )
+    values = {
+        "zookeeper.address": f"{HOST}:{state.servers[ZOOKEEPER].ports[_CLIENT]}",
+        "zookeeper.path.root": "/fluss",
+        "zookeeper.client.session-timeout": "15s",
+        "data.dir": str(layout.data(name)),
+        "remote.data.dir": f"file://{layout.remote}",
+        "bind.listeners": listeners,
+        "advertised.listeners": listeners,
+        "internal.listener.name": _INTERNAL,
+        "default.replication.factor": "1",
+    }
+    if name != COORDINATOR:
+        values["tablet-server.id"] = name.rpartition("-")[2]
+    if state.settings.sasl:
+        accounts = " ".join(f'user_{user}="{word}"' for user, word in state.users.items())
+        values |= {
+            "security.protocol.map": f"{_PLAIN}:PLAINTEXT,{_INTERNAL}:PLAINTEXT,{_SASL}:sasl",
+            "security.sasl.enabled.mechanisms": "PLAIN",
+            "security.sasl.plain.jaas.config": (
+                f"org.apache.fluss.security.auth.sasl.plain.PlainLoginModule required {accounts};"
+            ),
+            "super.users": "User:admin",
+        }
+    if state.settings.lake is not None:
+        values |= {
+            "datalake.format": state.settings.lake,
+            "datalake.iceberg.type": "jdbc",
+            "datalake.iceberg.uri": f"jdbc:sqlite:{layout.lake_database}",
+            "datalake.iceberg.jdbc.schema-version": "V1",
+            "datalake.iceberg.warehouse": f"file://{layout.lake_warehouse}",
+        }
+    return {**values, **state.settings.config}
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o600)
+
+
+def _link_plugins(folder: Path, plugins: Sequence[Path]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    for jar in plugins:
+        os.symlink(jar, folder / jar.name)
+
+
+def lake_properties(layout: Layout) -> dict[str, str]:
+    """What pyiceberg's `load_catalog` needs to open the catalog that the servers use."""
+    return {
+        "name": LAKE_CATALOG,
+        "type": "sql",
+        "uri": f"sqlite:///{layout.lake_database}",
+        "warehouse": f"file://{layout.lake_warehouse}",
+    }
+
+
+def command_line(
+    layout: Layout, name: str, java: JavaRuntime, class_path: Sequence[Path]
+) -> list[str]:
+    """The command that runs server `name`."""
+    folder = layout.config(name)
+    arguments = (
+        [str(folder / "zookeeper.properties")]
+        if name == ZOOKEEPER
+        else ["--configDir", str(folder)]
+    )
+    return java.command(
+        *_JVM_OPTIONS.get(name, _TABLET_JVM_OPTIONS),
+        "-XX:+ExitOnOutOfMemoryError",
+        "--add-opens=java.base/java.nio=ALL-UNNAMED",
+        f"-Dlog4j.configurationFile={folder / 'log4j2.properties'}",
+        *("-cp", os.pathsep.join(map(str, class_path))),
+        _MAIN.get(name, _TABLET_MAIN),
+        *arguments,
+    )

@@ -1,0 +1,160 @@
+"""The file that makes a directory a cluster's: what was asked for, which ports, which processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fluss_client.testing.errors import LocalClusterError
+from fluss_client.testing.processes import ProcessMark
+from fluss_client.testing.user_dirs import write_atomically
+
+STATE_FILE = "cluster.json"
+LOCK_FILE = ".lock"
+TABLET_SERVERS_MAX = 32
+LAKES = ("iceberg",)
+_FORMAT = 1
+# What the launcher decides itself; another value would make a cluster that it cannot find again.
+_OWNED_KEYS = frozenset(
+    (
+        *("zookeeper.address", "zookeeper.path.root", "data.dir", "remote.data.dir"),
+        *("bind.listeners", "advertised.listeners", "internal.listener.name", "tablet-server.id"),
+        "security.protocol.map",
+    )
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a person asks of a cluster."""
+
+    tablet_servers: int = 1
+    sasl: bool = False
+    lake: str | None = None
+    port: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    def with_changes(self, **given: Any) -> Settings:
+        """These settings with those of `given` that are not None, checked."""
+        settings = replace(
+            self, **{key: value for key, value in given.items() if value is not None}
+        )
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        if not 1 <= self.tablet_servers <= TABLET_SERVERS_MAX:
+            raise LocalClusterError(
+                f"{self.tablet_servers} tablet servers cannot be started:"
+                f" choose 1 to {TABLET_SERVERS_MAX}"
+            )
+        if self.lake is not None and self.lake not in LAKES:
+            raise LocalClusterError(f"the lake {self.lake!r} is unknown: choose {', '.join(LAKES)}")
+        if self.port is not None and not 1 <= self.port <= 65535:
+            raise LocalClusterError(f"{self.port} is not a port: choose 1 to 65535")
+        for key, value in self.config.items():
+            _check_config(key, value)
+
+
+def _check_config(key: str, value: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", key):
+        raise LocalClusterError(f"{key!r} is not a configuration key: give KEY=VALUE")
+    if key in _OWNED_KEYS:
+        raise LocalClusterError(f"{key} is set by the launcher itself and cannot be given")
+    if not value.strip() or not value.isprintable():
+        raise LocalClusterError(f"the value of {key} must be one line of text: got {value!r}")
+
+
+@dataclass
+class ServerState:
+    """One server: its ports by listener name, and its process when it was started."""
+
+    ports: dict[str, int]
+    process: ProcessMark | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the recorded process is alive."""
+        return self.process is not None and self.process.is_alive()
+
+
+@dataclass
+class ClusterState:
+    """All that outlives the command that started a cluster."""
+
+    settings: Settings
+    users: dict[str, str] = field(default_factory=dict)
+    servers: dict[str, ServerState] = field(default_factory=dict)
+
+    def save(self, directory: Path) -> None:
+        """Write it, readable by its owner alone: it holds passwords."""
+        content = json.dumps({"format": _FORMAT, **asdict(self)}, indent=1)
+        write_atomically(directory / STATE_FILE, content.encode(), mode=0o600)
+
+
+def load_state(directory: Path) -> ClusterState | None:
+    """The state kept in `directory`; None when no cluster was ever started there."""
+    try:
+        content = json.loads((directory / STATE_FILE).read_bytes())
+        return ClusterState(
+            settings=Settings(**content["settings"]),
+            users=content["users"],
+            servers={
+                name: ServerState(
+                    ports=server["ports"],
+                    process=ProcessMark(**server["process"]) if server["process"] else None,
+                )
+                for name, server in content["servers"].items()
+            },
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise LocalClusterError(f"{directory} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LocalClusterError(
+            f"{directory / STATE_FILE} is damaged: start over with --fresh, which deletes the data"
+        ) from error
+
+
+def claim(directory: Path) -> None:
+    """Make sure that `directory` exists and is ours or empty; raises `LocalClusterError`."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        names = set(os.listdir(directory)) - {LOCK_FILE}
+        writable = os.access(directory, os.W_OK | os.X_OK)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise LocalClusterError(
+            f"{directory} is not a directory: choose another with --dir"
+        ) from error
+    except OSError as error:
+        raise LocalClusterError(
+            f"the directory {directory} cannot be made or read ({error.strerror}):"
+            " choose another with --dir"
+        ) from error
+    if names and STATE_FILE not in names:
+        raise LocalClusterError(
+            f"{directory} holds files and no {STATE_FILE}, so it is not a cluster's directory:"
+            " choose another with --dir"
+        )
+    if not writable:
+        raise LocalClusterError(
+            f"the directory {directory} cannot be written: choose another with --dir"
+        )
+
+
+def wipe(directory: Path) -> None:
+    """Delete what a claimed directory holds; the mark goes last, so a failure can be repeated."""
+    for path in sorted(directory.iterdir(), key=lambda path: path.name == STATE_FILE):
+        if path.name == LOCK_FILE:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,0 +1,1 @@
+"""The `fluss-orchestrate` command."""

@@ -1,0 +1,63 @@
+"""The command and its groups, and the one place where an error becomes a sentence."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+import fluss_client._version
+from fluss_client.errors import FlussError
+from fluss_client.testing.errors import ServerStartError
+from fluss_orchestrate.cli import cluster
+
+app = typer.Typer(
+    name="fluss-orchestrate",
+    help="Run Apache Fluss from Airflow, Dagster and Spark.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.add_typer(cluster.app, name="cluster")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(fluss_client._version.__version__)
+        raise typer.Exit()
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Run Apache Fluss from Airflow, Dagster and Spark."""
+
+
+def run() -> NoReturn:
+    """Run the command line; what goes wrong is one sentence on standard error and exit code 1."""
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        app()
+        sys.exit(0)
+    except ServerStartError as error:
+        for line in error.log_tail:
+            print(f"  {line}", file=sys.stderr)
+        sys.exit(f"error: {error.message}")
+    except FlussError as error:
+        sys.exit(f"error: {error.message}")
+    except BrokenPipeError:
+        # The reader went away, as `head` does; nothing is left to say to it.
+        sys.stderr.close()
+        sys.exit(1)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    # As an exception, so that a start that is under way takes its servers down again.
+    sys.exit(128 + number)
