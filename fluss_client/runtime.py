@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import concurrent.futures.thread
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -128,7 +129,7 @@ def _after_fork() -> None:
     _exit_hooks.clear()
 
 
-# Threads are joined before plain atexit functions run; these hooks must come earlier, while the
-# codec pool still works.
+# Plain atexit functions run after thread pools were shut down. These hooks must come earlier, so
+# they register after (and hence run before) the one of concurrent.futures imported above.
 threading._register_atexit(_run_exit_hooks)  # type: ignore[attr-defined]
 os.register_at_fork(after_in_child=_after_fork)
