@@ -1,0 +1,118 @@
+"""Frames: how requests and responses lie on the wire. All integers are big endian.
+
+    request   int32 length | int16 api_key | int16 api_version | int32 request_id | message
+    response  int32 length | int8 type | ...
+                type 0  int32 request_id | response message
+                type 1  int32 request_id | ErrorResponse
+                type 2  ErrorResponse; tied to no request, the server closes the connection after it
+
+`length` counts the bytes after itself. Nothing here copies a payload: a request leaves as a list of
+buffers, a response body is a view into the frame that the reader received.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fluss_client.errors import ClientError, CorruptDataError, FlussError
+from fluss_client.wire import fluss_pb2 as pb
+from fluss_client.wire.buffers import Buffer, byte_count, byte_view
+from fluss_client.wire.messages import parse, server_error
+
+LENGTH_BYTES = 4
+REQUEST_HEADER_BYTES = 12
+# The server's default of `netty.server.max-request-size`; it counts the length field too.
+REQUEST_BYTES_MAX = 100 * 1024 * 1024
+# What the length field can say; one limit scan may answer with all rows of a bucket.
+RESPONSE_BYTES_MAX = 2**31 - 1
+# Until a server has proved to be one, a stray length (an HTTP answer reads as 1.2 GB) must not
+# decide how much is allocated. The longest handshake answer of a real server has some 300 bytes.
+HANDSHAKE_BYTES_MAX = 1024 * 1024
+
+SUCCESS, REQUEST_FAILURE, SERVER_FAILURE = 0, 1, 2
+
+_LENGTH = struct.Struct(">i")
+_REQUEST_HEADER = struct.Struct(">ihhi")
+_REQUEST_ID = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """The answer to one request; `body` is a view into the frame."""
+
+    request_id: int
+    body: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The error that answers one request, or the whole connection when `request_id` is None."""
+
+    request_id: int | None
+    error: FlussError
+
+
+def encode_request(
+    api_key: int, api_version: int, request_id: int, body_parts: Sequence[Buffer]
+) -> list[Buffer]:
+    """The frame of one request as buffers: a 12-byte header, then `body_parts` themselves.
+
+    Raises `ClientError` when the frame is larger than servers accept.
+    """
+    frame_bytes = REQUEST_HEADER_BYTES + byte_count(body_parts)
+    if frame_bytes > REQUEST_BYTES_MAX:
+        raise ClientError(
+            f"a request of {frame_bytes} bytes exceeds the {REQUEST_BYTES_MAX} that a server "
+            "takes; send fewer or smaller batches in one request"
+        )
+    header = _REQUEST_HEADER.pack(frame_bytes - LENGTH_BYTES, api_key, api_version, request_id)
+    return [header, *body_parts]
+
+
+def decode_length(prefix: Buffer, bytes_max: int = RESPONSE_BYTES_MAX) -> int:
+    """The length of the response frame behind these four bytes, checked before it is allocated.
+
+    Raises `CorruptDataError` when it is not a length that a response can have.
+    """
+    if len(prefix) != LENGTH_BYTES:
+        raise CorruptDataError(f"a length field has {LENGTH_BYTES} bytes, not {len(prefix)}")
+    length: int = _LENGTH.unpack(prefix)[0]
+    if not 1 <= length <= bytes_max:
+        raise CorruptDataError(
+            f"a response of {length} bytes is outside 1 to {bytes_max}: "
+            "is this address a Fluss server?"
+        )
+    return length
+
+
+def decode_response(frame: Buffer) -> Success | Failure:
+    """What one response frame, without its length field, says.
+
+    A failure whose message cannot be read is still a `Failure`, of `CorruptDataError`. Raises
+    `CorruptDataError` when the frame itself makes no sense; the connection cannot go on then.
+    """
+    view = byte_view(frame)
+    if not view:
+        raise CorruptDataError("a response frame is empty")
+    kind = view[0]
+    if kind == SERVER_FAILURE:
+        return Failure(None, _read_error(view[1:]))
+    if kind not in (SUCCESS, REQUEST_FAILURE):
+        raise CorruptDataError(f"a response of type {kind} is unknown")
+    body_at = 1 + _REQUEST_ID.size
+    if len(view) < body_at:
+        raise CorruptDataError(f"a response frame of {len(view)} bytes has no request id")
+    request_id: int = _REQUEST_ID.unpack_from(view, 1)[0]
+    if kind == SUCCESS:
+        return Success(request_id, view[body_at:])
+    return Failure(request_id, _read_error(view[body_at:]))
+
+
+def _read_error(body: memoryview) -> FlussError:
+    try:
+        answer = parse(pb.ErrorResponse, body)
+    except CorruptDataError as error:
+        return error
+    return server_error(answer.error_code, answer.error_message or None)

@@ -1,0 +1,75 @@
+"""Parsing of generated messages with the promises that the runtime alone does not give.
+
+The protobuf runtime lets a message without its required fields pass, and hands out `bytes` where a
+string field holds broken UTF-8. `parse` turns both, and unreadable bytes, into `CorruptDataError`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TypeVar, cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from fluss_client.errors import CorruptDataError, FlussError, error_for
+from fluss_client.wire.buffers import Buffer
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+UNKNOWN_SERVER_ERROR = -1
+
+
+def parse(cls: type[MessageT], body: Buffer) -> MessageT:
+    """The message in `body`, complete and with text in its text fields, or `CorruptDataError`."""
+    try:
+        # The runtime takes any buffer; its types admit only one.
+        message = cls.FromString(cast(bytes, body))
+    except DecodeError as error:
+        raise CorruptDataError(f"these bytes are no {cls.__name__}: {error}") from error
+    if not message.IsInitialized():
+        raise CorruptDataError(f"{cls.__name__} came without all of its required fields")
+    _check_text(message)
+    return message
+
+
+def server_error(code: int, message: str | None) -> FlussError:
+    """The typed error of a failed request; a failure that claims code 0 is an unknown one."""
+    return error_for(code or UNKNOWN_SERVER_ERROR, message)
+
+
+def part_error(code: int, message: str | None) -> FlussError | None:
+    """The typed error of one part of an answer, where code 0 means success."""
+    return error_for(code, message) if code else None
+
+
+@cache
+def _text_paths(descriptor: Descriptor) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The string fields, and the message fields below which there are string fields."""
+    text = tuple(f.name for f in descriptor.fields if f.type == FieldDescriptor.TYPE_STRING)
+    below = tuple(f.name for f in descriptor.fields if _holds_text(f, frozenset()))
+    return text, below
+
+
+def _holds_text(field: FieldDescriptor, seen: frozenset[str]) -> bool:
+    inner = field.message_type
+    if inner is None or inner.full_name in seen:
+        return False
+    seen |= {inner.full_name}
+    return any(f.type == FieldDescriptor.TYPE_STRING or _holds_text(f, seen) for f in inner.fields)
+
+
+def _check_text(message: Message) -> None:
+    text, below = _text_paths(message.DESCRIPTOR)
+    for name in text:
+        value = getattr(message, name)
+        # Lists of strings are no `str`; a broken item is `bytes`.
+        broken = isinstance(value, bytes) or (
+            not isinstance(value, str) and any(isinstance(item, bytes) for item in value)
+        )
+        if broken:
+            raise CorruptDataError(f"{message.DESCRIPTOR.name}.{name} is not UTF-8")
+    for name in below:
+        value = getattr(message, name)
+        for item in (value,) if isinstance(value, Message) else value:
+            _check_text(item)
