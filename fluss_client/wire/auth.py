@@ -1,0 +1,119 @@
+"""SASL authentication of one connection, as steps without I/O.
+
+Every connection authenticates after ApiVersions, before anything else. The client sends its first
+token; the server answers with a challenge until it is content:
+
+    AuthenticateRequest { 1 protocol: mechanism name, 2 token }
+    AuthenticateResponse{ 1 challenge }
+
+PLAIN (RFC 4616) has one round. Its token is an empty authorization id, 00, the user, 00, the
+password, in UTF-8; a present but empty challenge answers it and means success. A refusal is an
+error frame: code 46 (final) or 51 (begin again, after a pause).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from fluss_client.errors import AuthenticationError, ConfigError
+from fluss_client.wire import fluss_pb2 as pb
+
+# A mechanism that is not content after this many rounds never will be.
+ROUNDS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who connects. The password is in no text form of this object."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthStep:
+    """One token to send; `message()` makes the request. The token is in no text form."""
+
+    protocol: str
+    token: bytes = field(repr=False)
+
+    def message(self) -> pb.AuthenticateRequest:
+        """The request. Its text form shows the token, so it must not be logged."""
+        return pb.AuthenticateRequest(protocol=self.protocol, token=self.token)
+
+
+class Mechanism(Protocol):
+    """One SASL mechanism for one connection; its state is good for one handshake."""
+
+    @property
+    def name(self) -> str:
+        """The name that the server knows it by."""
+
+    def first_token(self) -> bytes:
+        """What to send first; empty for a mechanism in which the server speaks first."""
+
+    def next_token(self, challenge: bytes | None) -> bytes | None:
+        """The answer to a challenge (None: the server sent none); None when all is done.
+
+        Raises `AuthenticationError` when the challenge cannot be answered.
+        """
+
+
+class Plain:
+    """The PLAIN mechanism."""
+
+    name = "PLAIN"
+
+    def __init__(self, credentials: Credentials) -> None:
+        for what, text in (("user", credentials.username), ("password", credentials.password)):
+            if not text or "\0" in text:
+                raise ConfigError(f"SASL/PLAIN needs a {what} that is not empty and has no NUL")
+        self._credentials = credentials
+
+    def __repr__(self) -> str:
+        return f"Plain({self._credentials.username!r})"
+
+    def first_token(self) -> bytes:
+        return f"\0{self._credentials.username}\0{self._credentials.password}".encode()
+
+    def next_token(self, challenge: bytes | None) -> bytes | None:
+        if challenge:
+            raise AuthenticationError("the server answered SASL/PLAIN with a challenge")
+        return None
+
+
+MECHANISMS: Mapping[str, Callable[[Credentials], Mechanism]] = MappingProxyType({"PLAIN": Plain})
+
+
+def mechanism_for(name: str, credentials: Credentials) -> Mechanism:
+    """A new mechanism by its name in any case; `ConfigError` names the known ones."""
+    factory = MECHANISMS.get(name.upper())
+    if factory is None:
+        known = ", ".join(sorted(MECHANISMS))
+        raise ConfigError(f"unknown SASL mechanism {name!r}; this client knows {known}")
+    return factory(credentials)
+
+
+def authenticate(mechanism: Mechanism) -> Generator[AuthStep, pb.AuthenticateResponse, None]:
+    """Yield each token to send and take the server's answer to it; returns when it is done.
+
+    The driver sends what is yielded and sends back the parsed response; an error frame ends the
+    handshake, and the driver closes the generator. Raises `AuthenticationError` when the server
+    asks for something that the mechanism cannot give.
+    """
+    token: bytes | None = mechanism.first_token()
+    for _ in range(ROUNDS_MAX):
+        assert token is not None
+        response = yield AuthStep(mechanism.name, token)
+        challenge = response.challenge if response.HasField("challenge") else None
+        token = mechanism.next_token(challenge)
+        if token is None:
+            return
+        if challenge is None:
+            raise AuthenticationError(
+                f"the server ended SASL/{mechanism.name} before the client was content"
+            )
+    raise AuthenticationError(f"SASL/{mechanism.name} is not done after {ROUNDS_MAX} rounds")
