@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
             target.write_bytes(content)
     if check and stale:
         print(
-            f"{' and '.join(stale)} do not match fluss.proto: "
+            f"fluss.proto no longer matches {' and '.join(stale)}: "
             "run 'python -m fluss_client.wire.generate'.",
             file=sys.stderr,
         )
