@@ -1,0 +1,132 @@
+"""The body of an ARROW log batch: one encapsulated Arrow IPC record batch message.
+
+    FFFFFFFF, i32 metadata size, metadata (a flatbuffer), body (buffers, each 8-byte aligned)
+
+No schema message comes before it and no end mark after it: the reader knows the schema by the
+batch's schema id. The wire schema has no zones and no large, view or dictionary types, because
+the server counts buffers per field. A compressed buffer is the i64 length of the plain bytes
+(-1: stored plain) and one frame. The codec must be the table's own, for the server labels
+projected batches with that one. There is no checksum here; the log batch around it has one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_client.codec.columns import to_wire as to_wire
+from fluss_client.codec.crc32c import BytesLike
+from fluss_client.codec.ipc_metadata import PREFIX, read_metadata
+from fluss_client.codec.lz4_body import encode_lz4
+from fluss_client.errors import ConfigError, CorruptDataError
+
+COMPRESSION_TYPE = "table.log.arrow.compression.type"
+COMPRESSION_ZSTD_LEVEL = "table.log.arrow.compression.zstd.level"
+DECODED_BYTES_MAX = 1 << 30
+"""The most that one body may claim to hold once its buffers are decompressed."""
+
+_ALIGNMENT = 8
+_END_MARK_SIZE = 8
+_ZSTD_LEVELS = range(1, 23)
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """How a table's Arrow buffers are compressed: NONE, LZ4_FRAME or ZSTD with a level."""
+
+    codec: str
+    level: int = 3
+
+    NONE: ClassVar[Compression]
+    LZ4_FRAME: ClassVar[Compression]
+    ZSTD: ClassVar[Compression]
+
+    def __post_init__(self) -> None:
+        if self.codec not in ("NONE", "LZ4_FRAME", "ZSTD"):
+            raise ConfigError(f"{COMPRESSION_TYPE} is NONE, LZ4_FRAME or ZSTD, not '{self.codec}'")
+        if self.level not in _ZSTD_LEVELS:
+            raise ConfigError(f"{COMPRESSION_ZSTD_LEVEL} is 1 to 22, not {self.level}")
+
+
+Compression.NONE = Compression("NONE")
+Compression.LZ4_FRAME = Compression("LZ4_FRAME")
+Compression.ZSTD = Compression("ZSTD")
+
+
+def compression_of(properties: Mapping[str, str]) -> Compression:
+    """The compression that a table's properties ask for; ZSTD level 3 when they say nothing."""
+    codec = properties.get(COMPRESSION_TYPE, "ZSTD").strip().upper()
+    level = properties.get(COMPRESSION_ZSTD_LEVEL, "3").strip()
+    if not level.isdecimal():
+        raise ConfigError(f"{COMPRESSION_ZSTD_LEVEL} is a number from 1 to 22, not '{level}'")
+    return Compression(codec, int(level))
+
+
+def encode_body(batch: pa.RecordBatch, compression: Compression) -> BytesLike:
+    """A batch of wire types (see `to_wire`) as one IPC message.
+
+    A slice of a larger batch writes its own rows only. The work is done in C++ without the GIL.
+    """
+    if compression.codec == "NONE":
+        return batch.serialize()
+    if compression.codec == "LZ4_FRAME":
+        return encode_lz4(batch)
+    # Callers run on worker threads of their own, so one thread per batch is the fair share.
+    options = pa.ipc.IpcWriteOptions(
+        compression=pa.Codec("zstd", compression_level=compression.level), use_threads=False
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    stream = sink.getvalue()
+    schema_size = PREFIX.size + PREFIX.unpack_from(stream)[1]
+    return stream.slice(schema_size, stream.size - schema_size - _END_MARK_SIZE)
+
+
+def decode_body(body: BytesLike, wire_schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in an IPC message; CorruptDataError when the bytes do not hold one.
+
+    Buffers that are stored plain stay views of `body` when it is aligned, else `body` is copied.
+    What comes back has passed Arrow's full validation (offsets, text, null counts), so that
+    later reads of it cannot leave its memory.
+    """
+    buffer = pa.py_buffer(body)
+    if buffer.address % _ALIGNMENT:
+        buffer = pa.py_buffer(buffer.to_pybytes())
+    _check_sizes(memoryview(buffer))
+    try:
+        batch = pa.ipc.read_record_batch(buffer, wire_schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, MemoryError, IndexError) as error:
+        raise CorruptDataError(f"the Arrow record batch cannot be read: {error}") from error
+    return batch
+
+
+def _check_sizes(message: memoryview) -> None:
+    """Bounds what Arrow is about to allocate: buffers lie in the body and claim sane sizes."""
+    metadata = read_metadata(message)
+    body = message[metadata.body_start :]
+    offsets, lengths = metadata.buffers[:, 0], metadata.buffers[:, 1]
+    if len(offsets) and (
+        int(offsets.min()) < 0
+        or int(lengths.min()) < 0
+        or int(lengths.max()) > len(body)
+        or int(offsets.max()) > len(body)
+        or int((offsets + lengths).max()) > len(body)
+    ):
+        raise CorruptDataError("a buffer of the Arrow record batch lies outside its body")
+    if not metadata.compressed:
+        return
+    filled = offsets[lengths > 0]
+    if np.any(lengths[lengths > 0] < 8):
+        raise CorruptDataError("a compressed buffer of the Arrow record batch has no length")
+    claimed = sum(max(struct.unpack_from("<q", body, int(at))[0], 0) for at in filled)
+    if claimed > DECODED_BYTES_MAX:
+        raise CorruptDataError(
+            f"the Arrow record batch claims {claimed} bytes, more than {DECODED_BYTES_MAX}"
+        )

@@ -1,0 +1,132 @@
+"""Columns between the forms they have in users' hands and on the wire, without copying data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from fluss_client.errors import CorruptDataError, RowError
+from fluss_client.model.schema import Schema
+
+
+def to_wire(batch: pa.RecordBatch, wire_schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns, order and types of `wire_schema`, matched by name.
+
+    Zones are dropped and the instants kept. Other encodings of the same kind (large, view and
+    dictionary types, other widths and units) are cast; RowError names a column that is missing,
+    unknown, of another kind, that would lose data, or that holds nulls where none are allowed.
+    """
+    if batch.schema.equals(wire_schema):
+        columns = batch.columns
+    else:
+        names = batch.schema.names
+        if sorted(names) != sorted(wire_schema.names):
+            raise RowError(f"the table's columns are {wire_schema.names}, the batch has {names}")
+        columns = [_as_wire(batch.column(field.name), field) for field in wire_schema]
+    for column, field in zip(columns, wire_schema, strict=True):
+        if not field.nullable and column.null_count:
+            raise RowError(f"column '{field.name}' is NOT NULL and has {column.null_count} nulls")
+    return pa.RecordBatch.from_arrays(columns, schema=wire_schema)
+
+
+def _as_wire(column: pa.Array, field: pa.Field) -> pa.Array:
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    source, target = column.type, field.type
+    if source.equals(target):
+        return column
+    if pt.is_timestamp(source) and pt.is_timestamp(target) and source.unit == target.unit:
+        return column.view(target)
+    if not _same_kind(source, target):
+        raise RowError(f"column '{field.name}' holds {target}, not {source}")
+    try:
+        return column.cast(target)
+    except pa.ArrowException as error:
+        raise RowError(f"column '{field.name}' does not fit {target}: {error}") from error
+
+
+def _same_kind(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a cast keeps the meaning; Arrow would also turn text into numbers and back."""
+    if pt.is_null(source):
+        return True
+    if pt.is_dictionary(source):
+        return _same_kind(source.value_type, target)
+    if _is_list(source) and _is_list(target):
+        return _same_kind(source.value_type, target.value_type)
+    if pt.is_map(source) and pt.is_map(target):
+        return _same_kind(source.key_type, target.key_type) and _same_kind(
+            source.item_type, target.item_type
+        )
+    if pt.is_struct(source) and pt.is_struct(target):
+        ours = {f.name: f.type for f in source}
+        theirs = {f.name: f.type for f in target}
+        return ours.keys() == theirs.keys() and all(
+            _same_kind(ours[name], theirs[name]) for name in ours
+        )
+    kind = _kind(source)
+    return kind is not None and kind == _kind(target)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
+
+
+def _kind(data_type: pa.DataType) -> str | None:
+    if pt.is_boolean(data_type):
+        return "boolean"
+    if pt.is_integer(data_type) or pt.is_floating(data_type) or pt.is_decimal(data_type):
+        return "number"
+    if pt.is_string(data_type) or pt.is_large_string(data_type) or pt.is_string_view(data_type):
+        return "text"
+    if (
+        pt.is_binary(data_type)
+        or pt.is_large_binary(data_type)
+        or pt.is_binary_view(data_type)
+        or pt.is_fixed_size_binary(data_type)
+    ):
+        return "bytes"
+    if pt.is_date(data_type):
+        return "date"
+    if pt.is_time(data_type):
+        return "time"
+    return "timestamp" if pt.is_timestamp(data_type) else None
+
+
+def align_to(
+    batch: pa.RecordBatch,
+    from_schema: Schema,
+    to_schema: Schema,
+    columns: Sequence[int] | None = None,
+) -> pa.RecordBatch:
+    """A batch written with `from_schema` as `to_schema` shows it, zones put back.
+
+    `columns` are positions in `to_schema` (all when None). Columns are matched by id, so that a
+    rename does not matter; one that the batch does not have reads as null.
+    """
+    fields = to_schema.arrow
+    wanted = range(len(fields)) if columns is None else columns
+    held = {from_schema.column(name).id: at for at, name in enumerate(batch.schema.names)}
+    aligned = []
+    for position in wanted:
+        target = fields.field(position).type
+        at = held.get(to_schema.columns[position].id)
+        if at is None:
+            aligned.append(pa.nulls(batch.num_rows, target))
+        else:
+            aligned.append(_as_shown(batch.column(at), target, fields.field(position).name))
+    return pa.RecordBatch.from_arrays(aligned, schema=pa.schema([fields.field(i) for i in wanted]))
+
+
+def _as_shown(column: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+    source = column.type
+    if source.equals(target):
+        return column
+    try:
+        if pt.is_timestamp(source) and pt.is_timestamp(target) and source.unit == target.unit:
+            return column.view(target)
+        return column.cast(target)
+    except pa.ArrowException as error:
+        message = f"column '{name}' holds {source}, which {target} cannot show: {error}"
+        raise CorruptDataError(message) from error

@@ -1,0 +1,217 @@
+"""Log record batches: what PRODUCE_LOG sends and FETCH_LOG, remote segments and tables hold.
+
+All integers are little-endian. Where a field starts, by the batch's magic:
+
+    field              size   magic 0   magic 1   magic 2
+    base_offset           8         0         0         0
+    length                4         8         8         8   bytes after this field
+    magic                 1        12        12        12
+    commit_timestamp      8        13        13        13   ms
+    leader_epoch          4         -         -        21
+    crc                   4        21        21        25
+    schema_id             2        25        25        29
+    attributes            1        27        27        31   bit 0: append-only
+    last_offset_delta     4        28        28        32
+    writer_id             8        32        32        36   -1: not idempotent
+    batch_sequence        4        40        40        44
+    record_count          4        44        44        48
+    statistics_length     4         -        48        52
+    statistics, body               48        52        56
+
+The CRC-32C covers everything from schema_id to the end. The server fills in base offset, epoch
+and commit time after the writer has summed, so these three lie before it and outside. A batch
+that the server has projected keeps its old sum, which then says nothing: do not check it.
+
+Body: ARROW, one IPC message (`arrow_body`), in a changelog after one change-type byte per
+record; INDEXED and COMPACTED, records (`log_records`) that hold their own change types. Written
+is magic 0, which every server takes. An empty changelog batch has no body and uses one offset.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_client.codec.arrow_body import decode_body
+from fluss_client.codec.columns import align_to as align_to
+from fluss_client.codec.crc32c import BytesLike, Sealed, crc32c, seal
+from fluss_client.errors import CorruptDataError
+from fluss_client.model.schema import Schema
+
+LENGTH_AT = 8
+LENGTH_END = 12
+MAGIC_AT = 12
+CRC_FROM = (25, 25, 29)
+"""Where the part that the checksum covers starts, by magic."""
+NO_WRITER_ID = -1
+NO_BATCH_SEQUENCE = -1
+CHANGE_TYPE_MAX = 4
+
+_FRONT = struct.Struct("<qibqI")
+_BACK = struct.Struct("<hbiqii")
+_HEADERS = (
+    struct.Struct("<qibqIhbiqii"),
+    struct.Struct("<qibqIhbiqiii"),
+    struct.Struct("<qibqiIhbiqiii"),
+)
+_HEADER_SIZES = tuple(header.size for header in _HEADERS)
+_APPEND_ONLY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatchHeader:
+    """One batch in a stream of batches; `body` is a view of the stream, change types included."""
+
+    base_offset: int
+    last_offset: int
+    commit_timestamp: int
+    schema_id: int
+    writer_id: int
+    batch_sequence: int
+    record_count: int
+    append_only: bool
+    magic: int
+    crc: int
+    body: memoryview = field(repr=False)
+    covered: memoryview = field(repr=False)
+    """What the checksum covers."""
+
+    @property
+    def next_offset(self) -> int:
+        """Where the log goes on; an empty batch has used one offset, too."""
+        return self.last_offset + 1
+
+    def check_crc(self) -> None:
+        """CorruptDataError when the checksum is wrong; not to be asked of projected batches."""
+        if crc32c(self.covered) != self.crc:
+            raise CorruptDataError(
+                f"the log batch at offset {self.base_offset} fails its checksum; read it again, "
+                "and restore the bucket if it fails again"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBatch:
+    """A batch's rows as wire types; `change_types` is None when all rows are appends."""
+
+    change_types: npt.NDArray[np.uint8] | None
+    batch: pa.RecordBatch
+
+
+def encode_log_batch(
+    body: Sealed | Sequence[BytesLike],
+    *,
+    schema_id: int,
+    record_count: int,
+    writer_id: int = NO_WRITER_ID,
+    batch_sequence: int = NO_BATCH_SEQUENCE,
+    append_only: bool = True,
+    change_types: bytes | None = None,
+) -> list[BytesLike]:
+    """A batch as pieces to send one after the other; the body's pieces are not copied.
+
+    `crc32c.seal(parts)` sums a body once: stamping it with a writer id and sequence, the first
+    time or anew, then costs microseconds.
+    """
+    sealed = body if isinstance(body, Sealed) else seal(body)
+    delta = max(record_count - 1, 0)
+    attributes = _APPEND_ONLY if append_only else 0
+    back = _BACK.pack(schema_id, attributes, delta, writer_id, batch_sequence, record_count)
+    back += change_types or b""
+    length = _FRONT.size - LENGTH_END + len(back) + sealed.size
+    front = _FRONT.pack(0, length, 0, 0, sealed.after(back))
+    return [front + back, *sealed.parts]
+
+
+def iter_log_batches(data: BytesLike) -> Iterator[LogBatchHeader]:
+    """The batches in a fetched or stored stream.
+
+    A batch that is cut off at the end is left out without a word: fetches are cut by size.
+    Bytes that cannot be a batch raise CorruptDataError.
+    """
+    view = memoryview(data)
+    position, end = 0, view.nbytes
+    while end - position > MAGIC_AT:
+        magic = view[position + MAGIC_AT]
+        if magic >= len(_HEADERS):
+            raise CorruptDataError(f"a log batch has magic {magic}; known are 0, 1 and 2")
+        size = _HEADER_SIZES[magic]
+        if end - position < size:
+            return
+        header, stop = _header(view, position, magic, size)
+        if header is None:
+            return
+        yield header
+        position = stop
+
+
+def _header(
+    view: memoryview, position: int, magic: int, size: int
+) -> tuple[LogBatchHeader | None, int]:
+    """The batch at a position and where it stops; None when the stream ends inside it."""
+    fields = _HEADERS[magic].unpack_from(view, position)
+    base_offset, length, _, commit_timestamp = fields[:4]
+    tail = fields[5:] if magic == 2 else fields[4:]
+    crc, schema_id, attributes, delta, writer_id, sequence, count = tail[:7]
+    statistics = tail[7] if magic else 0
+    if base_offset < 0 or count < 0 or delta != max(count - 1, 0):
+        raise CorruptDataError(
+            f"a log batch claims base offset {base_offset}, last delta {delta}, {count} records"
+        )
+    stop = position + LENGTH_END + length
+    body_at = position + size + statistics
+    if statistics < 0 or body_at > stop:
+        raise CorruptDataError(f"a log batch of length {length} is shorter than its header")
+    if stop > view.nbytes:
+        return None, stop
+    header = LogBatchHeader(
+        base_offset,
+        base_offset + delta,
+        commit_timestamp,
+        schema_id,
+        writer_id,
+        sequence,
+        count,
+        bool(attributes & _APPEND_ONLY),
+        magic,
+        crc,
+        view[body_at:stop],
+        view[position + CRC_FROM[magic] : stop],
+    )
+    return header, stop
+
+
+def decode_log_batch(
+    header: LogBatchHeader,
+    schema: Schema,
+    log_format: str = "ARROW",
+    projection: Sequence[int] | None = None,
+) -> DecodedBatch:
+    """The rows of a batch; `schema` is the one of the batch's schema id.
+
+    `projection` are the positions that the server kept (ARROW) or that shall be kept (row
+    formats). CorruptDataError when the body does not hold what the header says.
+    """
+    wire = schema.wire
+    if projection is not None:
+        wire = pa.schema([wire.field(i) for i in projection])
+    count = header.record_count
+    if not count:
+        changes = None if header.append_only else np.empty(0, np.uint8)
+        return DecodedBatch(changes, pa.RecordBatch.from_pylist([], schema=wire))
+    body = header.body
+    changes = None
+    if not header.append_only:
+        changes = np.frombuffer(body[:count], np.uint8)
+        if len(changes) < count or changes.max() > CHANGE_TYPE_MAX:
+            raise CorruptDataError("a changelog batch holds unknown or too few change types")
+        body = body[count:]
+    batch = decode_body(body, wire)
+    if batch.num_rows != count:
+        raise CorruptDataError(f"a log batch claims {count} records and holds {batch.num_rows}")
+    return DecodedBatch(changes, batch)
