@@ -1,0 +1,1 @@
+"""Sockets: streams of frames, connections, which server has what."""

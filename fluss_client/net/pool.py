@@ -1,0 +1,102 @@
+"""One connection per server, opened once however many ask for it at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fluss_client.config import Config
+from fluss_client.errors import ClosedError, ConfigError, ConnectError, FlussError
+from fluss_client.net.connection import Address, Connection
+from fluss_client.net.metrics import Metrics
+
+
+def parse_addresses(bootstrap: str) -> list[Address]:
+    """The addresses of `host:port[,host:port]`, IPv6 hosts in brackets."""
+    addresses = []
+    for part in bootstrap.split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ConfigError(
+                f"'{part.strip()}' in bootstrap.servers is no address: write host:port, several "
+                "with commas between them, or embedded:PATH for the embedded engine"
+            )
+        addresses.append(Address(host.strip("[]"), int(port)))
+    return addresses
+
+
+class ConnectionPool:
+    """The open connections of one client on one loop."""
+
+    def __init__(self, config: Config, metrics: Metrics) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._open: dict[Address, Connection] = {}
+        self._opening: dict[Address, asyncio.Task[Connection]] = {}
+        self._closed = False
+
+    def ready(self, address: Address) -> Connection | None:
+        """The connection if it is open right now."""
+        connection = self._open.get(address)
+        return connection if connection is not None and not connection.closed else None
+
+    async def get(self, address: Address) -> Connection:
+        """The connection to a server; a caller that gives up does not stop the others' wait."""
+        if self._closed:
+            raise ClosedError("the connection was closed; make a new FlussConnection")
+        connection = self.ready(address)
+        if connection is not None:
+            return connection
+        task = self._opening.get(address)
+        if task is None:
+            task = asyncio.ensure_future(self._connect(address))
+            self._opening[address] = task
+            task.add_done_callback(lambda done: self._opened(address, done))
+        return await asyncio.shield(task)
+
+    async def any_of(self, addresses: list[Address]) -> Connection:
+        """A connection to the first server that answers; an error names all that did not."""
+        for address in addresses:
+            connection = self.ready(address)
+            if connection is not None:
+                return connection
+        failures: list[FlussError] = []
+        for address in addresses:
+            try:
+                return await self.get(address)
+            except FlussError as error:
+                if not error.retriable:
+                    raise
+                failures.append(error)
+        if not failures:
+            raise ConnectError("no server's address is known")
+        raise ConnectError(
+            "no server could be reached: " + "; ".join(dict.fromkeys(str(e) for e in failures))
+        ) from failures[-1]
+
+    async def _connect(self, address: Address) -> Connection:
+        connection = await Connection.open(address, self._config, self._metrics)
+        if self._closed:
+            connection.close()
+            raise ClosedError("the connection was closed while it was being opened")
+        self._open[address] = connection
+        return connection
+
+    def _opened(self, address: Address, task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(address, None)
+        if not task.cancelled():
+            task.exception()
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received on the lines that are open."""
+        pairs = [connection.traffic for connection in self._open.values()]
+        return sum(p[0] for p in pairs), sum(p[1] for p in pairs)
+
+    async def close(self) -> None:
+        """Close every connection; requests under way fail."""
+        self._closed = True
+        for task in list(self._opening.values()):
+            task.cancel()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
