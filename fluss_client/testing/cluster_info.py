@@ -7,6 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fluss_client.testing.jars import FLUSS_VERSION
+from fluss_client.testing.probe import HOST
+from fluss_client.testing.readiness import all_serve
+from fluss_client.testing.server_config import ZOOKEEPER, Layout, lake_properties
+from fluss_client.testing.state import ClusterState
+
+_STATUS_TIMEOUT_S = 2.0
+
 
 @dataclass(frozen=True)
 class ClusterInfo:
@@ -54,3 +62,56 @@ class ClusterStatus:
     def to_json(self) -> str:
         """One JSON object on one line."""
         return json.dumps(asdict(self))
+
+
+def describe(layout: Layout, state: ClusterState) -> ClusterInfo:
+    """Where the cluster of `state` answers."""
+    settings = state.settings
+    return ClusterInfo(
+        bootstrap_servers=_addresses(state, "FLUSS"),
+        sasl_bootstrap_servers=_addresses(state, "SASL") if settings.sasl else None,
+        users=dict(state.users) if settings.sasl else {},
+        lake=lake_properties(layout) if settings.lake else None,
+        pids={
+            name: server.process.pid
+            for name, server in state.servers.items()
+            if server.process is not None and server.is_running
+        },
+        logs={name: str(layout.log(name)) for name in state.servers},
+        dir=str(layout.directory),
+        fluss_version=FLUSS_VERSION,
+    )
+
+
+def examine(layout: Layout, state: ClusterState | None) -> ClusterStatus:
+    """How the cluster is now, by its processes and by what its servers answer."""
+    if state is None:
+        return ClusterStatus("stopped", False, None, {}, str(layout.directory))
+    servers = {}
+    for name, server in state.servers.items():
+        process = server.process
+        running = process is not None and process.is_alive()
+        servers[name] = ServerStatus(
+            state="running" if running else "stopped" if process is None else "crashed",
+            pid=process.pid if process is not None and running else None,
+            ports=dict(server.ports),
+            log=str(layout.log(name)),
+        )
+    running_count = sum(server.state == "running" for server in servers.values())
+    whole = running_count == len(servers)
+    return ClusterStatus(
+        state="running" if whole else "degraded" if running_count else "stopped",
+        answering=whole and all_serve(state, _STATUS_TIMEOUT_S),
+        bootstrap_servers=_addresses(state, "FLUSS"),
+        servers=servers,
+        dir=str(layout.directory),
+    )
+
+
+def _addresses(state: ClusterState, listener: str) -> str:
+    """The coordinator first, then the tablet servers: any of them answers a newcomer."""
+    return ",".join(
+        f"{HOST}:{server.ports[listener]}"
+        for name, server in state.servers.items()
+        if name != ZOOKEEPER
+    )

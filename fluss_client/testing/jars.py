@@ -9,13 +9,17 @@ FLUSS_VERSION = "0.9.1-incubating"
 
 @dataclass(frozen=True)
 class Jar:
-    """One jar by its Maven coordinates, and what its bytes must be."""
+    """One jar by its Maven coordinates, and what its bytes must be.
+
+    `unpublished_parent` is the parent that its POM names and no repository has.
+    """
 
     group: str
     name: str
     version: str
     size_bytes: int
     sha256: str
+    unpublished_parent: str = ""
 
     @property
     def file_name(self) -> str:
@@ -67,6 +71,7 @@ ICEBERG_JARS = (
         FLUSS_VERSION,
         37456281,
         "b9d8aa37a1a1a1eb14c1a365ae40e8114dcff26367cdc08156ae4f6d0d911d93",
+        unpublished_parent="fluss-lake",
     ),
     Jar(
         "org.apache.hadoop",

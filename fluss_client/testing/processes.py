@@ -72,8 +72,8 @@ class ProcessMark:
 
 
 def spawn(command: list[str], folder: Path, output: Path) -> ProcessMark:
-    """Start `command` in `folder`, out of reach of this terminal's Ctrl-C, output appended."""
-    with output.open("ab") as file:
+    """Start `command` in `folder`, out of reach of this terminal's Ctrl-C; `output` is new."""
+    with output.open("wb") as file:
         child = subprocess.Popen(
             command,
             cwd=folder,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 from fluss_client.testing.errors import ServerStartError
 from fluss_client.testing.probe import NotServingError, ask_metadata, zookeeper_serves
-from fluss_client.testing.server_config import COORDINATOR, ZOOKEEPER, Layout
+from fluss_client.testing.server_config import COORDINATOR, ZOOKEEPER, Layout, tablet_name
 from fluss_client.testing.state import ClusterState
 
 START_DEADLINE_S = 180.0
@@ -21,8 +21,8 @@ _POLL_S = 0.1
 def serves(state: ClusterState, name: str, timeout_s: float = _ASK_TIMEOUT_S) -> bool:
     """Whether server `name` answers now.
 
-    A coordinator or tablet server counts when its metadata lists the coordinator and every
-    tablet server of the cluster at the port where it listens.
+    A coordinator or tablet server counts when its metadata lists all of them that run, at the
+    ports where they listen. While no coordinator runs nobody can tell it, and any answer counts.
     """
     ports = state.servers[name].ports
     if name == ZOOKEEPER:
@@ -31,21 +31,22 @@ def serves(state: ClusterState, name: str, timeout_s: float = _ASK_TIMEOUT_S) ->
         metadata = ask_metadata(ports["FLUSS"], timeout_s)
     except NotServingError:
         return False
-    listed = {(f"tablet-{node.node_id}", node.port) for node in metadata.tablet_servers}
+    if not state.servers[COORDINATOR].is_running:
+        return True
+    listed = {(tablet_name(node.node_id), node.port) for node in metadata.tablet_servers}
     if metadata.HasField("coordinator_server"):
         listed.add((COORDINATOR, metadata.coordinator_server.port))
     return listed >= {
         (other, server.ports["FLUSS"])
         for other, server in state.servers.items()
-        if other != ZOOKEEPER
+        if other != ZOOKEEPER and server.is_running
     }
 
 
 def all_serve(state: ClusterState, timeout_s: float = _ASK_TIMEOUT_S) -> bool:
     """Whether every server of the cluster runs and answers now."""
-    return all(
-        server.is_running and serves(state, name, timeout_s)
-        for name, server in state.servers.items()
+    return all(server.is_running for server in state.servers.values()) and all(
+        serves(state, name, timeout_s) for name in state.servers
     )
 
 
@@ -54,8 +55,8 @@ def wait_until_serving(layout: Layout, state: ClusterState, names: Collection[st
     waiting = list(names)
     give_up_at = time.monotonic() + START_DEADLINE_S
     while True:
-        for name, server in state.servers.items():
-            if server.process is not None and not server.is_running:
+        for name in names:
+            if not state.servers[name].is_running:
                 raise start_error(layout, name, "ended while the cluster was starting")
         waiting = [name for name in waiting if not serves(state, name)]
         if not waiting:
@@ -65,24 +66,15 @@ def wait_until_serving(layout: Layout, state: ClusterState, names: Collection[st
         time.sleep(_POLL_S)
 
 
-def wait_for(condition: Callable[[], bool], deadline_s: float) -> bool:
-    """Poll until `condition` holds; False when it does not within `deadline_s`."""
-    give_up_at = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(_POLL_S)
-    return True
-
-
 def start_error(layout: Layout, name: str, what: str) -> ServerStartError:
     """The error for server `name`, with the last lines that it wrote."""
-    for path in (layout.log(name), layout.output(name)):
-        lines = log_tail(path, LOG_TAIL_LINES)
-        if lines:
-            break
+    # A server that cannot even begin says so on its output, and its log may be an older one's.
+    printed = log_tail(layout.output(name), LOG_TAIL_LINES)
+    logged = log_tail(layout.log(name), LOG_TAIL_LINES)
     return ServerStartError(
-        f"{name} {what}: the last lines of {path} say why", server=name, log_tail=lines
+        f"{name} {what}: see the last lines above, or all of them in {layout.log(name)}",
+        server=name,
+        log_tail=(*logged, *printed),
     )
 
 

@@ -29,7 +29,10 @@ _JVM_OPTIONS = {
 }
 _TABLET_JVM_OPTIONS = ("-Xms128m", "-Xmx1g")
 
+# Fluss logs every line of its configuration as it reads it, passwords included.
 _LOG4J = """status = warn
+logger.configuration.name = org.apache.fluss.config.GlobalConfiguration
+logger.configuration.level = warn
 rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
 appender.file.type = RollingFile
@@ -107,7 +110,8 @@ def write_config(layout: Layout, state: ClusterState, name: str, plugins: Sequen
             "clientPort": str(state.servers[name].ports[_CLIENT]),
             "clientPortAddress": HOST,
             "admin.enableServer": "false",
-            "tickTime": "2000",
+            "tickTime": "1000",
+            "maxSessionTimeout": "120000",
             "maxClientCnxns": "0",
             "autopurge.snapRetainCount": "3",
             "autopurge.purgeInterval": "1",
@@ -132,7 +136,8 @@ def _server_values(layout: Layout, state: ClusterState, name: str) -> dict[str, 
     values = {
         "zookeeper.address": f"{HOST}:{state.servers[ZOOKEEPER].ports[_CLIENT]}",
         "zookeeper.path.root": "/fluss",
-        "zookeeper.client.session-timeout": "15s",
+        # How long a killed server keeps its name: one that comes back waits for that.
+        "zookeeper.client.session-timeout": "6s",
         "data.dir": str(layout.data(name)),
         "remote.data.dir": f"file://{layout.remote}",
         "bind.listeners": listeners,

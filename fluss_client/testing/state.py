@@ -126,7 +126,7 @@ def load_state(directory: Path) -> ClusterState | None:
 def claim(directory: Path) -> None:
     """Make sure that `directory` exists and is ours or empty; raises `LocalClusterError`."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = set(os.listdir(directory)) - {LOCK_FILE}
         writable = os.access(directory, os.W_OK | os.X_OK)
     except (FileExistsError, NotADirectoryError) as error:

@@ -44,18 +44,28 @@ def run() -> NoReturn:
     """Run the command line; what goes wrong is one sentence on standard error and exit code 1."""
     signal.signal(signal.SIGTERM, _end)
     try:
-        app()
-        sys.exit(0)
+        sys.exit(app(standalone_mode=False))
     except ServerStartError as error:
         for line in error.log_tail:
             print(f"  {line}", file=sys.stderr)
         sys.exit(f"error: {error.message}")
     except FlussError as error:
         sys.exit(f"error: {error.message}")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
         # The reader went away, as `head` does; nothing is left to say to it.
         sys.stderr.close()
         sys.exit(1)
+    except Exception as error:
+        # Which package the class of a usage error lives in depends on typer's version; that it
+        # has a message and an exit code does not.
+        if not hasattr(error, "format_message"):
+            raise
+        text = " ".join(error.format_message().split()).rstrip(".")
+        if text:
+            print(f"error: {text} (--help lists what there is)", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 1))
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -123,7 +124,7 @@ def logs(
     path = LocalCluster(directory).log_path(name)
     found = log_tail(path, lines)
     if as_json:
-        Console(soft_wrap=True).print_json(data={"path": str(path), "lines": list(found)})
+        print(json.dumps({"path": str(path), "lines": found}))
         return
     for line in found:
         print(line)
@@ -181,10 +182,10 @@ def _show_info(info: ClusterInfo) -> None:
 
 
 def _show_status(now: ClusterStatus) -> None:
-    table = Table("server", "state", "pid", "ports", "log", box=None)
+    table = Table("server", "state", "pid", "ports", box=None)
     for name, server in now.servers.items():
         ports = " ".join(f"{listener}:{port}" for listener, port in server.ports.items())
-        table.add_row(name, server.state, str(server.pid or "-"), ports, server.log)
+        table.add_row(name, server.state, str(server.pid or "-"), ports)
     console = Console(soft_wrap=True, highlight=False)
     if now.servers:
         console.print(table)
