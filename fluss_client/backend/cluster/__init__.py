@@ -1,0 +1,1 @@
+"""A real Fluss cluster, over its wire protocol."""

@@ -1,0 +1,319 @@
+"""Databases, tables, partitions and offsets on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+
+from fluss_client.backend.cluster.calls import Calls, path_pb
+from fluss_client.backend.contract import TableChange
+from fluss_client.errors import (
+    ClientError,
+    FlussError,
+    PartitionNotExistError,
+    UnknownTableOrBucketError,
+    UnsupportedByServerError,
+    error_for,
+)
+from fluss_client.model.cluster import OffsetSpec
+from fluss_client.model.json import (
+    data_type_to_json,
+    database_from_json,
+    database_to_json,
+    descriptor_from_json,
+    descriptor_to_json,
+    schema_from_json,
+)
+from fluss_client.model.schema import Schema
+from fluss_client.model.table import (
+    DatabaseDescriptor,
+    DatabaseInfo,
+    PartitionInfo,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+)
+from fluss_client.net.retry import Deadline, retrying
+from fluss_client.wire import apis
+from fluss_client.wire import fluss_pb2 as pb
+from fluss_client.wire.messages import parse
+
+SET_OPTION, RESET_OPTION = 0, 1
+COLUMN_LAST = 0
+OFFSET_KINDS = {"earliest": 0, "latest": 1, "timestamp": 2}
+TABLE_KNOWN_WAIT_MS = 10_000
+
+
+class AdminCalls(Calls):
+    """What an administrator does."""
+
+    async def create_database(
+        self, name: str, descriptor: DatabaseDescriptor | None, ignore_if_exists: bool
+    ) -> None:
+        request = pb.CreateDatabaseRequest(database_name=name, ignore_if_exists=ignore_if_exists)
+        if descriptor is not None:
+            request.database_json = database_to_json(descriptor)
+        await self.on_coordinator(apis.CREATE_DATABASE, request, repeatable=ignore_if_exists)
+
+    async def drop_database(self, name: str, ignore_if_not_exists: bool, cascade: bool) -> None:
+        request = pb.DropDatabaseRequest(
+            database_name=name, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade
+        )
+        await self.on_coordinator(apis.DROP_DATABASE, request, repeatable=ignore_if_not_exists)
+
+    async def list_databases(self) -> list[str]:
+        answer = await self.on_any(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        return list(answer.database_name)
+
+    async def database_exists(self, name: str) -> bool:
+        request = pb.DatabaseExistsRequest(database_name=name)
+        return (await self.on_any(apis.DATABASE_EXISTS, request)).exists
+
+    async def get_database_info(self, name: str) -> DatabaseInfo:
+        request = pb.GetDatabaseInfoRequest(database_name=name)
+        answer = await self.on_any(apis.GET_DATABASE_INFO, request)
+        descriptor = database_from_json(answer.database_json)
+        return DatabaseInfo(name, descriptor, answer.created_time, answer.modified_time)
+
+    async def create_table(
+        self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
+    ) -> None:
+        request = pb.CreateTableRequest(
+            table_path=path_pb(path),
+            table_json=descriptor_to_json(descriptor),
+            ignore_if_exists=ignore_if_exists,
+        )
+        await self.on_coordinator(apis.CREATE_TABLE, request, repeatable=ignore_if_exists)
+
+    async def drop_table(self, path: TablePath, ignore_if_not_exists: bool) -> None:
+        request = pb.DropTableRequest(
+            table_path=path_pb(path), ignore_if_not_exists=ignore_if_not_exists
+        )
+        await self.on_coordinator(apis.DROP_TABLE, request, repeatable=ignore_if_not_exists)
+
+    async def alter_table(
+        self, path: TablePath, change: TableChange, ignore_if_not_exists: bool
+    ) -> None:
+        """One request carries either options or columns, so a change of both takes two."""
+        base = pb.AlterTableRequest(
+            table_path=path_pb(path), ignore_if_not_exists=ignore_if_not_exists
+        )
+        requests = []
+        if change.set_options or change.reset_options:
+            options = pb.AlterTableRequest()
+            options.CopyFrom(base)
+            for key, value in change.set_options.items():
+                options.config_changes.add(config_key=key, config_value=value, op_type=SET_OPTION)
+            for key in change.reset_options:
+                options.config_changes.add(config_key=key, op_type=RESET_OPTION)
+            requests.append(options)
+        if change.add_columns:
+            columns = pb.AlterTableRequest()
+            columns.CopyFrom(base)
+            for column in change.add_columns:
+                added = columns.add_columns.add(
+                    column_name=column.name,
+                    data_type_json=json.dumps(data_type_to_json(column.type)).encode(),
+                    column_position_type=COLUMN_LAST,
+                )
+                if column.comment is not None:
+                    added.comment = column.comment
+            requests.append(columns)
+        for request in requests:
+            await self.on_coordinator(apis.ALTER_TABLE, request)
+
+    async def list_tables(self, database: str) -> list[str]:
+        request = pb.ListTablesRequest(database_name=database)
+        return list((await self.on_any(apis.LIST_TABLES, request)).table_name)
+
+    async def table_exists(self, path: TablePath) -> bool:
+        request = pb.TableExistsRequest(table_path=path_pb(path))
+        return (await self.on_any(apis.TABLE_EXISTS, request)).exists
+
+    async def get_table_info(self, path: TablePath) -> TableInfo:
+        request = pb.GetTableInfoRequest(table_path=path_pb(path))
+        answer = await self.on_any(apis.GET_TABLE_INFO, request)
+        descriptor = descriptor_from_json(answer.table_json)
+        if descriptor.bucket_count is None:
+            raise ClientError(f"the server described {path} without a bucket count")
+        self.schemas[answer.table_id, answer.schema_id] = descriptor.schema
+        return TableInfo(
+            table_id=answer.table_id,
+            table_path=path,
+            schema_id=answer.schema_id,
+            schema=descriptor.schema,
+            partition_keys=descriptor.partition_keys,
+            bucket_keys=descriptor.bucket_keys,
+            num_buckets=descriptor.bucket_count,
+            properties=descriptor.properties,
+            custom_properties=descriptor.custom_properties,
+            comment=descriptor.comment,
+            created_time=answer.created_time,
+            modified_time=answer.modified_time,
+        )
+
+    async def get_schema(self, path: TablePath, schema_id: int | None) -> tuple[int, Schema]:
+        request = pb.GetTableSchemaRequest(table_path=path_pb(path))
+        if schema_id is not None:
+            request.schema_id = schema_id
+        answer = await self.on_any(apis.GET_TABLE_SCHEMA, request)
+        return answer.schema_id, schema_from_json(answer.schema_json)
+
+    async def schema_of(self, table: TableInfo, schema_id: int) -> Schema:
+        """The schema that some rows were written with, kept once known."""
+        if schema_id == table.schema_id:
+            return table.schema
+        known = self.schemas.get((table.table_id, schema_id))
+        if known is None:
+            _, known = await self.get_schema(table.table_path, schema_id)
+            self.schemas[table.table_id, schema_id] = known
+        return known
+
+    async def create_partition(
+        self, path: TablePath, spec: Mapping[str, str], ignore_if_exists: bool
+    ) -> None:
+        await self._wait_until_coordinator_knows(path)
+        request = pb.CreatePartitionRequest(
+            table_path=path_pb(path),
+            partition_spec=_spec_pb(spec),
+            ignore_if_not_exists=ignore_if_exists,
+        )
+        await self.on_coordinator(apis.CREATE_PARTITION, request, repeatable=ignore_if_exists)
+
+    async def _wait_until_coordinator_knows(self, path: TablePath) -> None:
+        """Guard against a coordinator that missed the creation of a partitioned table.
+
+        Fluss 0.9 would fail at such a CreatePartition in a way that stops every new table, so a
+        harmless call asks first whether it knows the table.
+        """
+        info = await self.get_table_info(path)
+        if not info.is_partitioned():
+            return
+        probe = pb.ReleaseKvSnapshotLeaseRequest(lease_id="table-known-to-coordinator")
+        probe.buckets_to_release.add(table_id=info.table_id, bucket_id=0)
+
+        async def ask() -> None:
+            try:
+                await self.on_coordinator(apis.RELEASE_KV_SNAPSHOT_LEASE, probe)
+            except UnknownTableOrBucketError:
+                raise
+            except (FlussError, UnsupportedByServerError):
+                return
+
+        try:
+            await retrying(ask, Deadline(TABLE_KNOWN_WAIT_MS))
+        except UnknownTableOrBucketError as error:
+            raise ClientError(
+                f"the coordinator does not know table {path}: a fault of Fluss 0.9 when a "
+                "partitioned table is created; drop the table and create it again"
+            ) from error
+
+    async def drop_partition(
+        self, path: TablePath, spec: Mapping[str, str], ignore_if_not_exists: bool
+    ) -> None:
+        request = pb.DropPartitionRequest(
+            table_path=path_pb(path),
+            partition_spec=_spec_pb(spec),
+            ignore_if_not_exists=ignore_if_not_exists,
+        )
+        await self.on_coordinator(apis.DROP_PARTITION, request, repeatable=ignore_if_not_exists)
+
+    async def list_partitions(
+        self, path: TablePath, spec: Mapping[str, str] | None
+    ) -> list[PartitionInfo]:
+        request = pb.ListPartitionInfosRequest(table_path=path_pb(path))
+        if spec:
+            request.partial_partition_spec.CopyFrom(_spec_pb(spec))
+        answer = await self.on_any(apis.LIST_PARTITION_INFOS, request)
+        found = []
+        for info in answer.partitions_info:
+            values = {kv.key: kv.value for kv in info.partition_spec.partition_key_values}
+            found.append(PartitionInfo(info.partition_id, "$".join(values.values()), values))
+        return found
+
+    async def partition_id(self, table: TableInfo, name: str) -> int:
+        for info in await self.list_partitions(table.table_path, None):
+            if info.partition_name == name:
+                return info.partition_id
+        raise PartitionNotExistError(
+            f"table {table.table_path} has no partition '{name}': create it before writing to it"
+        )
+
+    async def list_offsets(
+        self, table: TableInfo, partition_id: int | None, buckets: Sequence[int], spec: OffsetSpec
+    ) -> dict[int, int]:
+        """One request per leader, all at once; repeated for the buckets that have moved."""
+        missing = dict.fromkeys(buckets)
+        found: dict[int, int] = {}
+
+        async def ask() -> None:
+            by_node: dict[int, list[int]] = {}
+            for bucket in missing:
+                place = TableBucket(table.table_id, bucket, partition_id=partition_id)
+                by_node.setdefault(await self.locate(table, place), []).append(bucket)
+            calls = (
+                self._offsets_on(node, table, partition_id, on_node, spec)
+                for node, on_node in by_node.items()
+            )
+            error: FlussError | None = None
+            for answers in await asyncio.gather(*calls, return_exceptions=True):
+                if isinstance(answers, FlussError):
+                    error = answers
+                elif isinstance(answers, BaseException):
+                    raise answers
+                else:
+                    for bucket, answer in answers.items():
+                        if isinstance(answer, FlussError):
+                            error = answer
+                        else:
+                            found[bucket] = answer
+                            missing.pop(bucket, None)
+            if error is not None:
+                raise error
+
+        async def forget(error: FlussError) -> None:
+            if error.stale_metadata:
+                for bucket in missing:
+                    place = TableBucket(table.table_id, bucket, partition_id=partition_id)
+                    self.metadata.forget(place)
+                    await self.check_exists(table, place)
+                    break
+
+        await retrying(ask, self._deadline(), on_error=forget)
+        return {bucket: found[bucket] for bucket in buckets}
+
+    async def _offsets_on(
+        self,
+        node: int,
+        table: TableInfo,
+        partition_id: int | None,
+        buckets: list[int],
+        spec: OffsetSpec,
+    ) -> dict[int, int | FlussError]:
+        request = pb.ListOffsetsRequest(
+            follower_server_id=-1,
+            offset_type=OFFSET_KINDS[spec.kind],
+            table_id=table.table_id,
+            bucket_id=buckets,
+        )
+        if partition_id is not None:
+            request.partition_id = partition_id
+        if spec.timestamp_ms is not None:
+            request.startTimestamp = spec.timestamp_ms
+        body = await self.on_node(node, apis.LIST_OFFSETS, [request.SerializeToString()])
+        answer = parse(pb.ListOffsetsResponse, body)
+        return {
+            part.bucket_id: error_for(part.error_code, part.error_message)
+            if part.error_code
+            else part.offset
+            for part in answer.buckets_resp
+        }
+
+
+def _spec_pb(spec: Mapping[str, str]) -> pb.PbPartitionSpec:
+    message = pb.PbPartitionSpec()
+    for key, value in spec.items():
+        message.partition_key_values.add(key=key, value=str(value))
+    return message

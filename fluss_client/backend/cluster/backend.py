@@ -1,0 +1,39 @@
+"""The cluster backend: all parts together."""
+
+from __future__ import annotations
+
+from fluss_client.backend.cluster.cluster_admin import ClusterAdminCalls
+from fluss_client.backend.cluster.lake import LakeCalls
+from fluss_client.backend.cluster.lookups import LookupCalls
+from fluss_client.backend.cluster.writes import WriteCalls
+from fluss_client.backend.contract import Capabilities
+from fluss_client.config import Config
+from fluss_client.net.pool import parse_addresses
+
+
+class ClusterBackend(WriteCalls, LookupCalls, ClusterAdminCalls, LakeCalls):
+    """A client of one cluster on one event loop."""
+
+    capabilities = Capabilities(
+        name="cluster",
+        versioned_merge_engine=True,
+        aggregation_merge_engine=True,
+        auto_increment=True,
+        remote_log=True,
+        kv_snapshots=True,
+        acls=True,
+        cluster_configs=True,
+        replication=True,
+        scan_kv=False,
+    )
+
+    @classmethod
+    async def open(cls, config: Config) -> ClusterBackend:
+        """Connect to the first bootstrap address that answers and learn the servers."""
+        backend = cls(parse_addresses(config.resolved_bootstrap()), config)
+        try:
+            await backend.metadata.refresh_servers()
+        except BaseException:
+            await backend.close()
+            raise
+        return backend

@@ -1,0 +1,178 @@
+"""Sending a call to the right server, again where that is safe, with what was learned kept.
+
+Every part of the backend stands on `Calls`. A call that reads may be repeated within the request
+timeout; a call that changes something is repeated only when its bytes never left, or when the
+caller says that doing it twice is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from fluss_client.config import Config
+from fluss_client.errors import (
+    ConnectError,
+    FlussError,
+    LeaderNotAvailableError,
+    NotCoordinatorLeaderError,
+    PartitionNotExistError,
+    TableNotExistError,
+    UnknownServerError,
+)
+from fluss_client.model.schema import Schema
+from fluss_client.model.table import TableBucket, TableInfo, TablePath
+from fluss_client.net.connection import Address
+from fluss_client.net.metadata import Metadata
+from fluss_client.net.metrics import Metrics
+from fluss_client.net.pool import ConnectionPool
+from fluss_client.net.retry import Deadline, retrying
+from fluss_client.wire import fluss_pb2 as pb
+from fluss_client.wire.apis import LIST_PARTITION_INFOS, TABLE_EXISTS, Api
+from fluss_client.wire.buffers import Buffer
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+class Calls:
+    """The connections of one client to one cluster."""
+
+    def __init__(self, bootstrap: list[Address], config: Config) -> None:
+        self.config = config
+        self.net_metrics = Metrics()
+        self.pool = ConnectionPool(config, self.net_metrics)
+        self.metadata = Metadata(bootstrap, self.pool, config)
+        self.schemas: dict[tuple[int, int], Schema] = {}
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.config.request_timeout_ms)
+
+    async def _learn_from(self, error: FlussError) -> None:
+        self.net_metrics.count("retries")
+        if error.stale_metadata:
+            try:
+                await self.metadata.refresh_servers()
+            except FlussError:
+                # The call itself is tried again and tells what is wrong.
+                self.net_metrics.count("metadata.refresh_failures")
+
+    async def on_any(self, api: Api[Any, ResponseT], request: Message) -> ResponseT:
+        """Ask any server; repeated until one answers or the request timeout passes."""
+
+        async def ask() -> ResponseT:
+            connection = await self.metadata.any_connection()
+            return await connection.call(api, request)
+
+        return await retrying(ask, self._deadline(), on_error=self._learn_from)
+
+    async def on_coordinator(
+        self, api: Api[Any, ResponseT], request: Message, *, repeatable: bool = False
+    ) -> ResponseT:
+        """Ask the coordinator; what may have taken effect is not sent twice unless harmless."""
+
+        async def ask() -> ResponseT:
+            if self.metadata.coordinator is None:
+                await self.metadata.refresh_servers()
+            node = self.metadata.coordinator
+            if node is None:
+                raise LeaderNotAvailableError("the cluster has no coordinator right now")
+            connection = await self.pool.get(Address(node.host, node.port))
+            return await connection.call(api, request)
+
+        def may_repeat(error: FlussError) -> bool:
+            if repeatable:
+                return error.retriable
+            unsent = (ConnectError, NotCoordinatorLeaderError, LeaderNotAvailableError)
+            return isinstance(error, unsent)
+
+        return await retrying(
+            ask, self._deadline(), on_error=self._learn_from, retriable=may_repeat
+        )
+
+    async def on_any_tablet(self, api: Api[Any, ResponseT], request: Message) -> ResponseT:
+        """Ask any tablet server."""
+
+        async def ask() -> ResponseT:
+            if not self.metadata.tablets:
+                await self.metadata.refresh_servers()
+            nodes = self.metadata.tablets.values()
+            connection = await self.pool.any_of([Address(n.host, n.port) for n in nodes])
+            return await connection.call(api, request)
+
+        return await retrying(ask, self._deadline(), on_error=self._learn_from)
+
+    async def on_node(
+        self,
+        node: int,
+        api: Api[Any, Any],
+        parts: Sequence[Buffer],
+        timeout_ms: float | None = None,
+    ) -> memoryview:
+        """Send to one tablet server, once. A line that broke makes its buckets unknown."""
+        try:
+            connection = await self.pool.get(self.metadata.tablet_address(node))
+            return await connection.request(api, parts, timeout_ms)
+        except FlussError as error:
+            if error.stale_metadata:
+                self.metadata.forget_node(node)
+            raise
+
+    async def locate(self, table: TableInfo, bucket: TableBucket) -> int:
+        """The leader of a bucket; waits for one within the request timeout."""
+        known = self.metadata.leader(bucket)
+        if known is not None:
+            return known
+
+        async def ask() -> int:
+            try:
+                return await self.metadata.find_leader(table.table_path, bucket)
+            except UnknownServerError as error:
+                await self.check_exists(table, bucket)
+                raise LeaderNotAvailableError(
+                    f"{table.table_path}: {bucket} is not known to the cluster yet"
+                ) from error
+
+        try:
+            return await retrying(ask, self._deadline())
+        except LeaderNotAvailableError:
+            await self.check_exists(table, bucket)
+            raise
+
+    async def forget_location(self, table: TableInfo, bucket: TableBucket) -> None:
+        """The next `locate` of this bucket asks the cluster."""
+        self.metadata.forget(bucket)
+
+    async def check_exists(self, table: TableInfo, bucket: TableBucket | None = None) -> None:
+        """Raise a typed error when the table, or the bucket's partition, is gone."""
+        path = table.table_path
+        answer = await self.on_any(TABLE_EXISTS, pb.TableExistsRequest(table_path=path_pb(path)))
+        if not answer.exists:
+            raise TableNotExistError(f"table {path} does not exist (any more)")
+        if bucket is None or bucket.partition_id is None:
+            return
+        request = pb.ListPartitionInfosRequest(table_path=path_pb(path))
+        found = await self.on_any(LIST_PARTITION_INFOS, request)
+        if all(p.partition_id != bucket.partition_id for p in found.partitions_info):
+            raise PartitionNotExistError(
+                f"partition {bucket.partition_id} of table {path} does not exist (any more)"
+            )
+
+    def metrics(self) -> dict[str, float]:
+        """What this client has done so far."""
+        figures = self.net_metrics.snapshot()
+        sent, received = self.pool.traffic()
+        figures["bytes.sent"] = figures.get("bytes.sent", 0) + sent
+        figures["bytes.received"] = figures.get("bytes.received", 0) + received
+        return figures
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.metadata.close()
+        await self.pool.close()
+
+
+def path_pb(path: TablePath) -> pb.PbTablePath:
+    """A table path as a message."""
+    return pb.PbTablePath(database_name=path.database_name, table_name=path.table_name)

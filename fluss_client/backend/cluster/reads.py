@@ -1,0 +1,283 @@
+"""Fetching logs: local records, projected by the server where it can, and remote segments.
+
+The answer's records stay encoded; decoding is left to whoever has a thread to spare.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_client.backend.cluster.admin import AdminCalls
+from fluss_client.backend.cluster.remote_log import RemoteLog
+from fluss_client.backend.contract import FetchedBucket, FetchPosition, FetchRequest, LogSlice
+from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.columns import align_to
+from fluss_client.codec.log_batch import LogBatchHeader, decode_log_batch, iter_log_batches
+from fluss_client.codec.rows import RowFormat, decode_rows
+from fluss_client.codec.value_batch import decode_value_batch
+from fluss_client.config import Config
+from fluss_client.errors import CorruptDataError, FlussError, InvalidColumnProjectionError
+from fluss_client.model.schema import Schema
+from fluss_client.model.table import KV_FORMAT, LOG_FORMAT, TableBucket, TableInfo
+from fluss_client.net.connection import Address
+from fluss_client.net.retry import retrying
+from fluss_client.wire import apis, hot
+from fluss_client.wire import fluss_pb2 as pb
+
+FETCH_GRACE_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    """One encoded batch and how to read it; calling it is the CPU work of a slice."""
+
+    header: LogBatchHeader
+    written: Schema
+    table: TableInfo
+    kept: tuple[int, ...] | None
+    """Columns that the server kept; None when it sent all."""
+    columns: tuple[int, ...] | None
+    skip: int
+    check_crc: bool
+
+    def __call__(self) -> tuple[pa.RecordBatch, npt.NDArray[np.uint8] | None]:
+        if self.check_crc:
+            self.header.check_crc()
+        log_format = self.table.properties.get(LOG_FORMAT, "ARROW")
+        decoded = decode_log_batch(self.header, self.written, log_format, self.kept)
+        batch = align_to(decoded.batch, self.written, self.table.schema, self.columns)
+        changes = decoded.change_types
+        if self.skip:
+            batch = batch.slice(self.skip)
+            changes = None if changes is None else changes[self.skip :]
+        return batch, changes
+
+
+class ReadCalls(AdminCalls):
+    """Logs and key state."""
+
+    def __init__(self, bootstrap: list[Address], config: Config) -> None:
+        super().__init__(bootstrap, config)
+        self._remote = RemoteLog(self)
+        # Tables with batches too old to have the columns that were asked for.
+        self._no_pushdown: set[tuple[int, tuple[int, ...]]] = set()
+
+    async def fetch(self, node: int, request: FetchRequest) -> list[FetchedBucket]:
+        table = request.table
+        kept = self._pushed_columns(table, request.columns)
+        body = await self.on_node(
+            node,
+            apis.FETCH_LOG,
+            [_fetch_message(request, kept).SerializeToString()],
+            request.wait_ms + FETCH_GRACE_MS,
+        )
+        wanted = {p.bucket: p for p in request.positions}
+        refused: list[FetchPosition] = []
+        fetched = []
+        for answer in hot.decode_fetch_log(body):
+            bucket = TableBucket(
+                answer.table_id, answer.bucket_id, partition_id=answer.partition_id
+            )
+            position = wanted.pop(bucket, None)
+            if position is None:
+                continue
+            if kept is not None and isinstance(answer.error, InvalidColumnProjectionError):
+                refused.append(position)
+                continue
+            fetched.append(await self._fetched(request, kept, position, answer))
+        for bucket in wanted:
+            error = CorruptDataError(f"{table.table_path}: the server did not answer for {bucket}")
+            fetched.append(FetchedBucket(bucket, error=error))
+        if refused and kept is not None:
+            self._no_pushdown.add((table.table_id, kept))
+            fetched += await self.fetch(node, replace(request, positions=refused))
+        return fetched
+
+    def _pushed_columns(
+        self, table: TableInfo, columns: tuple[int, ...] | None
+    ) -> tuple[int, ...] | None:
+        if columns is None or table.properties.get(LOG_FORMAT, "ARROW").upper() != "ARROW":
+            return None
+        return None if (table.table_id, columns) in self._no_pushdown else columns
+
+    async def _fetched(
+        self,
+        request: FetchRequest,
+        kept: tuple[int, ...] | None,
+        position: FetchPosition,
+        answer: hot.FetchedBucket,
+    ) -> FetchedBucket:
+        watermark = -1 if answer.high_watermark is None else answer.high_watermark
+        if answer.error is not None:
+            return FetchedBucket(position.bucket, high_watermark=watermark, error=answer.error)
+        try:
+            records, projected = answer.records, kept
+            if answer.remote is not None:
+                records = await self._remote.read(answer.remote, position)
+                projected = None
+            slices = await self._slices(request, projected, position.offset, records)
+        except FlussError as error:
+            return FetchedBucket(position.bucket, high_watermark=watermark, error=error)
+        following = slices[-1].next_offset if slices else position.offset
+        if answer.filtered_end_offset is not None:
+            following = max(following, answer.filtered_end_offset)
+        return FetchedBucket(position.bucket, slices, watermark, following)
+
+    async def _slices(
+        self,
+        request: FetchRequest,
+        kept: tuple[int, ...] | None,
+        offset: int,
+        records: memoryview | None,
+    ) -> list[LogSlice]:
+        if not records:
+            return []
+        table = request.table
+        slices = []
+        for header in iter_log_batches(records):
+            if header.next_offset <= offset:
+                continue
+            written = await self.schema_of(table, header.schema_id)
+            skip = max(0, offset - header.base_offset) if offset >= 0 else 0
+            # A projected batch keeps the checksum of the whole one.
+            decode = _Decoder(
+                header, written, table, kept, request.columns, skip, check_crc=kept is None
+            )
+            slices.append(
+                LogSlice(
+                    base_offset=header.base_offset + skip,
+                    next_offset=header.next_offset,
+                    row_count=max(0, header.record_count - skip),
+                    timestamp=header.commit_timestamp,
+                    nbytes=len(header.body),
+                    decode=decode,
+                )
+            )
+        return slices
+
+    async def limit_scan(
+        self,
+        table: TableInfo,
+        bucket: TableBucket,
+        limit: int,
+        columns: tuple[int, ...] | None,
+    ) -> pa.RecordBatch:
+        request = pb.LimitScanRequest(
+            table_id=table.table_id, bucket_id=bucket.bucket_id, limit=limit
+        )
+        if bucket.partition_id is not None:
+            request.partition_id = bucket.partition_id
+
+        async def ask() -> hot.LimitScanned:
+            node = await self.locate(table, bucket)
+            body = await self.on_node(node, apis.LIMIT_SCAN, [request.SerializeToString()])
+            answer = hot.decode_limit_scan(body)
+            if answer.error is not None:
+                raise answer.error
+            return answer
+
+        async def forget(error: FlussError) -> None:
+            if error.stale_metadata:
+                await self.forget_location(table, bucket)
+                await self.check_exists(table, bucket)
+
+        answer = await retrying(ask, self._deadline(), on_error=forget)
+        if table.has_primary_key():
+            schema_ids, rows = decode_value_batch(answer.records or b"")
+            return await self.decode_rows_of(table, schema_ids, rows, columns)
+        everything = FetchRequest(table, (), columns)
+        slices = await self._slices(everything, None, -1, answer.records)
+        return await asyncio.to_thread(_last_rows, table, columns, slices, limit)
+
+    async def decode_rows_of(
+        self,
+        table: TableInfo,
+        schema_ids: npt.NDArray[np.int16],
+        rows: Blobs,
+        columns: tuple[int, ...] | None,
+    ) -> pa.RecordBatch:
+        """Rows of the key state, each in the schema that it was written with, as one batch."""
+        schemas = {int(i): await self.schema_of(table, int(i)) for i in np.unique(schema_ids)}
+        return _decode_key_rows(table, schemas, schema_ids, rows, columns)
+
+
+def _fetch_message(request: FetchRequest, kept: tuple[int, ...] | None) -> pb.FetchLogRequest:
+    message = pb.FetchLogRequest(
+        follower_server_id=-1,
+        max_bytes=request.bytes_max,
+        min_bytes=request.bytes_min,
+        max_wait_ms=request.wait_ms,
+    )
+    table = message.tables_req.add(
+        table_id=request.table.table_id, projection_pushdown_enabled=kept is not None
+    )
+    if kept is not None:
+        table.projected_fields.extend(kept)
+    for position in request.positions:
+        bucket = table.buckets_req.add(
+            bucket_id=position.bucket.bucket_id,
+            fetch_offset=position.offset,
+            max_fetch_bytes=position.bytes_max,
+        )
+        if position.bucket.partition_id is not None:
+            bucket.partition_id = position.bucket.partition_id
+    return message
+
+
+def _last_rows(
+    table: TableInfo, columns: tuple[int, ...] | None, slices: Sequence[LogSlice], limit: int
+) -> pa.RecordBatch:
+    batches: list[pa.RecordBatch] = []
+    missing = limit
+    for part in reversed(slices):
+        if missing <= 0:
+            break
+        batch, _ = part.decode()
+        batches.append(batch.slice(max(0, batch.num_rows - missing)))
+        missing -= batch.num_rows
+    return one_batch(reversed(batches), shown_schema(table, columns))
+
+
+def _decode_key_rows(
+    table: TableInfo,
+    schemas: dict[int, Schema],
+    schema_ids: npt.NDArray[np.int16],
+    rows: Blobs,
+    columns: tuple[int, ...] | None,
+) -> pa.RecordBatch:
+    row_format = RowFormat[table.properties.get(KV_FORMAT, "COMPACTED").upper()]
+    wanted = columns if columns is not None else tuple(range(len(table.schema.columns)))
+    batches, order = [], []
+    for schema_id, schema in schemas.items():
+        places = np.flatnonzero(schema_ids == schema_id)
+        part = rows if len(schemas) == 1 else rows.take(places)
+        types = [c.type for c in schema.columns]
+        batch = decode_rows(part, types, schema.get_column_names(), row_format)
+        batches.append(align_to(batch, schema, table.schema, wanted))
+        order.append(places)
+    merged = one_batch(batches, shown_schema(table, columns))
+    if len(batches) < 2:
+        return merged
+    return merged.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
+
+
+def shown_schema(table: TableInfo, columns: tuple[int, ...] | None) -> pa.Schema:
+    """The Arrow schema of some columns of a table, as users see it."""
+    arrow = table.schema.arrow
+    return arrow if columns is None else pa.schema([arrow.field(i) for i in columns])
+
+
+def one_batch(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """All batches as one; an empty batch when there are none."""
+    parts = list(batches)
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    return pa.concat_batches(parts)

@@ -1,0 +1,124 @@
+"""Reading log segments that the servers have moved to remote storage.
+
+A fetch of an old offset answers with files instead of records. Each such answer says from which
+byte of the first file to read, so that reading needs no state: take a piece of about the size
+that was asked for, give its whole batches, and let the next fetch ask for what follows.
+
+Paths with the scheme `file` (or none) are read from local disk, others through pyarrow's file
+systems with the token that the cluster gives out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from fluss_client.backend.contract import FetchPosition
+from fluss_client.codec.log_batch import iter_log_batches
+from fluss_client.errors import CorruptDataError, StorageError, UnsupportedError
+from fluss_client.wire import fluss_pb2 as pb
+from fluss_client.wire.apis import GET_FILESYSTEM_SECURITY_TOKEN
+
+if TYPE_CHECKING:
+    from fluss_client.backend.cluster.calls import Calls
+
+PIECE_BYTES_MIN = 1 << 20
+TOKEN_LIFE_FRACTION = 0.75
+TOKEN_RENEW_S = 600.0
+
+
+class RemoteLog:
+    """The remote segments of one cluster."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._filesystems: dict[str, tuple[Any, float]] = {}
+
+    async def read(self, info: pb.PbRemoteLogFetchInfo, position: FetchPosition) -> memoryview:
+        """Whole batches from the position on, about as many bytes as it asks for."""
+        if not info.remote_log_segments:
+            raise CorruptDataError("a remote log answer names no segment")
+        segment = info.remote_log_segments[0]
+        name = f"{segment.remote_log_start_offset:020d}.log"
+        path = f"{info.remote_log_tablet_dir}/{segment.remote_log_segment_id}/{name}"
+        start = info.first_start_pos if info.HasField("first_start_pos") else 0
+        size = max(PIECE_BYTES_MIN, position.bytes_max)
+        while True:
+            length = min(size, segment.segment_size_in_bytes - start)
+            if length <= 0:
+                raise CorruptDataError(f"{path} ends before offset {position.offset}")
+            piece = await self._read_piece(path, start, length)
+            self._calls.net_metrics.count("remote_log.bytes", len(piece))
+            if _reaches(piece, position.offset):
+                return piece
+            if length < size or len(piece) < length:
+                raise CorruptDataError(f"{path} holds no batch with offset {position.offset}")
+            size *= 4
+
+    async def _read_piece(self, path: str, start: int, length: int) -> memoryview:
+        scheme = urlsplit(path).scheme
+        try:
+            if scheme in ("", "file"):
+                local = urlsplit(path).path if scheme else path
+                return await asyncio.to_thread(_read_local, local, start, length)
+            filesystem = await self._filesystem(scheme)
+            return await asyncio.to_thread(_read_remote, filesystem, path, start, length)
+        except OSError as error:
+            raise StorageError(f"cannot read remote log segment {path}: {error}") from error
+
+    async def _filesystem(self, scheme: str) -> Any:
+        known = self._filesystems.get(scheme)
+        if known is not None and time.monotonic() < known[1]:
+            return known[0]
+        request = pb.GetFileSystemSecurityTokenRequest()
+        answer = await self._calls.on_any(GET_FILESYSTEM_SECURITY_TOKEN, request)
+        extra = {item.key: item.value for item in answer.addition_info}
+        filesystem = make_filesystem(scheme, bytes(answer.token), extra)
+        life_s = TOKEN_RENEW_S
+        if answer.HasField("expiration_time"):
+            left_s = answer.expiration_time / 1000 - time.time()
+            life_s = max(1.0, left_s * TOKEN_LIFE_FRACTION)
+        self._filesystems[scheme] = (filesystem, time.monotonic() + life_s)
+        return filesystem
+
+
+def make_filesystem(scheme: str, token: bytes, extra: dict[str, str]) -> Any:
+    """The file system of a scheme, with the cluster's short-lived credentials."""
+    if scheme in ("s3", "s3a", "s3n", "oss", "cosn", "obs"):
+        from pyarrow import fs
+
+        keys = json.loads(token) if token else {}
+        return fs.S3FileSystem(
+            access_key=keys.get("access_key_id"),
+            secret_key=keys.get("access_key_secret"),
+            session_token=keys.get("security_token"),
+            endpoint_override=extra.get("fs.s3a.endpoint"),
+            region=extra.get("fs.s3a.endpoint.region"),
+        )
+    if scheme in ("hdfs", "gs"):
+        from pyarrow import fs
+
+        return fs.FileSystem.from_uri(f"{scheme}://")[0]
+    raise UnsupportedError(
+        f"the remote log lies on '{scheme}:', which this client cannot read: it reads file, s3 "
+        "and what pyarrow's file systems offer"
+    )
+
+
+def _read_local(path: str, start: int, length: int) -> memoryview:
+    with open(path, "rb", buffering=0) as file:
+        return memoryview(os.pread(file.fileno(), length, start))
+
+
+def _read_remote(filesystem: Any, path: str, start: int, length: int) -> memoryview:
+    parts = urlsplit(path)
+    with filesystem.open_input_file(f"{parts.netloc}{parts.path}") as file:
+        return memoryview(file.read_at(length, start))
+
+
+def _reaches(piece: memoryview, offset: int) -> bool:
+    return any(header.next_offset > offset for header in iter_log_batches(piece))

@@ -1,0 +1,178 @@
+"""Sending batches to the leaders of their buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_client.backend.cluster.admin import AdminCalls
+from fluss_client.backend.cluster.calls import path_pb
+from fluss_client.backend.contract import BucketAck, BucketWrite
+from fluss_client.codec.arrow_body import compression_of, encode_body
+from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.columns import to_wire
+from fluss_client.codec.crc32c import Sealed, seal
+from fluss_client.codec.kv_batch import HEADER_SIZE, encode_kv_batch, seal_kv_records
+from fluss_client.codec.log_batch import encode_log_batch
+from fluss_client.errors import CorruptDataError, UnsupportedError
+from fluss_client.model.table import TableBucket, TableInfo, TablePath
+from fluss_client.wire import apis
+from fluss_client.wire import fluss_pb2 as pb
+from fluss_client.wire.hot import BucketRecords, encode_produce_log, encode_put_kv
+from fluss_client.wire.messages import parse, part_error
+
+# The server answers within its own timeout; the line gets this much longer.
+ANSWER_GRACE_MS = 5_000
+LOG_HEADER_BYTES = 48
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPayload:
+    """A log batch without its header."""
+
+    body: Sealed
+    schema_id: int
+    row_count: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.body.size + LOG_HEADER_BYTES
+
+    def stamped(self, writer_id: int, sequence: int) -> list[memoryview]:
+        """The batch as it goes out under this writer and sequence."""
+        parts = encode_log_batch(
+            self.body,
+            schema_id=self.schema_id,
+            record_count=self.row_count,
+            writer_id=writer_id,
+            batch_sequence=sequence,
+        )
+        return [memoryview(part) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertPayload:
+    """A batch of keys and rows without its header."""
+
+    body: Sealed
+    schema_id: int
+    row_count: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.body.size + HEADER_SIZE
+
+    def stamped(self, writer_id: int, sequence: int) -> list[memoryview]:
+        """The batch as it goes out under this writer and sequence."""
+        parts = encode_kv_batch(
+            self.body,
+            record_count=self.row_count,
+            schema_id=self.schema_id,
+            writer_id=writer_id,
+            batch_sequence=sequence,
+        )
+        return [memoryview(part) for part in parts]
+
+
+class WriteCalls(AdminCalls):
+    """Appends and upserts."""
+
+    async def init_writer(self, paths: Sequence[TablePath]) -> int:
+        request = pb.InitWriterRequest(table_path=[path_pb(path) for path in paths])
+        return (await self.on_any_tablet(apis.INIT_WRITER, request)).writer_id
+
+    def encode_append(self, table: TableInfo, batch: pa.RecordBatch) -> AppendPayload:
+        if table.has_primary_key():
+            # Servers take such a batch and spoil the changelog with it.
+            raise UnsupportedError(f"{table.table_path} has a primary key: upsert, do not append")
+        wire = to_wire(batch, table.schema.wire)
+        body = seal([encode_body(wire, compression_of(table.properties))])
+        return AppendPayload(body, table.schema_id, batch.num_rows)
+
+    def encode_upsert(
+        self,
+        table: TableInfo,
+        keys: Blobs,
+        rows: Blobs | None,
+        deletes: npt.NDArray[np.bool_] | None,
+    ) -> UpsertPayload:
+        body = seal_kv_records(keys, rows, deletes)
+        return UpsertPayload(body, table.schema_id, len(keys))
+
+    async def append(
+        self,
+        table: TableInfo,
+        node: int,
+        writes: Sequence[BucketWrite],
+        acks: int,
+        timeout_ms: int,
+    ) -> list[BucketAck]:
+        parts = encode_produce_log(
+            table.table_id, _records(writes), acks=acks, timeout_ms=timeout_ms
+        )
+        limit_ms = timeout_ms + ANSWER_GRACE_MS
+        body = await self.on_node(node, apis.PRODUCE_LOG, parts, limit_ms)
+        answer = parse(pb.ProduceLogResponse, body)
+        return _acks(table, writes, {_place(p): (p, p.base_offset) for p in answer.buckets_resp})
+
+    async def upsert(
+        self,
+        table: TableInfo,
+        node: int,
+        writes: Sequence[BucketWrite],
+        target_columns: Sequence[int] | None,
+        acks: int,
+        timeout_ms: int,
+    ) -> list[BucketAck]:
+        parts = encode_put_kv(
+            table.table_id,
+            _records(writes),
+            acks=acks,
+            timeout_ms=timeout_ms,
+            target_columns=list(target_columns or ()),
+        )
+        limit_ms = timeout_ms + ANSWER_GRACE_MS
+        body = await self.on_node(node, apis.PUT_KV, parts, limit_ms)
+        answer = parse(pb.PutKvResponse, body)
+        ends = {_place(p): (p, p.log_end_offset) for p in answer.buckets_resp}
+        return _acks(table, writes, ends)
+
+
+_Part = pb.PbProduceLogRespForBucket | pb.PbPutKvRespForBucket
+
+
+def _place(part: _Part) -> tuple[int | None, int]:
+    return part.partition_id if part.HasField("partition_id") else None, part.bucket_id
+
+
+def _records(writes: Sequence[BucketWrite]) -> list[BucketRecords]:
+    records = []
+    for write in writes:
+        payload = write.payload
+        assert isinstance(payload, AppendPayload | UpsertPayload)
+        parts = payload.stamped(write.writer_id, write.sequence)
+        bucket = write.bucket
+        records.append(BucketRecords(bucket.bucket_id, parts, bucket.partition_id))
+    return records
+
+
+def _acks(
+    table: TableInfo,
+    writes: Sequence[BucketWrite],
+    answers: Mapping[tuple[int | None, int], tuple[_Part, int]],
+) -> list[BucketAck]:
+    acks = []
+    for write in writes:
+        bucket: TableBucket = write.bucket
+        found = answers.get((bucket.partition_id, bucket.bucket_id))
+        if found is None:
+            error = CorruptDataError(f"{table.table_path}: the server did not answer for {bucket}")
+            acks.append(BucketAck(bucket, error=error))
+            continue
+        part, offset = found
+        acks.append(BucketAck(bucket, offset, part_error(part.error_code, part.error_message)))
+    return acks

@@ -1,0 +1,33 @@
+"""Which backend an address means. Adding one is one entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fluss_client.backend.contract import Backend
+from fluss_client.config import EMBEDDED_SCHEME, Config
+from fluss_client.errors import UnsupportedError
+
+
+async def _open_cluster(config: Config) -> Backend:
+    from fluss_client.backend.cluster.backend import ClusterBackend
+
+    return await ClusterBackend.open(config)
+
+
+async def _open_embedded(config: Config) -> Backend:
+    raise UnsupportedError("the embedded engine is not part of this version yet")
+
+
+_BY_PREFIX: dict[str, Callable[[Config], Awaitable[Backend]]] = {
+    EMBEDDED_SCHEME: _open_embedded,
+    "": _open_cluster,
+}
+
+
+async def open_backend(config: Config) -> Backend:
+    """Open the backend that `bootstrap.servers` names, on the running loop."""
+    config.check()
+    address = config.resolved_bootstrap()
+    prefix = next(p for p in _BY_PREFIX if address.startswith(p))
+    return await _BY_PREFIX[prefix](config)
