@@ -1,0 +1,167 @@
+"""Real clusters for tests: two that all tests share, and as many private ones as a test makes.
+
+`plain_cluster` (three tablet servers, SASL beside plain text) and `lake_cluster` (Iceberg) start
+when the first selected test that names them runs. They are down again at the end of the run, or
+stay up for the next one with KEEP_CLUSTER=1. Tests share them: name your tables uniquely, and
+leave every server running.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluss_client.testing import LocalCluster, LocalClusterError
+from fluss_client.testing.errors import ArtifactError, JavaNotFoundError
+from fluss_client.testing.processes import ProcessMark, process_start
+from fluss_client.testing.user_dirs import state_dir
+from tests.needs import unavailable
+
+SHARED: dict[str, dict[str, Any]] = {
+    "plain_cluster": {
+        "tablet_servers": 3,
+        "sasl": True,
+        "config": {"default.replication.factor": "1"},
+    },
+    "lake_cluster": {"tablet_servers": 1, "lake": "iceberg"},
+}
+
+
+class SharedClusters:
+    """The clusters of one test run, each started at most once; what went wrong is remembered."""
+
+    def __init__(self, root: Path) -> None:
+        self._keep = os.environ.get("KEEP_CLUSTER", "") not in ("", "0")
+        self._root = root
+        self._folder: Path | None = None
+        self._outcomes: dict[str, LocalCluster | LocalClusterError] = {}
+
+    def start(self, name: str) -> LocalCluster | LocalClusterError:
+        """The cluster, up; or why it is not."""
+        if name not in self._outcomes:
+            cluster = LocalCluster(self._base() / name, **SHARED[name])
+            try:
+                if self._keep:
+                    _up_again(cluster)
+                else:
+                    cluster.up()
+                self._outcomes[name] = cluster
+            except LocalClusterError as error:
+                self._outcomes[name] = error
+        return self._outcomes[name]
+
+    def finish(self) -> None:
+        """Take down what this run started and delete its files, unless told to keep them."""
+        if self._keep or self._folder is None:
+            return
+        for outcome in self._outcomes.values():
+            if isinstance(outcome, LocalCluster):
+                outcome.down()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _base(self) -> Path:
+        if self._folder is None:
+            if self._keep:
+                # One place per checkout: two of them may want different servers.
+                key = hashlib.sha256(str(self._root).encode()).hexdigest()[:8]
+                self._folder = state_dir() / "tests" / key
+            else:
+                self._folder = _run_folder()
+        return self._folder
+
+
+def _up_again(cluster: LocalCluster) -> None:
+    try:
+        cluster.up()
+    except (JavaNotFoundError, ArtifactError):
+        raise
+    except LocalClusterError:
+        # Kept by a run that wanted something else of it, or broken: a new one serves as well.
+        cluster.down()
+        cluster.up(fresh=True)
+
+
+def _run_folder() -> Path:
+    """A folder named after this process; those of runs that died are cleared away first."""
+    base = Path(tempfile.gettempdir()) / f"fluss-orchestrate-tests-{os.getuid()}"
+    base.mkdir(mode=0o700, exist_ok=True)
+    for old in base.iterdir():
+        pid, _, started = old.name.partition("@")
+        if not ProcessMark(int(pid), started.replace("_", "/")).is_alive():
+            for cluster in old.iterdir():
+                LocalCluster(cluster).down()
+            shutil.rmtree(old, ignore_errors=True)
+    mark = (process_start(os.getpid()) or "").replace("/", "_")
+    return base / f"{os.getpid()}@{mark}"
+
+
+_CLUSTERS = pytest.StashKey[SharedClusters]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_CLUSTERS] = SharedClusters(config.rootpath)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_CLUSTERS].finish()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SHARED.keys() & _fixtures_of(item):
+            item.add_marker("cluster")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    # Before the per-test timeout begins: the first start may have to fetch the server.
+    for name in SHARED.keys() & _fixtures_of(item):
+        item.config.stash[_CLUSTERS].start(name)
+    return (yield)
+
+
+def _fixtures_of(item: pytest.Item) -> set[str]:
+    return set(getattr(item, "fixturenames", ()))
+
+
+def _shared(request: pytest.FixtureRequest, name: str) -> LocalCluster:
+    outcome = request.config.stash[_CLUSTERS].start(name)
+    if isinstance(outcome, LocalCluster):
+        return outcome
+    if isinstance(outcome, (JavaNotFoundError, ArtifactError)):
+        unavailable(outcome.message)
+    raise outcome
+
+
+@pytest.fixture(scope="session")
+def plain_cluster(request: pytest.FixtureRequest) -> LocalCluster:
+    """Three tablet servers; tables have one replica unless they ask for more. SASL is served
+    too: `info.sasl_bootstrap_servers`, `info.users`."""
+    return _shared(request, "plain_cluster")
+
+
+@pytest.fixture(scope="session")
+def lake_cluster(request: pytest.FixtureRequest) -> LocalCluster:
+    """One tablet server and an Iceberg lake: `info.lake` opens its catalog."""
+    return _shared(request, "lake_cluster")
+
+
+@pytest.fixture
+def make_cluster(tmp_path: Path) -> Iterator[Callable[..., LocalCluster]]:
+    """Make a `LocalCluster` of one's own, not yet up; down at the end of the test."""
+    made: list[LocalCluster] = []
+
+    def make(name: str = "cluster", **options: Any) -> LocalCluster:
+        made.append(LocalCluster(tmp_path / name, **options))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.down()
