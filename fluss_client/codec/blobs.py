@@ -1,0 +1,221 @@
+"""Many byte strings as two arrays, and the bulk moves that the row and key codecs are made of.
+
+Layout: `data` holds the strings back to back, string i is `data[offsets[i]:offsets[i + 1]]`;
+`offsets` starts at 0 and ends at the size of `data`. It is Arrow's large_binary without nulls, so
+that Arrow's kernels, which copy string by string in native code, do the moving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_client.codec.bitmaps import null_mask
+from fluss_client.errors import CorruptDataError
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+_INT32_MAX = (1 << 31) - 1
+_FEW = 8
+_LARGE = pa.large_binary()
+_NOTHING = pa.scalar(b"", _LARGE)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Blobs:
+    """A sequence of byte strings."""
+
+    data: Bytes
+    offsets: Ints
+
+    def __len__(self) -> int:
+        return self.offsets.size - 1
+
+    @property
+    def lengths(self) -> Ints:
+        """The length of each string."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def __getitem__(self, index: int) -> bytes:
+        if not 0 <= index < len(self):
+            raise IndexError(f"string {index} of {len(self)}")
+        return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.to_list())
+
+    def to_list(self) -> list[bytes]:
+        """Every string as Python bytes."""
+        whole, ends = self.data.tobytes(), self.offsets.tolist()
+        return [whole[ends[i] : ends[i + 1]] for i in range(len(self))]
+
+    def take(self, indices: npt.ArrayLike) -> Blobs:
+        """The strings at `indices`, in that order; an index may occur more than once."""
+        return Blobs.from_arrow(self._large().take(pa.array(np.asarray(indices))))
+
+    def to_arrow(self) -> pa.Array:
+        """The strings as Arrow binary, or as large_binary when 2 GiB are not enough."""
+        if self.data.size > _INT32_MAX:
+            return self._large()
+        offsets = self.offsets.astype(np.int32)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(pa.binary(), len(self), buffers, 0)
+
+    def _large(self) -> pa.Array:
+        buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(_LARGE, len(self), buffers, 0)
+
+    @staticmethod
+    def from_list(strings: Sequence[bytes]) -> Blobs:
+        """Blobs of Python byte strings."""
+        offsets = np.zeros(len(strings) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=offsets[1:])
+        return Blobs(np.frombuffer(b"".join(strings), np.uint8), offsets)
+
+    @staticmethod
+    def from_arrow(array: pa.Array) -> Blobs:
+        """The bytes of a (large, fixed size) binary or string array; a null becomes empty.
+
+        The bytes are shared with the array unless a null hides some of them.
+        """
+        if pa.types.is_fixed_size_binary(array.type):
+            return _from_fixed_size(array)
+        count = len(array)
+        wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+        _, offset_buffer, data_buffer = array.buffers()
+        if count == 0 or offset_buffer is None:
+            return Blobs(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
+        raw = np.frombuffer(offset_buffer, np.int64 if wide else np.int32)
+        offsets = raw[array.offset : array.offset + count + 1].astype(np.int64, copy=False)
+        first, last = int(offsets[0]), int(offsets[-1])
+        if first:
+            offsets = offsets - first
+        if data_buffer is None or last == first:
+            return Blobs(np.empty(0, np.uint8), offsets)
+        blobs = Blobs(np.frombuffer(data_buffer, np.uint8)[first:last], offsets)
+        if array.null_count:
+            nulls = null_mask(array)
+            assert nulls is not None
+            lengths = blobs.lengths
+            if lengths[nulls].any():
+                return Blobs.from_spans(blobs.data, offsets[:-1], np.where(nulls, 0, lengths))
+        return blobs
+
+    @staticmethod
+    def from_matrix(matrix: Bytes) -> Blobs:
+        """The rows of a two-dimensional array, all of one length."""
+        count, width = matrix.shape
+        offsets = np.arange(0, count * width + 1, width) if width else np.zeros(count + 1, np.int64)
+        return Blobs(np.ascontiguousarray(matrix).reshape(-1), offsets)
+
+    @staticmethod
+    def from_spans(data: Bytes, starts: Ints, lengths: Ints) -> Blobs:
+        """The strings that lie at `starts` with `lengths` in `data`, in any order.
+
+        Spans in ascending order without overlap, as rows have them, are the fast case. A span
+        outside `data` raises CorruptDataError.
+        """
+        count = starts.size
+        ends = starts + lengths
+        if count and (starts.min() < 0 or int(ends.max()) > data.size or int(lengths.min()) < 0):
+            raise CorruptDataError("a length points past the end of the data")
+        if count <= _FEW:
+            pieces = [data[s:e] for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
+            joined = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
+            return Blobs(joined, offsets_of(lengths))
+        if _ascending(starts, ends):
+            return _from_ascending(data, starts, ends, None)
+        order = np.argsort(starts, kind="stable")
+        if _ascending(starts[order], ends[order]):
+            rank = np.empty(count, np.int64)
+            rank[order] = np.arange(count)
+            return _from_ascending(data, starts[order], ends[order], rank)
+        offsets = offsets_of(lengths)
+        shift = np.repeat(starts - offsets[:-1], lengths)
+        return Blobs(data[np.arange(offsets[-1]) + shift], offsets)
+
+    @staticmethod
+    def concat(parts: Sequence[Blobs]) -> Blobs:
+        """All strings of all parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return Blobs(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        lengths = np.concatenate([part.lengths for part in parts])
+        return Blobs(np.concatenate([part.data for part in parts]), offsets_of(lengths))
+
+
+def offsets_of(lengths: npt.NDArray[np.integer]) -> Ints:
+    """Where strings of these lengths begin when they lie back to back, and the end."""
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def join(pieces: Sequence[Blobs | Bytes]) -> Blobs:
+    """Row i of the result is the pieces' rows i, one after the other.
+
+    A piece is Blobs, or a matrix whose rows all have the same length.
+    """
+    merged: list[Blobs | Bytes] = []
+    for piece in pieces:
+        previous = merged[-1] if merged else None
+        if isinstance(piece, np.ndarray) and isinstance(previous, np.ndarray):
+            merged[-1] = np.concatenate((previous, piece), axis=1)
+        else:
+            merged.append(piece)
+    columns = [Blobs.from_matrix(p) if isinstance(p, np.ndarray) else p for p in merged]
+    if len(columns) == 1:
+        return columns[0]
+    if len(columns[0]) <= _FEW:
+        lists = [column.to_list() for column in columns]
+        return Blobs.from_list([b"".join(row) for row in zip(*lists, strict=True)])
+    arrays = [column._large() for column in columns]
+    return Blobs.from_arrow(pc.binary_join_element_wise(*arrays, _NOTHING))
+
+
+def splice(template: Bytes, cuts: Ints, items: Blobs) -> Bytes:
+    """`template` with item k put in before its byte `cuts[k]`; the cuts ascend."""
+    gaps = Blobs(template, np.concatenate(([0], cuts, [template.size])))
+    items = Blobs(items.data, np.concatenate((items.offsets, items.offsets[-1:])))
+    return join([gaps, items]).data
+
+
+def padded_to(blobs: Blobs, sizes: Ints | int) -> Blobs:
+    """Each string with zero bytes behind it up to its size, which is not below its length."""
+    missing = sizes - blobs.lengths
+    offsets = offsets_of(missing)
+    return join([blobs, Blobs(np.zeros(offsets[-1], np.uint8), offsets)])
+
+
+def _ascending(starts: Ints, ends: Ints) -> bool:
+    return bool((starts[1:] >= ends[:-1]).all())
+
+
+def _from_ascending(data: Bytes, starts: Ints, ends: Ints, rank: Ints | None) -> Blobs:
+    # Spans and the gaps between them are the strings of one array, every other one a span:
+    # taking those lets Arrow copy span by span.
+    count = starts.size
+    offsets = np.empty(2 * count, np.int64)
+    offsets[0::2] = starts
+    offsets[1::2] = ends
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    array = pa.Array.from_buffers(_LARGE, 2 * count - 1, buffers, 0)
+    chosen = np.arange(0, 2 * count, 2) if rank is None else 2 * rank
+    return Blobs.from_arrow(array.take(pa.array(chosen)))
+
+
+def _from_fixed_size(array: pa.Array) -> Blobs:
+    width, count = array.type.byte_width, len(array)
+    data = np.frombuffer(array.buffers()[1] or b"", np.uint8)
+    matrix = data[array.offset * width : (array.offset + count) * width].reshape(count, width)
+    nulls = null_mask(array)
+    if nulls is None:
+        return Blobs.from_matrix(matrix)
+    return Blobs(matrix[~nulls].reshape(-1), offsets_of(np.where(nulls, 0, width)))

@@ -1,0 +1,11 @@
+"""Keys: which encoding a table uses, and keys in that encoding, one or a whole batch."""
+
+from fluss_client.codec.keys.batch import encode_keys
+from fluss_client.codec.keys.encoding import KeyEncoding, check_key_columns, key_encoding_for
+
+__all__ = [
+    "KeyEncoding",
+    "check_key_columns",
+    "encode_keys",
+    "key_encoding_for",
+]

@@ -1,0 +1,6 @@
+"""Rows of key-value tables: Arrow batches to row bytes and back, whole columns at a time."""
+
+from fluss_client.codec.rows.batch import decode_rows, encode_rows
+from fluss_client.codec.rows.physical import RowFormat
+
+__all__ = ["RowFormat", "decode_rows", "encode_rows"]

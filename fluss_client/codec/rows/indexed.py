@@ -1,0 +1,164 @@
+"""The INDEXED row.
+
+Layout: null bits as in a compacted row; a list of 4-byte lengths, one place for each column of a
+variable-length type, in which the lengths of the non-null ones stand packed to the left and the
+rest is zero; then the fields that are not null, in order, without padding:
+
+    RAW, INT32, INT64   1, 2, 4 or 8 bytes, little endian
+    INSTANT             8 bytes milliseconds, 4 bytes nanoseconds of the millisecond
+    CHAR(n), BINARY(n)  n bytes, padded with zeros
+    other BYTES, BLOCK  as many bytes as the length list says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from fluss_client.codec.bitmaps import Bools
+from fluss_client.codec.blobs import Blobs, Bytes, Ints, join, padded_to
+from fluss_client.codec.rows.compacted import advance, fixed_piece
+from fluss_client.codec.rows.header import NullBits, bytes_for_bits, null_bits
+from fluss_client.codec.rows.physical import (
+    Found,
+    Kind,
+    Physical,
+    Spans,
+    kind_of,
+    number_dtype,
+    refuse,
+)
+from fluss_client.codec.unaligned import load
+from fluss_client.errors import RowError
+from fluss_client.model.types import DataType, Root
+
+_LENGTH_BYTES = 4
+_MILLIS_BYTES = 8
+_INSTANT_BYTES = 12
+_PADDED = frozenset({Root.CHAR, Root.BINARY})
+
+
+def is_variable(data_type: DataType) -> bool:
+    """Whether a column of this type has a place in the length list."""
+    return data_type.root not in _PADDED and kind_of(data_type) in (Kind.BYTES, Kind.BLOCK)
+
+
+def encode(count: int, columns: Sequence[Physical], types: Sequence[DataType]) -> Blobs:
+    """`count` rows of these columns."""
+    pieces: list[Blobs | Bytes] = [
+        null_bits(count, [column.nulls for column in columns]),
+        _length_list(count, columns, types),
+    ]
+    for column, data_type in zip(columns, types, strict=True):
+        pieces.extend(_field_pieces(column, data_type))
+    return join(pieces)
+
+
+def _length_list(count: int, columns: Sequence[Physical], types: Sequence[DataType]) -> Bytes:
+    variable = [c for c, t in zip(columns, types, strict=True) if is_variable(t)]
+    lengths = np.zeros((count, len(variable)), "<i4")
+    rows = np.arange(count)
+    filled = np.zeros(count, np.int64)
+    for column in variable:
+        assert column.blobs is not None
+        if column.nulls is None:
+            lengths[rows, filled] = column.blobs.lengths
+            filled += 1
+        else:
+            present = ~column.nulls
+            lengths[rows[present], filled[present]] = column.blobs.lengths[present]
+            filled += present
+    return lengths.view(np.uint8).reshape(count, len(variable) * _LENGTH_BYTES)
+
+
+def _field_pieces(column: Physical, data_type: DataType) -> list[Blobs | Bytes]:
+    if column.blobs is None:
+        assert column.numbers is not None
+        pieces = [fixed_piece(column.numbers, column.nulls)]
+        if column.nanos is not None:
+            pieces.append(fixed_piece(column.nanos, column.nulls))
+        return pieces
+    if data_type.root not in _PADDED:
+        return [column.blobs]
+    longest = int(column.blobs.lengths.max(initial=0))
+    if longest > data_type.length:
+        raise RowError(f"{longest} bytes do not fit {data_type.text} in an indexed row")
+    if column.nulls is None:
+        return [padded_to(column.blobs, data_type.length)]
+    return [padded_to(column.blobs, np.where(column.nulls, 0, data_type.length))]
+
+
+def find(
+    data: Bytes,
+    starts: Ints,
+    ends: Ints,
+    types: Sequence[DataType],
+    wanted: Collection[int],
+) -> list[Found | None]:
+    """The columns of the rows that lie from `starts` to `ends` in `data`, None if not wanted.
+
+    The same promises as for compacted rows.
+    """
+    header = NullBits(data, starts, ends, len(types))
+    listed = starts + bytes_for_bits(len(types))
+    positions = listed + _LENGTH_BYTES * sum(map(is_variable, types))
+    refuse(positions > ends, "too short for its length list")
+    last = max(wanted, default=-1)
+    found: list[Found | None] = []
+    for index, data_type in enumerate(types):
+        if index > last:
+            return found + [None] * (len(types) - index)
+        nulls = header.of(index, data_type)
+        if is_variable(data_type):
+            lengths = load(data, "<i4", listed).astype(np.int64)
+            listed = advance(listed, _LENGTH_BYTES, nulls)
+            column = _variable(data, positions, lengths, nulls)
+            refuse(lengths < 0, f"field {index} has a negative length")
+            positions = positions + lengths
+        else:
+            column = _fixed(data, positions, data_type, nulls)
+            positions = advance(positions, _width(data_type), nulls)
+        refuse(positions > ends, f"field {index} goes past the end")
+        if index in wanted and data_type.root is Root.CHAR:
+            column = _without_padding(column)
+        found.append(column if index in wanted else None)
+    refuse(positions < ends, "there are bytes behind the last field")
+    return found
+
+
+def _variable(data: Bytes, positions: Ints, lengths: Ints, nulls: Bools | None) -> Found:
+    if nulls is not None:
+        lengths[nulls] = 0
+    return Found(nulls, spans=Spans(data, positions, lengths))
+
+
+def _fixed(data: Bytes, positions: Ints, data_type: DataType, nulls: Bools | None) -> Found:
+    if data_type.root in _PADDED:
+        lengths = advance(np.zeros(positions.size, np.int64), data_type.length, nulls)
+        return Found(nulls, spans=Spans(data, positions, lengths))
+    numbers = load(data, number_dtype(data_type), positions)
+    if kind_of(data_type) is not Kind.INSTANT:
+        return Found(nulls, numbers)
+    return Found(nulls, numbers, load(data, "<i4", positions + _MILLIS_BYTES))
+
+
+def _width(data_type: DataType) -> int:
+    if data_type.root in _PADDED:
+        return data_type.length
+    if kind_of(data_type) is Kind.INSTANT:
+        return _INSTANT_BYTES
+    return np.dtype(number_dtype(data_type)).itemsize
+
+
+def _without_padding(column: Found) -> Found:
+    """Spans that end with the last byte that is not zero."""
+    assert column.spans is not None
+    spans = column.spans
+    blobs = spans.blobs()
+    # The last byte of each string that is not zero, by carrying its place to the right.
+    places = np.where(blobs.data != 0, np.arange(1, blobs.data.size + 1), 0)
+    np.maximum.accumulate(places, out=places)
+    padded = np.concatenate((np.zeros(1, np.int64), places))
+    lengths = np.maximum(padded[blobs.offsets[1:]] - blobs.offsets[:-1], 0)
+    return Found(column.nulls, spans=Spans(spans.data, spans.starts, lengths))
