@@ -6,8 +6,10 @@ a company's proxy every download of it fails. Java reads a PKCS12 file; the syst
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 import ssl
 import warnings
 from pathlib import Path
@@ -17,6 +19,7 @@ from fluss_client.testing.user_dirs import cache_dir, write_atomically
 # Certificates are public: the password is there because the format asks for one, and is the one
 # that every Java uses for it.
 _PASSWORD = "changeit"  # noqa: S105
+_PEM_BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?", re.DOTALL)
 _COMMON_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -54,21 +57,21 @@ def system_bundle() -> Path | None:
 
 
 def _to_pkcs12(pem: bytes) -> bytes | None:
-    """The certificates as PKCS12; None where the `cryptography` package is missing."""
+    """The certificates as PKCS12; None without any, or without the `cryptography` package."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
     except ImportError:
         return None
+    entries = []
     with warnings.catch_warnings():
-        # Some old authorities have a serial number that newer rules forbid; they are trusted
-        # by the system all the same.
+        # Some old authorities have a serial number that newer rules forbid. The system trusts
+        # them all the same; one that cannot be read at all is left out.
         warnings.simplefilter("ignore")
-        certificates = x509.load_pem_x509_certificates(pem)
-        entries = [
-            pkcs12.PKCS12Certificate(certificate, f"system-{index}".encode())
-            for index, certificate in enumerate(certificates)
-        ]
-        return pkcs12.serialize_java_truststore(
-            entries, BestAvailableEncryption(_PASSWORD.encode())
-        )
+        for number, block in enumerate(_PEM_BLOCK.findall(pem)):
+            with contextlib.suppress(ValueError):
+                certificate = x509.load_pem_x509_certificate(block)
+                entries.append(pkcs12.PKCS12Certificate(certificate, b"system-%d" % number))
+    if not entries:
+        return None
+    return pkcs12.serialize_java_truststore(entries, BestAvailableEncryption(_PASSWORD.encode()))
