@@ -1,0 +1,1 @@
+"""The client on your own event loop."""

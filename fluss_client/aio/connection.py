@@ -1,0 +1,127 @@
+"""A connection on the caller's event loop.
+
+Reads, look-ups and administration run on that loop. Writers block their caller when the buffer is
+full, which would stop the loop that must empty it; so they send from the process's I/O thread,
+over a backend of their own that is opened with the first writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+from fluss_client.aio.admin import FlussAdmin
+from fluss_client.aio.table import FlussTable
+from fluss_client.backend.contract import Backend
+from fluss_client.backend.factory import open_backend
+from fluss_client.config import Config
+from fluss_client.errors import ClosedError
+from fluss_client.model.table import TablePath
+from fluss_client.net.metrics import TraceHook
+from fluss_client.runtime import ProcessBound, runtime
+
+
+class FlussConnection(ProcessBound):
+    """The way into a cluster, or into an embedded directory."""
+
+    def __init__(self, backend: Backend, config: Config) -> None:
+        self._bind_process()
+        self._backend = backend
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._writer_backend: Backend | None = None
+        self._closed = False
+
+    @staticmethod
+    async def create(config: Config) -> FlussConnection:
+        """Connect; fails with a typed error when no server answers."""
+        own = config.copy()
+        return FlussConnection(await open_backend(own), own)
+
+    connect = create
+
+    @property
+    def config(self) -> Config:
+        """The settings of this connection."""
+        return self._config
+
+    @property
+    def backend(self) -> Backend:
+        """The backend behind this connection, for code that builds on the seam itself."""
+        self._check_open()
+        return self._backend
+
+    def get_admin(self) -> FlussAdmin:
+        """The administration of the cluster."""
+        self._check_open()
+        return FlussAdmin(self._backend)
+
+    async def get_table(self, table_path: TablePath) -> FlussTable:
+        """Open a table."""
+        self._check_open()
+        info = await self._backend.get_table_info(table_path)
+        return FlussTable(self._backend, self.writer_backend, info, self._config)
+
+    def writer_backend(self) -> Backend:
+        """The backend that writers use: it lives on the process's I/O thread."""
+        self._check_open()
+        if self._loop is runtime().loop:
+            return self._backend
+        if self._writer_backend is None:
+            self._writer_backend = runtime().call(open_backend(self._config))
+        return self._writer_backend
+
+    def metrics(self) -> dict[str, float]:
+        """Bytes, requests, retries and times so far, reads and writes together."""
+        figures = dict(self._backend.metrics())
+        if self._writer_backend is not None:
+            for name, value in self._writer_backend.metrics().items():
+                figures[name] = figures.get(name, 0) + value
+        return figures
+
+    def set_trace_hook(self, hook: TraceHook | None) -> None:
+        """Call `hook(call, server, seconds, error)` after every request; None stops it."""
+        for backend in (self._backend, self._writer_backend):
+            metrics = getattr(backend, "net_metrics", None)
+            if metrics is not None:
+                metrics.trace = hook
+
+    async def close(self) -> None:
+        """Close the connection; requests under way fail. Writers flush when closed, not here."""
+        if self._closed:
+            return
+        self._check_process()
+        self._closed = True
+        await self._backend.close()
+        if self._writer_backend is not None:
+            closing = runtime().start(self._writer_backend.close())
+            await asyncio.wrap_future(closing)
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._closed:
+            raise ClosedError("this connection was closed; make a new FlussConnection")
+
+    async def __aenter__(self) -> FlussConnection:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __enter__(self) -> FlussConnection:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # A plain `with` cannot await; the close goes on by itself on the loop it belongs to.
+        if not self._closed:
+            asyncio.run_coroutine_threadsafe(self.close(), self._loop)

@@ -1,0 +1,346 @@
+"""Point and prefix look-ups.
+
+A key is sent at once when its server has nothing of ours under way; what arrives meanwhile goes
+out together with the next request. No timer is involved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_client.aio.lookup_keys import EncodedKeys, KeyLike, KeyMaker
+from fluss_client.backend.contract import Backend, LookupAnswer
+from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.rows import RowFormat, decode_row_scalar
+from fluss_client.codec.value_batch import decode_value
+from fluss_client.config import Config
+from fluss_client.errors import (
+    FlussError,
+    NonPrimaryKeyTableError,
+    PartitionNotExistError,
+    RowError,
+    UnsupportedError,
+)
+from fluss_client.model.table import KV_FORMAT, TableBucket, TableInfo
+from fluss_client.net.retry import Deadline, retrying
+
+KEYS_PER_REQUEST_MAX = 8_192
+REQUESTS_IN_FLIGHT_MAX = 4
+
+_Ask = Callable[
+    [TableInfo, int, Mapping[TableBucket, Blobs]],
+    Coroutine[Any, Any, dict[TableBucket, LookupAnswer]],
+]
+
+
+class TableLookup:
+    """Builds look-ups. Obtain it with `FlussTable.new_lookup()`."""
+
+    def __init__(self, backend: Backend, table: TableInfo, config: Config) -> None:
+        if not table.has_primary_key():
+            raise NonPrimaryKeyTableError(
+                f"{table.table_path} has no primary key: look-ups need one; scan it instead"
+            )
+        self._backend = backend
+        self._table = table
+        self._config = config
+
+    def create_lookuper(self) -> Lookuper:
+        """A look-up by the whole primary key."""
+        return Lookuper(self._backend, self._table, self._config)
+
+    def lookup_by(self, column_names: Sequence[str]) -> TablePrefixLookup:
+        """A look-up by a prefix: the partition columns and the bucket key."""
+        return TablePrefixLookup(self._backend, self._table, self._config, column_names)
+
+
+class TablePrefixLookup:
+    """Builds a prefix look-up."""
+
+    def __init__(
+        self, backend: Backend, table: TableInfo, config: Config, column_names: Sequence[str]
+    ) -> None:
+        prefix = [name for name in column_names if name not in table.partition_keys]
+        physical = table.physical_primary_keys
+        if (
+            tuple(prefix) != tuple(table.bucket_keys)
+            or tuple(prefix) != physical[: len(prefix)]
+            or len(prefix) >= len(physical)
+            or set(table.partition_keys) - set(column_names)
+        ):
+            wanted = [*table.partition_keys, *table.bucket_keys]
+            raise UnsupportedError(
+                f"{table.table_path} can be looked up by the prefix {wanted} if its bucket key is "
+                f"a proper prefix of the primary key {list(physical)}, not by {list(column_names)}"
+            )
+        self._lookuper = PrefixLookuper(backend, table, config, column_names, prefix)
+
+    def create_lookuper(self) -> PrefixLookuper:
+        """The look-up."""
+        return self._lookuper
+
+
+class _Batcher:
+    """The keys on their way to one server, and those that wait for it."""
+
+    def __init__(self, table: TableInfo, ask: _Ask) -> None:
+        self._table = table
+        self._ask = ask
+        self._waiting: dict[int, list[tuple[TableBucket, bytes, asyncio.Future[list[bytes]]]]] = {}
+        self._busy: dict[int, asyncio.Task[None]] = {}
+
+    async def values(self, node: int, bucket: TableBucket, key: bytes) -> list[bytes]:
+        future: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(node, []).append((bucket, key, future))
+        if node not in self._busy:
+            self._busy[node] = asyncio.ensure_future(self._drain(node))
+        return await future
+
+    async def _drain(self, node: int) -> None:
+        try:
+            while self._waiting.get(node):
+                queue = self._waiting[node]
+                batch, self._waiting[node] = (
+                    queue[:KEYS_PER_REQUEST_MAX],
+                    queue[KEYS_PER_REQUEST_MAX:],
+                )
+                await self._send(node, batch)
+        finally:
+            del self._busy[node]
+
+    async def _send(
+        self, node: int, batch: list[tuple[TableBucket, bytes, asyncio.Future[list[bytes]]]]
+    ) -> None:
+        by_bucket: dict[TableBucket, list[tuple[bytes, asyncio.Future[list[bytes]]]]] = {}
+        for bucket, key, future in batch:
+            by_bucket.setdefault(bucket, []).append((key, future))
+        keys = {b: Blobs.from_list([k for k, _ in pairs]) for b, pairs in by_bucket.items()}
+        try:
+            answers = await self._ask(self._table, node, keys)
+        except FlussError as error:
+            for _, _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for bucket, pairs in by_bucket.items():
+            answer = answers[bucket]
+            values = answer.values.to_list()
+            ends = np.cumsum(answer.counts).tolist() if answer.error is None else []
+            for at, (_, future) in enumerate(pairs):
+                if future.done():
+                    continue
+                if answer.error is not None:
+                    future.set_exception(answer.error)
+                else:
+                    future.set_result(values[ends[at - 1] if at else 0 : ends[at]])
+
+
+class _Places:
+    """Where keys live: partition names to ids, kept; buckets to servers."""
+
+    def __init__(self, backend: Backend, table: TableInfo, config: Config) -> None:
+        self.backend = backend
+        self.table = table
+        self.config = config
+        self._partition_ids: dict[str, int] = {}
+
+    async def partition_id(self, name: str) -> int | None:
+        """The partition's id; None when there is no such partition, hence no such row."""
+        known = self._partition_ids.get(name)
+        if known is None:
+            try:
+                known = await self.backend.partition_id(self.table, name)
+            except PartitionNotExistError:
+                return None
+            self._partition_ids[name] = known
+        return known
+
+    async def forget(self, bucket: TableBucket, error: FlussError) -> None:
+        """After a stale answer: ask again where the bucket is, and whether it still is."""
+        if error.stale_metadata:
+            await self.backend.forget_location(self.table, bucket)
+        if bucket.partition_id is not None:
+            self._partition_ids.clear()
+
+    def deadline(self) -> Deadline:
+        return Deadline(self.config.request_timeout_ms)
+
+
+class _KeyedReader:
+    """What point and prefix look-ups share."""
+
+    def __init__(self, places: _Places, maker: KeyMaker, ask: _Ask) -> None:
+        self._places = places
+        self._maker = maker
+        self._ask = ask
+        self._batcher = _Batcher(places.table, ask)
+        table = places.table
+        self._names = table.get_column_names()
+        self._types = [c.type for c in table.schema.columns]
+        self._format = RowFormat[table.properties.get(KV_FORMAT, "COMPACTED").upper()]
+
+    async def values_of(self, key: KeyLike) -> list[bytes]:
+        """The values of one key."""
+        encoded, bucket_id, partition = self._maker.encode_one(key)
+        places = self._places
+        table = places.table
+        partition_id = None
+        if partition is not None:
+            partition_id = await places.partition_id(partition)
+            if partition_id is None:
+                return []
+        bucket = TableBucket(table.table_id, bucket_id, partition_id=partition_id)
+
+        async def ask() -> list[bytes]:
+            node = await places.backend.locate(table, bucket)
+            return await self._batcher.values(node, bucket, encoded)
+
+        try:
+            return await ask()
+        except FlussError as error:
+            if not error.retriable:
+                raise
+            await places.forget(bucket, error)
+        try:
+            return await retrying(
+                ask, places.deadline(), on_error=lambda error: places.forget(bucket, error)
+            )
+        except PartitionNotExistError:
+            return []
+
+    async def rows_of(self, values: Sequence[bytes]) -> list[dict[str, Any]]:
+        """Values as rows of the table's current schema."""
+        rows = []
+        for value in values:
+            schema_id, row = decode_value(value)
+            if schema_id == self._places.table.schema_id:
+                rows.append(decode_row_scalar(row, self._types, self._names, self._format))
+            else:
+                blobs = Blobs.from_list([value])
+                batch = await self._places.backend.decode_values(self._places.table, blobs, None)
+                rows.extend(batch.to_pylist())
+        return rows
+
+    async def many(self, encoded: EncodedKeys) -> tuple[Blobs, np.ndarray, np.ndarray]:
+        """All values, the position of the key that each belongs to, and counts per key."""
+        groups = await self._groups(encoded)
+        limit = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
+        answers = await asyncio.gather(
+            *(self._group(limit, bucket, encoded.keys, at) for bucket, at in groups)
+        )
+        counts = np.zeros(len(encoded.keys), np.int64)
+        owners = []
+        for (_, at), answer in zip(groups, answers, strict=True):
+            counts[at] = answer.counts
+            owners.append(np.repeat(at, answer.counts))
+        values = Blobs.concat([answer.values for answer in answers])
+        places = np.concatenate(owners) if owners else np.zeros(0, np.int64)
+        return values, places, counts
+
+    async def _groups(self, encoded: EncodedKeys) -> list[tuple[TableBucket, np.ndarray]]:
+        """Positions of keys by bucket, at most so many that one request takes them."""
+        table = self._places.table
+        codes = encoded.partition_codes
+        combined = encoded.buckets.astype(np.int64)
+        if codes is not None:
+            combined = codes * self._maker.bucket_count + combined
+        order = np.argsort(combined, kind="stable")
+        starts = np.flatnonzero(np.diff(combined[order], prepend=-1))
+        groups = []
+        for positions in np.split(order, starts[1:]) if len(order) else []:
+            code, bucket_id = divmod(int(combined[positions[0]]), self._maker.bucket_count)
+            partition_id = None
+            if codes is not None:
+                partition_id = await self._places.partition_id(encoded.partitions[code])
+                if partition_id is None:
+                    continue
+            bucket = TableBucket(table.table_id, bucket_id, partition_id=partition_id)
+            groups += [
+                (bucket, positions[start : start + KEYS_PER_REQUEST_MAX])
+                for start in range(0, len(positions), KEYS_PER_REQUEST_MAX)
+            ]
+        return groups
+
+    async def _group(
+        self, limit: asyncio.Semaphore, bucket: TableBucket, keys: Blobs, at: np.ndarray
+    ) -> LookupAnswer:
+        places = self._places
+        wanted = keys.take(at)
+
+        async def ask() -> LookupAnswer:
+            node = await places.backend.locate(places.table, bucket)
+            answer = (await self._ask(places.table, node, {bucket: wanted}))[bucket]
+            if answer.error is not None:
+                raise answer.error
+            return answer
+
+        async with limit:
+            try:
+                return await retrying(
+                    ask, places.deadline(), on_error=lambda error: places.forget(bucket, error)
+                )
+            except PartitionNotExistError:
+                return LookupAnswer(Blobs.from_list([]), np.zeros(len(at), np.int64))
+
+
+class Lookuper:
+    """Looks rows up by primary key."""
+
+    def __init__(self, backend: Backend, table: TableInfo, config: Config) -> None:
+        places = _Places(backend, table, config)
+        maker = KeyMaker(table, table.primary_keys, table.physical_primary_keys)
+        self._reader = _KeyedReader(places, maker, backend.lookup)
+        self._maker = maker
+        self._backend = backend
+        self._table = table
+
+    async def lookup(self, pk: KeyLike) -> dict[str, Any] | None:
+        """The row of a key, or None."""
+        rows = await self._reader.rows_of(await self._reader.values_of(pk))
+        return rows[0] if rows else None
+
+    async def lookup_many(
+        self, keys: pa.Table | pa.RecordBatch | Sequence[KeyLike]
+    ) -> pa.Table | list[dict[str, Any] | None]:
+        """One answer per key, in order: a list for a list, an Arrow table for Arrow keys.
+
+        A key without a row is None in a list and a row of nulls in a table.
+        """
+        if isinstance(keys, str | bytes | Mapping):
+            raise RowError("lookup_many takes several keys: a list of them or an Arrow table")
+        encoded = self._maker.encode_many(keys)
+        values, owners, counts = await self._reader.many(encoded)
+        batch = await self._backend.decode_values(self._table, values, None)
+        row_of_key = np.zeros(len(counts), np.int64)
+        row_of_key[owners] = np.arange(len(owners))
+        indices = pa.array(row_of_key, mask=counts == 0)
+        schema = pa.schema([field.with_nullable(True) for field in batch.schema])
+        taken = pa.Table.from_batches([batch]).cast(schema).take(indices)
+        if isinstance(keys, pa.Table | pa.RecordBatch):
+            return taken
+        found = counts.tolist()
+        return [row if n else None for row, n in zip(taken.to_pylist(), found, strict=True)]
+
+
+class PrefixLookuper:
+    """Looks up all rows whose primary key begins with a prefix."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        table: TableInfo,
+        config: Config,
+        columns: Sequence[str],
+        prefix: Sequence[str],
+    ) -> None:
+        maker = KeyMaker(table, columns, prefix)
+        self._reader = _KeyedReader(_Places(backend, table, config), maker, backend.prefix_lookup)
+
+    async def lookup(self, prefix: KeyLike) -> list[dict[str, Any]]:
+        """All rows with that prefix; empty when there are none."""
+        return await self._reader.rows_of(await self._reader.values_of(prefix))

@@ -1,0 +1,102 @@
+"""The result of a call that has already begun: await it, or block for it.
+
+A handle can be awaited any number of times, from any event loop. Giving up waiting (a timeout, a
+cancelled task) never stops the call itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+from fluss_client.errors import ReentrantCallError
+from fluss_client.runtime import runtime, wait_for
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Handle(Generic[T]):
+    """A call under way on the I/O thread."""
+
+    def __init__(self, future: concurrent.futures.Future[T], what: str = "call") -> None:
+        self._future = future
+        self._what = what
+        self._seen = False
+
+    @classmethod
+    def start(cls, coroutine: Coroutine[Any, Any, T], what: str = "call") -> Handle[T]:
+        """Begin a coroutine on the I/O thread."""
+        return cls(runtime().start(coroutine), what)
+
+    @classmethod
+    def of(cls, value: T) -> Handle[T]:
+        """A handle whose result is there already."""
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        future.set_result(value)
+        return cls(future)
+
+    def result(self, timeout: float | None = None) -> T:
+        """Block until the call is done; `TimedOutError` after `timeout` seconds."""
+        self._seen = True
+        if not self._future.done() and runtime().on_thread():
+            raise ReentrantCallError(
+                "a blocking call was made on the client's own I/O thread; await it instead"
+            )
+        return wait_for(self._future, timeout)
+
+    def done(self) -> bool:
+        """Whether the call is over."""
+        return self._future.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Block until the call is done and give its error, if it failed."""
+        self._seen = True
+        return self._future.exception(timeout)
+
+    def add_done_callback(self, callback: Callable[[Handle[T]], None]) -> None:
+        """Call back when the call is over, on the I/O thread."""
+        self._future.add_done_callback(lambda _: callback(self))
+
+    def __await__(self) -> Generator[Any, None, T]:
+        self._seen = True
+        if self._future.done():
+            return self._future.result()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        def on_done(_: concurrent.futures.Future[T]) -> None:
+            # The loop may be gone by now; then nobody waits any more.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(wake)
+
+        self._future.add_done_callback(on_done)
+        yield from waiter
+        return self._future.result()
+
+    def __del__(self) -> None:
+        future = getattr(self, "_future", None)
+        if future is None or self._seen or not future.done() or future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            log.error("%s failed and nobody looked at its result: %s", self._what, error)
+
+    def __repr__(self) -> str:
+        return f"<Handle {self._what}: {'done' if self.done() else 'under way'}>"
+
+
+def on_io_thread(function: Callable[..., T], *args: Any) -> T:
+    """Call a plain function on the I/O thread and wait for it."""
+
+    async def call() -> T:
+        return function(*args)
+
+    return runtime().call(call())

@@ -1,0 +1,159 @@
+"""Writers as the guides use them: writes return at once, `flush` and `wait` give handles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from fluss_client.aio import writer as core
+from fluss_client.facade.handle import Handle
+
+RowLike = Mapping[str, Any] | Sequence[Any]
+SelfT = TypeVar("SelfT", bound="_Writer")
+
+
+class WriteResultHandle:
+    """The acknowledgement of one write; ignore it, or wait for it."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, handle: core.WriteResultHandle) -> None:
+        self._core = handle
+
+    def wait(self) -> Handle[None]:
+        """Send what is pending now; await the acknowledgement or call `.result()`."""
+        return Handle(self._core.future(), "write")
+
+
+class _Writer:
+    """What both writers share."""
+
+    _core: core.AppendWriter | core.UpsertWriter
+
+    def flush(self) -> Handle[None]:
+        """Send everything; the handle fails with the first write that failed."""
+        return Handle(self._core.flush_future(), "flush")
+
+    def close(self) -> None:
+        """Flush and let go of the writer."""
+        self._core.close_future().result()
+
+    def metrics(self) -> dict[str, float]:
+        """Rows, batches, bytes and retries so far."""
+        return self._core.metrics()
+
+    def __enter__(self: SelfT) -> SelfT:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self: SelfT) -> SelfT:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await Handle(self._core.close_future(), "close")
+
+
+class AppendWriter(_Writer):
+    """Appends rows to a log table."""
+
+    def __init__(self, writer: core.AppendWriter) -> None:
+        self._core: core.AppendWriter = writer
+
+    def append(self, row: RowLike) -> WriteResultHandle:
+        """Append a row: a dict, or a list or tuple in column order."""
+        return WriteResultHandle(self._core.append(row))
+
+    def write_arrow(self, table: pa.Table) -> None:
+        """Append every row of an Arrow table."""
+        self._core.write_arrow(table)
+
+    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+        """Append every row of an Arrow batch."""
+        return WriteResultHandle(self._core.write_arrow_batch(batch))
+
+    def write_pandas(self, df: Any) -> None:
+        """Append every row of a DataFrame."""
+        self._core.write_pandas(df)
+
+
+class UpsertWriter(_Writer):
+    """Upserts and deletes rows of a primary-key table."""
+
+    def __init__(self, writer: core.UpsertWriter) -> None:
+        self._core: core.UpsertWriter = writer
+
+    def upsert(self, row: RowLike) -> WriteResultHandle:
+        """Insert a row, or replace the one with its key."""
+        return WriteResultHandle(self._core.upsert(row))
+
+    def delete(self, pk: RowLike) -> WriteResultHandle:
+        """Delete the row of a key."""
+        return WriteResultHandle(self._core.delete(pk))
+
+    def write_arrow(self, table: pa.Table) -> None:
+        """Upsert every row of an Arrow table, in order."""
+        self._core.write_arrow(table)
+
+    def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
+        """Upsert every row of an Arrow batch, in order."""
+        return WriteResultHandle(self._core.write_arrow_batch(batch))
+
+    def write_pandas(self, df: Any) -> None:
+        """Upsert every row of a DataFrame, in order."""
+        self._core.write_pandas(df)
+
+    def delete_arrow(self, keys: pa.Table | pa.RecordBatch) -> WriteResultHandle:
+        """Delete the rows of every key of an Arrow table with the primary-key columns."""
+        return WriteResultHandle(self._core.delete_arrow(keys))
+
+
+class TableAppend:
+    """Builds an `AppendWriter`."""
+
+    def __init__(self, builder: core.TableAppend) -> None:
+        self._core = builder
+
+    def create_writer(self) -> AppendWriter:
+        """The writer."""
+        return AppendWriter(self._core.create_writer())
+
+
+class TableUpsert(UpsertWriter):
+    """Builds an `UpsertWriter`, and is one itself for code after the older guide."""
+
+    def __init__(self, builder: core.TableUpsert) -> None:
+        self._builder = builder
+        self._made: core.UpsertWriter | None = None
+
+    @property
+    def _core(self) -> core.UpsertWriter:  # type: ignore[override]
+        if self._made is None:
+            self._made = self._builder.create_writer()
+        return self._made
+
+    def partial_update_by_name(self, columns: Sequence[str]) -> TableUpsert:
+        """Write only these columns; they must include the primary key."""
+        return TableUpsert(self._builder.partial_update_by_name(columns))
+
+    def partial_update_by_index(self, column_indices: Sequence[int]) -> TableUpsert:
+        """Write only these columns; they must include the primary key."""
+        return TableUpsert(self._builder.partial_update_by_index(column_indices))
+
+    def create_writer(self) -> UpsertWriter:
+        """The writer."""
+        return UpsertWriter(self._builder.create_writer())
