@@ -54,6 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kind = spec.params.get("backend_kind") if spec is not None else None
         if kind in _NEEDS:
             item.add_marker("cluster")
+            # Named openly, so that its start does not count against the test's own time.
+            item.fixturenames.insert(0, _NEEDS[kind])  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session", params=KINDS)

@@ -1,0 +1,1 @@
+"""What Airflow, Dagster, Spark and the command line share. No orchestrator is imported here."""

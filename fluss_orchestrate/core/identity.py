@@ -1,0 +1,82 @@
+"""Which table is meant, for good: names can be used again, identities cannot.
+
+The cluster's part is its configured alias, never its address: addresses change, and two names of
+one cluster must not look like two tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from fluss_client.errors import ConfigError
+from fluss_client.model.table import TableInfo, TablePath
+
+URI_SCHEME = "fluss"
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class TableIdentity:
+    """One table of one cluster; a table that is dropped and created again is another one."""
+
+    cluster: str
+    path: TablePath
+    table_id: int
+    created_time: int
+
+    @classmethod
+    def of(cls, cluster_alias: str, info: TableInfo) -> TableIdentity:
+        """The identity of a table as the server describes it."""
+        return cls(check_alias(cluster_alias), info.table_path, info.table_id, info.created_time)
+
+    @property
+    def uri(self) -> str:
+        """`fluss://cluster/database/table`."""
+        return table_uri(self.cluster, self.path)
+
+    def to_json(self) -> dict[str, Any]:
+        """The identity as plain values."""
+        return {
+            "cluster": self.cluster,
+            "table": str(self.path),
+            "table_id": self.table_id,
+            "created_time": self.created_time,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TableIdentity:
+        """The identity from `to_json`."""
+        return cls(
+            str(value["cluster"]),
+            TablePath.parse(value["table"]),
+            int(value["table_id"]),
+            int(value["created_time"]),
+        )
+
+
+def check_alias(alias: str) -> str:
+    """The alias itself, or an error that says what one may hold."""
+    if not _ALIAS.match(alias):
+        raise ConfigError(
+            f"'{alias}' is no cluster alias: use letters, digits, '.', '_' and '-', beginning "
+            "with a letter or digit"
+        )
+    return alias
+
+
+def table_uri(cluster: str, path: TablePath) -> str:
+    """`fluss://cluster/database/table`."""
+    return f"{URI_SCHEME}://{cluster}/{quote(path.database_name)}/{quote(path.table_name)}"
+
+
+def parse_table_uri(uri: str) -> tuple[str, TablePath]:
+    """The alias and the path of a table's URI."""
+    parts = urlsplit(uri)
+    names = [unquote(name) for name in parts.path.strip("/").split("/")]
+    if parts.scheme != URI_SCHEME or not parts.netloc or len(names) != 2 or not all(names):
+        raise ConfigError(f"'{uri}' is no table URI: write fluss://cluster/database/table")
+    return check_alias(parts.netloc), TablePath(names[0], names[1])

@@ -1,0 +1,170 @@
+"""Plans: what one run of an incremental scan reads, frozen.
+
+A position is the next offset of each (partition, bucket). A plan is a list of half-open ranges of
+offsets with the schema, the columns and the metadata columns pinned. Its id is a hash of all that,
+never a number that is counted: a store that lost its tail would give the number out again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fluss_client.errors import CorruptDataError
+from fluss_client.model.table import TableBucket
+from fluss_orchestrate.core.identity import TableIdentity
+
+PLAN_VERSION = 1
+METADATA_COLUMNS = ("_change_type", "_offset", "_timestamp", "_bucket", "_partition")
+
+Place = tuple[int | None, int]
+"""A partition's id (None without partitions) and a bucket."""
+Position = Mapping[Place, int]
+"""The next offset of each place."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRange:
+    """The offsets `[start, stop)` of one bucket."""
+
+    partition_id: int | None
+    partition: str | None
+    bucket: int
+    start: int
+    stop: int
+
+    @property
+    def place(self) -> Place:
+        """The partition id and the bucket."""
+        return self.partition_id, self.bucket
+
+    @property
+    def count(self) -> int:
+        """How many offsets lie in it; a changelog has a few more offsets than rows."""
+        return self.stop - self.start
+
+    def table_bucket(self, table_id: int) -> TableBucket:
+        """The bucket as the client names it."""
+        return TableBucket(table_id, self.bucket, partition_id=self.partition_id)
+
+    def to_json(self) -> list[Any]:
+        """`[partition id, partition, bucket, start, stop]`."""
+        return [self.partition_id, self.partition, self.bucket, self.start, self.stop]
+
+    @classmethod
+    def from_json(cls, value: Sequence[Any]) -> BucketRange:
+        """The range from `to_json`."""
+        partition_id, partition, bucket, start, stop = value
+        return cls(partition_id, partition, int(bucket), int(start), int(stop))
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What one run reads. Reading it again gives the same rows, whenever that is."""
+
+    name: str
+    run_key: str
+    table: TableIdentity
+    schema_id: int
+    columns: tuple[str, ...]
+    metadata_columns: tuple[str, ...]
+    ranges: tuple[BucketRange, ...]
+    """Only ranges that hold something, in (partition, bucket) order."""
+    kind: str = "log"
+    """`log`, `changelog`, or `state` for a key table's current rows as a first plan."""
+    sequence: int = -1
+    """Where the plan stands in its checkpoint's history; not part of the id."""
+    created_ms: int = -1
+
+    @property
+    def plan_id(self) -> str:
+        """A hash of the content: equal plans have equal ids, different ones do not."""
+        content = {
+            "name": self.name,
+            "table": self.table.to_json(),
+            "schema_id": self.schema_id,
+            "columns": list(self.columns),
+            "metadata_columns": list(self.metadata_columns),
+            "ranges": [r.to_json() for r in self.ranges],
+            "kind": self.kind,
+        }
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return not self.ranges
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the ranges hold together."""
+        return sum(r.count for r in self.ranges)
+
+    def split(self, parts: int) -> list[ScanPlan]:
+        """At most `parts` plans of about equal size that together read exactly this one.
+
+        Cuts lie anywhere between two offsets, so a changelog's -U and +U may go to two parts.
+        """
+        target = max(1, -(-self.offsets // max(1, parts)))
+        groups: list[list[BucketRange]] = [[]]
+        room = target
+        for piece in self._pieces(target):
+            if piece.count > room and groups[-1]:
+                groups.append([])
+                room = target
+            groups[-1].append(piece)
+            room -= piece.count
+        return [replace(self, ranges=tuple(group)) for group in groups if group]
+
+    def _pieces(self, size: int) -> Iterator[BucketRange]:
+        for whole in self.ranges:
+            for start in range(whole.start, whole.stop, size):
+                yield replace(whole, start=start, stop=min(whole.stop, start + size))
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain values."""
+        return {
+            "version": PLAN_VERSION,
+            "plan_id": self.plan_id,
+            "name": self.name,
+            "run_key": self.run_key,
+            "table": self.table.to_json(),
+            "schema_id": self.schema_id,
+            "columns": list(self.columns),
+            "metadata_columns": list(self.metadata_columns),
+            "ranges": [r.to_json() for r in self.ranges],
+            "kind": self.kind,
+            "sequence": self.sequence,
+            "created_ms": self.created_ms,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ScanPlan:
+        """The plan from `to_json`; one of a newer version, or a damaged one, is refused."""
+        try:
+            if value["version"] > PLAN_VERSION:
+                raise CorruptDataError(
+                    f"a plan of version {value['version']} was written by a newer "
+                    "fluss-orchestrate; upgrade this one"
+                )
+            plan = cls(
+                name=value["name"],
+                run_key=value["run_key"],
+                table=TableIdentity.from_json(value["table"]),
+                schema_id=int(value["schema_id"]),
+                columns=tuple(value["columns"]),
+                metadata_columns=tuple(value["metadata_columns"]),
+                ranges=tuple(BucketRange.from_json(r) for r in value["ranges"]),
+                kind=value["kind"],
+                sequence=int(value["sequence"]),
+                created_ms=int(value["created_ms"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptDataError(f"this is no plan: {error}") from error
+        if plan.plan_id != value.get("plan_id"):
+            raise CorruptDataError("a plan's id does not fit its content: it was changed")
+        return plan
