@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.types as pt
 
+from fluss_client.codec.relabel import relabel, same_layout
 from fluss_client.errors import CorruptDataError, RowError
 from fluss_client.model.schema import Schema
 
@@ -18,16 +19,48 @@ def to_wire(batch: pa.RecordBatch, wire_schema: pa.Schema) -> pa.RecordBatch:
     dictionary types, other widths and units) are cast; RowError names a column that is missing,
     unknown, of another kind, that would lose data, or that holds nulls where none are allowed.
     """
+    found = as_wire(batch, wire_schema)
+    for column, field in zip(found.columns, wire_schema, strict=True):
+        _refuse_nulls(column, field, field.name)
+    return found
+
+
+def _refuse_nulls(column: pa.Array, field: pa.Field, path: str) -> None:
+    if not field.nullable and column.null_count:
+        raise RowError(f"column '{path}' is NOT NULL and has {column.null_count} nulls")
+    kind = field.type
+    if _has_not_null(kind):
+        # What lies below a null does not count.
+        column = column.drop_null()
+        if pt.is_struct(kind):
+            for at, inner in enumerate(kind):
+                _refuse_nulls(column.field(at), inner, f"{path}.{inner.name}")
+        elif len(column):
+            first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+            is_map = pt.is_map(kind)
+            values = column.items if is_map else column.values
+            inner = kind.item_field if is_map else kind.value_field
+            _refuse_nulls(values.slice(first, last - first), inner, f"{path}[]")
+
+
+def _has_not_null(kind: pa.DataType) -> bool:
+    if pt.is_map(kind):
+        return not kind.item_field.nullable or _has_not_null(kind.item_type)
+    if pt.is_list(kind):
+        return not kind.value_field.nullable or _has_not_null(kind.value_type)
+    return bool(pt.is_struct(kind)) and any(
+        not inner.nullable or _has_not_null(inner.type) for inner in kind
+    )
+
+
+def as_wire(batch: pa.RecordBatch, wire_schema: pa.Schema) -> pa.RecordBatch:
+    """As `to_wire`, without a look at nulls: for rows that have been accepted before."""
     if batch.schema.equals(wire_schema):
-        columns = batch.columns
-    else:
-        names = batch.schema.names
-        if sorted(names) != sorted(wire_schema.names):
-            raise RowError(f"the table's columns are {wire_schema.names}, the batch has {names}")
-        columns = [_as_wire(batch.column(field.name), field) for field in wire_schema]
-    for column, field in zip(columns, wire_schema, strict=True):
-        if not field.nullable and column.null_count:
-            raise RowError(f"column '{field.name}' is NOT NULL and has {column.null_count} nulls")
+        return batch
+    names = batch.schema.names
+    if sorted(names) != sorted(wire_schema.names):
+        raise RowError(f"the table's columns are {wire_schema.names}, the batch has {names}")
+    columns = [_as_wire(batch.column(field.name), field) for field in wire_schema]
     return pa.RecordBatch.from_arrays(columns, schema=wire_schema)
 
 
@@ -35,10 +68,8 @@ def _as_wire(column: pa.Array, field: pa.Field) -> pa.Array:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     source, target = column.type, field.type
-    if source.equals(target):
-        return column
-    if pt.is_timestamp(source) and pt.is_timestamp(target) and source.unit == target.unit:
-        return column.view(target)
+    if same_layout(source, target):
+        return relabel(column, target)
     if not _same_kind(source, target):
         raise RowError(f"column '{field.name}' holds {target}, not {source}")
     try:
@@ -121,11 +152,9 @@ def align_to(
 
 def _as_shown(column: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     source = column.type
-    if source.equals(target):
-        return column
+    if same_layout(source, target):
+        return relabel(column, target)
     try:
-        if pt.is_timestamp(source) and pt.is_timestamp(target) and source.unit == target.unit:
-            return column.view(target)
         return column.cast(target)
     except pa.ArrowException as error:
         message = f"column '{name}' holds {source}, which {target} cannot show: {error}"

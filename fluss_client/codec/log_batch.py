@@ -37,12 +37,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_client.codec.arrow_body import decode_body
+from fluss_client.codec.arrow_body import Compression, decode_body, encode_body
 from fluss_client.codec.columns import align_to as align_to
 from fluss_client.codec.crc32c import BytesLike, Sealed, crc32c, seal
-from fluss_client.errors import CorruptDataError
+from fluss_client.codec.log_records import decode_log_records, encode_log_records
+from fluss_client.codec.rows import RowFormat
+from fluss_client.errors import CorruptDataError, UnsupportedError
 from fluss_client.model.schema import Schema
 
+ARROW = "ARROW"
 LENGTH_AT = 8
 LENGTH_END = 12
 MAGIC_AT = 12
@@ -128,6 +131,23 @@ def encode_log_batch(
     return [front + back, *sealed.parts]
 
 
+def encode_log_body(
+    batch: pa.RecordBatch,
+    schema: Schema,
+    log_format: str,
+    compression: Compression,
+    change_types: bytes | None = None,
+) -> list[BytesLike]:
+    """The body of a batch in the table's log format, to be given to `seal`.
+
+    `batch` has the schema's wire types. `change_types` are for changelogs: one byte per row.
+    """
+    if log_format.upper() != ARROW:
+        return [encode_log_records(batch, schema, _row_format(log_format), change_types)]
+    body = encode_body(batch, compression)
+    return [body] if change_types is None else [change_types, body]
+
+
 def iter_log_batches(data: BytesLike) -> Iterator[LogBatchHeader]:
     """The batches in a fetched or stored stream.
 
@@ -201,17 +221,34 @@ def decode_log_batch(
     if projection is not None:
         wire = pa.schema([wire.field(i) for i in projection])
     count = header.record_count
+    changes: npt.NDArray[np.uint8]
     if not count:
-        changes = None if header.append_only else np.empty(0, np.uint8)
-        return DecodedBatch(changes, pa.RecordBatch.from_pylist([], schema=wire))
-    body = header.body
-    changes = None
-    if not header.append_only:
-        changes = np.frombuffer(body[:count], np.uint8)
-        if len(changes) < count or changes.max() > CHANGE_TYPE_MAX:
-            raise CorruptDataError("a changelog batch holds unknown or too few change types")
-        body = body[count:]
-    batch = decode_body(body, wire)
+        changes, batch = np.empty(0, np.uint8), pa.RecordBatch.from_pylist([], schema=wire)
+    elif log_format.upper() == ARROW:
+        changes, body = _change_types(header)
+        batch = decode_body(body, wire)
+    else:
+        kept = None if projection is None else list(projection)
+        changes, batch = decode_log_records(
+            header.body, count, schema, _row_format(log_format), wire, kept
+        )
     if batch.num_rows != count:
         raise CorruptDataError(f"a log batch claims {count} records and holds {batch.num_rows}")
-    return DecodedBatch(changes, batch)
+    if changes.size and int(changes.max()) > CHANGE_TYPE_MAX:
+        raise CorruptDataError(f"a log batch holds the unknown change type {changes.max()}")
+    return DecodedBatch(None if header.append_only else changes, batch)
+
+
+def _change_types(header: LogBatchHeader) -> tuple[npt.NDArray[np.uint8], memoryview]:
+    """The change types before an Arrow body, and that body."""
+    count = 0 if header.append_only else header.record_count
+    if header.body.nbytes < count:
+        raise CorruptDataError(f"a changelog batch of {count} records ends in its change types")
+    return np.frombuffer(header.body[:count], np.uint8), header.body[count:]
+
+
+def _row_format(log_format: str) -> RowFormat:
+    try:
+        return RowFormat[log_format.upper()]
+    except KeyError:
+        raise UnsupportedError(f"this client does not know the log format '{log_format}'") from None

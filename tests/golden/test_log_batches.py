@@ -14,6 +14,7 @@ from fluss_client.codec.log_batch import (
     LogBatchHeader,
     decode_log_batch,
     encode_log_batch,
+    encode_log_body,
     iter_log_batches,
 )
 from fluss_client.model.schema import Schema
@@ -67,6 +68,25 @@ def test_arrow_rows(name: str) -> None:
     elif name != "changelog_empty":
         assert decoded.change_types is None
     assert header.next_offset == max(len(ARROW_ROWS[name]), 1)
+
+
+@pytest.mark.parametrize("name", ["indexed", "compacted"])
+def test_row_formats(name: str) -> None:
+    header = only(name)
+    decoded = decode_log_batch(header, SCHEMA, name)
+    assert decoded.batch.to_pylist() == THREE
+    assert decoded.batch.schema == SCHEMA.wire
+    assert decoded.change_types is None
+    projected = decode_log_batch(header, SCHEMA, name.upper(), [1]).batch
+    assert projected.to_pylist() == [{"b": row["b"]} for row in THREE]
+    pieces = encode_log_batch(
+        encode_log_body(decoded.batch, SCHEMA, name, Compression.NONE),
+        schema_id=1,
+        record_count=3,
+        writer_id=header.writer_id,
+        batch_sequence=header.batch_sequence,
+    )
+    assert b"".join(pieces) == BATCHES[name]
 
 
 def test_stream_of_every_batch_and_a_cut_tail() -> None:
