@@ -1,0 +1,145 @@
+"""A cursor over protobuf bytes that hands out places instead of copies.
+
+A message is a row of fields: varint tag (number << 3 | wire type), then by wire type 0 a varint,
+1 eight bytes, 2 a varint length and that many bytes, 3 and 4 the ends of a group, 5 four bytes.
+A varint has seven bits per byte, the low ones first, the top bit set on all but the last; negative
+numbers are its 64-bit two's complement.
+
+Known fields are compared by their whole tag, so that one of an unexpected wire type is skipped
+like any unknown field, as the generated code does.
+"""
+
+from __future__ import annotations
+
+from fluss_client.errors import CorruptDataError
+from fluss_client.wire.buffers import Buffer, byte_view
+
+VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
+
+VARINT_BYTES_MAX = 10
+# Tags and lengths have 32 bits.
+SHORT_VARINT_BYTES_MAX = 5
+TAG_MAX = 2**32 - 1
+GROUP_DEPTH_MAX = 100
+# A table has at most 128,000 buckets, and a request asks for no bucket twice. The bound keeps
+# hostile bytes from growing into a hundred times their size in objects.
+BUCKETS_MAX = 131_072
+
+_UINT64 = 2**64 - 1
+
+
+class Reader:
+    """Reads fields of `view` from `pos` to `end`; every step raises only `CorruptDataError`."""
+
+    __slots__ = ("end", "pos", "view")
+
+    def __init__(self, view: memoryview, pos: int, end: int) -> None:
+        self.view = view
+        self.pos = pos
+        self.end = end
+
+    @classmethod
+    def over(cls, body: Buffer) -> Reader:
+        """A reader of a whole message."""
+        view = byte_view(body)
+        return cls(view, 0, len(view))
+
+    def inner(self) -> Reader:
+        """A reader of the length-delimited message that begins here; this one goes behind it."""
+        start, stop = self.span()
+        return Reader(self.view, start, stop)
+
+    def more(self) -> bool:
+        """Whether a field is left."""
+        return self.pos < self.end
+
+    def varint(self, bytes_max: int = VARINT_BYTES_MAX) -> int:
+        """The next varint as an unsigned number of 64 bits; higher bits are cut off."""
+        view, pos, end = self.view, self.pos, min(self.end, self.pos + bytes_max)
+        value = shift = 0
+        while pos < end:
+            byte = view[pos]
+            pos += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self.pos = pos
+                return value & _UINT64
+            shift += 7
+        raise CorruptDataError(f"no number can be read at byte {self.pos} of a message")
+
+    def tag(self) -> int:
+        """The next field's tag."""
+        tag = self.varint(SHORT_VARINT_BYTES_MAX)
+        if not 8 <= tag <= TAG_MAX:
+            raise CorruptDataError(f"no field begins before byte {self.pos} of a message")
+        return tag
+
+    def int64(self) -> int:
+        """The next varint as a signed number of 64 bits."""
+        value = self.varint()
+        return value - 2**64 if value >= 2**63 else value
+
+    def int32(self) -> int:
+        """The next varint as a signed number of 32 bits; higher bits are cut off."""
+        value = self.varint() & 0xFFFFFFFF
+        return value - 2**32 if value >= 2**31 else value
+
+    def span(self) -> tuple[int, int]:
+        """Where the next length-delimited payload begins and ends; goes behind it."""
+        length = self.varint(SHORT_VARINT_BYTES_MAX)
+        start = self.pos
+        if length > self.end - start:
+            raise CorruptDataError(f"a field of {length} bytes ends behind its message")
+        self.pos = start + length
+        return start, self.pos
+
+    def payload(self) -> memoryview:
+        """The next length-delimited payload as a view."""
+        start, stop = self.span()
+        return self.view[start:stop]
+
+    def text(self) -> str:
+        """The next payload as text; what is not UTF-8 is replaced, for it is only shown."""
+        return str(self.payload(), "utf-8", "replace")
+
+    def skip(self, tag: int) -> None:
+        """Go behind the field of which `tag` was read."""
+        open_groups: list[int] = []
+        while True:
+            self._skip_one(tag, open_groups)
+            if not open_groups:
+                return
+            tag = self.tag()
+
+    def _skip_one(self, tag: int, open_groups: list[int]) -> None:
+        kind = tag & 7
+        if kind == VARINT:
+            self.varint()
+        elif kind == BYTES:
+            self.span()
+        elif kind in (FIXED64, FIXED32):
+            self._advance(8 if kind == FIXED64 else 4)
+        elif kind == GROUP and len(open_groups) < GROUP_DEPTH_MAX:
+            open_groups.append(tag >> 3)
+        elif kind == GROUP_END and open_groups and open_groups[-1] == tag >> 3:
+            open_groups.pop()
+        else:
+            raise CorruptDataError(f"the field before byte {self.pos} cannot be skipped")
+
+    def _advance(self, count: int) -> None:
+        if count > self.end - self.pos:
+            raise CorruptDataError(f"a field of {count} bytes ends behind its message")
+        self.pos += count
+
+
+def need(value: int | None, name: str) -> int:
+    """A required field's value; raises `CorruptDataError` when the field was absent."""
+    if value is None:
+        raise CorruptDataError(f"an answer came without {name}")
+    return value
+
+
+def check_bucket_count(count: int) -> None:
+    """Raise `CorruptDataError` when an answer names more buckets than can be."""
+    if count > BUCKETS_MAX:
+        raise CorruptDataError(f"an answer names more than {BUCKETS_MAX} buckets")
