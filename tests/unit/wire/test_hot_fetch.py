@@ -27,6 +27,7 @@ from tests.unit.wire.protobytes import (
     mutate,
     shown,
     unknown_fields,
+    untimed,
 )
 
 remotes = st.builds(
@@ -140,16 +141,19 @@ def fetch_responses(draw: st.DrawFn) -> bytes:
     return raw
 
 
+@untimed
 @given(fetch_responses())
 def test_fetch_equals_the_generated_code(raw: bytes) -> None:
     assert same_fetch(pb.FetchLogResponse.FromString(raw), decode_fetch_log(raw))
 
 
+@untimed
 @given(fetch_responses(), st.integers(0, 2**32))
 def test_mutated_fetches(raw: bytes, seed: int) -> None:
     assert agrees(pb.FetchLogResponse, decode_fetch_log, same_fetch, mutate(raw, seed))
 
 
+@untimed
 @given(scans, kv_scans, unknown_fields, unknown_fields)
 def test_scans_equal_the_generated_code(
     scan: pb.LimitScanResponse, kv: pb.ScanKvResponse, before: bytes, behind: bytes
@@ -158,6 +162,7 @@ def test_scans_equal_the_generated_code(
     assert same_kv_scan(kv, decode_scan_kv(before + kv.SerializeToString() + behind))
 
 
+@untimed
 @given(scans, kv_scans, st.integers(0, 2**32))
 def test_mutated_scans(scan: pb.LimitScanResponse, kv: pb.ScanKvResponse, seed: int) -> None:
     raw = mutate(scan.SerializeToString(), seed)
@@ -166,6 +171,7 @@ def test_mutated_scans(scan: pb.LimitScanResponse, kv: pb.ScanKvResponse, seed: 
     assert agrees(pb.ScanKvResponse, decode_scan_kv, same_kv_scan, raw)
 
 
+@untimed
 @given(st.binary(max_size=60))
 def test_any_bytes(raw: bytes) -> None:
     assert agrees(pb.FetchLogResponse, decode_fetch_log, same_fetch, raw)

@@ -32,6 +32,7 @@ from tests.unit.wire.protobytes import (
     mutate,
     shown,
     unknown_fields,
+    untimed,
 )
 
 # Lengths around the places where a varint grows.
@@ -55,6 +56,7 @@ requests = st.lists(
 )
 
 
+@untimed
 @given(INT64, requests, st.none() | st.booleans(), st.none() | INT32, st.none() | INT32)
 def test_lookup_requests_equal_the_generated_code(
     table_id: int, buckets: Any, insert: bool | None, acks: int | None, timeout_ms: int | None
@@ -148,16 +150,19 @@ def responses(draw: st.DrawFn, values_max: int) -> bytes:
     return raw
 
 
+@untimed
 @given(responses(values_max=2))
 def test_lookup_responses_equal_the_generated_code(raw: bytes) -> None:
     assert same_lookup(pb.LookupResponse.FromString(raw), decode_lookup(raw))
 
 
+@untimed
 @given(responses(values_max=4))
 def test_prefix_responses_equal_the_generated_code(raw: bytes) -> None:
     assert same_prefix_lookup(pb.PrefixLookupResponse.FromString(raw), decode_prefix_lookup(raw))
 
 
+@untimed
 @given(responses(values_max=2), st.integers(0, 2**32))
 def test_mutated_responses(raw: bytes, seed: int) -> None:
     raw = mutate(raw, seed)
@@ -165,6 +170,7 @@ def test_mutated_responses(raw: bytes, seed: int) -> None:
     assert agrees(pb.PrefixLookupResponse, decode_prefix_lookup, same_prefix_lookup, raw)
 
 
+@untimed
 @given(st.binary(max_size=60))
 def test_any_bytes(raw: bytes) -> None:
     bucket = delimited(1, b"\x10\x01" + raw)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.hot import BucketRecords, encode_produce_log, encode_put_kv
 from fluss_client.wire.hot.varint import varint
-from tests.unit.wire.protobytes import INT32, INT64
+from tests.unit.wire.protobytes import INT32, INT64, untimed
 
 buckets_strategy = st.lists(
     st.builds(
@@ -22,6 +22,7 @@ buckets_strategy = st.lists(
 )
 
 
+@untimed
 @given(INT64, INT32, INT32, buckets_strategy)
 def test_produce_log_equals_the_generated_code(
     table_id: int, acks: int, timeout_ms: int, buckets: list[BucketRecords]
@@ -37,6 +38,7 @@ def test_produce_log_equals_the_generated_code(
     assert b"".join(parts) == message.SerializeToString()
 
 
+@untimed
 @given(INT64, INT32, buckets_strategy, st.lists(INT32, max_size=4), st.none() | INT32)
 def test_put_kv_equals_the_generated_code(
     table_id: int,
@@ -76,6 +78,7 @@ def test_record_buffers_pass_through_uncopied() -> None:
     assert parts[2] is body
 
 
+@untimed
 @given(INT64)
 def test_varints_are_those_of_protobuf(value: int) -> None:
     field = pb.InitWriterResponse(writer_id=value).SerializeToString()
