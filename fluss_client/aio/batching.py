@@ -1,0 +1,99 @@
+"""Pieces of what callers wrote, and the batches that they are gathered into, one per bucket.
+
+A piece is some rows of one call for one bucket. Pieces of a bucket gather in its open batch until
+that has `writer.batch-size` bytes, or is due (`writer.batch-timeout-ms`, a flush, someone waiting)
+and the bucket can take another batch. Their order is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_client.aio.write_handle import WriteResultHandle
+from fluss_client.backend.contract import NO_WRITER, Payload
+from fluss_client.errors import FlussError
+from fluss_client.model.table import TableBucket
+
+NO_SEQUENCE = -1
+
+
+@dataclass(slots=True)
+class Piece:
+    """Rows of one call for one bucket, in the table's wire schema."""
+
+    bucket: TableBucket
+    rows: pa.RecordBatch
+    deletes: npt.NDArray[np.bool_] | None
+    """Which rows are deletes by key; None when none is."""
+    nbytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Rows for one bucket that are encoded, sent, acknowledged or lost together."""
+
+    bucket: TableBucket
+    due: float
+    pieces: list[Piece] = field(default_factory=list)
+    handles: list[WriteResultHandle] = field(default_factory=list)
+    """One per piece."""
+    nbytes: int = 0
+    """Bytes held against the buffer's bound."""
+    row_count: int = 0
+    number: int = -1
+    """Its place among the batches of the bucket."""
+    sealed_at: float = 0.0
+    payload: Payload | None = None
+    writer_id: int = NO_WRITER
+    sequence: int = NO_SEQUENCE
+    attempts: int = 0
+    behind: bool = False
+    """Whether an earlier batch of the bucket was unacknowledged when this one was sent."""
+    maybe_written: bool = False
+    """Whether an attempt ended without saying if the rows are in the log."""
+    last_error: FlussError | None = None
+    offset: int = -1
+    done: bool = False
+
+    def add(self, piece: Piece, handle: WriteResultHandle) -> None:
+        """Take rows in behind those that are there."""
+        self.pieces.append(piece)
+        self.handles.append(handle)
+        self.nbytes += piece.nbytes
+        self.row_count += piece.rows.num_rows
+
+    def combined(self) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_] | None]:
+        """All rows as one record batch, and which of them are deletes."""
+        pieces = self.pieces
+        if len(pieces) == 1:
+            return pieces[0].rows, pieces[0].deletes
+        table = pa.Table.from_batches([piece.rows for piece in pieces]).combine_chunks()
+        rows = table.to_batches()[0]
+        if all(piece.deletes is None for piece in pieces):
+            return rows, None
+        masks = [
+            np.zeros(piece.rows.num_rows, bool) if piece.deletes is None else piece.deletes
+            for piece in pieces
+        ]
+        return rows, np.concatenate(masks)
+
+
+def cut(
+    rows: pa.RecordBatch, deletes: npt.NDArray[np.bool_] | None, bytes_max: int
+) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_] | None, int]]:
+    """The rows in slices of at most `bytes_max` each, copying nothing; a large row stands alone."""
+    nbytes, count = rows.nbytes, rows.num_rows
+    if nbytes <= bytes_max or count <= 1:
+        yield rows, deletes, nbytes
+        return
+    parts = min(count, -(-nbytes // bytes_max))
+    for part in range(parts):
+        first, last = count * part // parts, count * (part + 1) // parts
+        mask = None if deletes is None else deletes[first:last]
+        # Rows of uneven size make a slice too large: it is cut again.
+        yield from cut(rows.slice(first, last - first), mask, bytes_max)

@@ -1,0 +1,209 @@
+"""Where each row goes: its partition by name, its bucket by hash or by turn.
+
+All rows of a batch are placed with array operations: one number per row, one stable sort, one
+copy of the rows in that order, then slices. A batch for one bucket is not copied at all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_client.aio.batching import Piece, cut
+from fluss_client.codec.buckets import assign_buckets
+from fluss_client.codec.keys import encode_keys, key_encoding_for
+from fluss_client.codec.partition_names import partition_names
+from fluss_client.config import Config
+from fluss_client.model.table import TableBucket, TableInfo
+
+Deletes = npt.NDArray[np.bool_] | None
+FindPartitions = Callable[[Sequence[str]], dict[str, int]]
+SMALL_SORT_KEYS = 1 << 16
+
+
+class Router:
+    """Splits batches of one table; keeps the state of the assigners, so one caller at a time."""
+
+    def __init__(self, table: TableInfo, config: Config, find_partitions: FindPartitions) -> None:
+        self._table = table
+        self._find_partitions = find_partitions
+        self._partition_ids: dict[str, int] = {}
+        self._bytes_max = config.writer_batch_size
+        types = {column.name: column.type for column in table.schema.columns}
+        self._partition_types = [types[name] for name in table.partition_keys]
+        self._keys = table.bucket_keys or table.physical_primary_keys
+        self._key_types = [types[name] for name in self._keys]
+        self._encoding = None
+        if self._keys:
+            # Also for a single bucket: it refuses tables whose keys no client can write.
+            _, self._encoding = key_encoding_for(
+                table.properties, table.bucket_keys, table.physical_primary_keys, types
+            )
+        in_turn = config.writer_bucket_no_key_assigner == "round_robin"
+        self._assigner: Assigner = (RoundRobin if in_turn else Sticky)(table.num_buckets)
+
+    def forget_partitions(self) -> None:
+        """A partition is gone; names may have new ids now."""
+        self._partition_ids = {}
+
+    def batch_closed(self) -> None:
+        """Rows are being sent before their batch is full: the next ones may go elsewhere."""
+        self._assigner.move_on()
+
+    def split(
+        self, rows: pa.RecordBatch, deletes: Deletes = None, *, single: bool = False
+    ) -> list[Piece]:
+        """The rows cut by bucket and size, each bucket's in their order.
+
+        `single` says that the rows came one by one, so that taking turns means row by row.
+        PartitionNotExistError names a partition that is not there; nothing is kept of the rows.
+        """
+        if rows.num_rows == 0:
+            return []
+        names, codes = self._partitions(rows)
+        if self._encoding is None:
+            return self._split_by_turn(rows, deletes, names, codes, single)
+        buckets: npt.NDArray[np.int64] | None = None
+        count = self._table.num_buckets
+        if count > 1:
+            columns = [rows.column(name) for name in self._keys]
+            keys = encode_keys(columns, self._key_types, self._keys, self._encoding)
+            buckets = assign_buckets(keys, count, self._encoding).astype(np.int64)
+            if codes is not None:
+                buckets += codes * count
+        elif codes is not None:
+            buckets = codes
+        groups = _grouped(rows, deletes, buckets, max(1, len(names)) * count)
+        pieces: list[Piece] = []
+        for number, part, mask in groups:
+            partition, bucket = divmod(number, count)
+            place = self._place(names[partition] if names else None, bucket)
+            pieces += self._cut(place, part, mask)
+        return pieces
+
+    def _partitions(self, rows: pa.RecordBatch) -> tuple[list[str], npt.NDArray[np.int64] | None]:
+        if not self._partition_types:
+            return [], None
+        columns = [rows.column(name) for name in self._table.partition_keys]
+        names, codes = partition_names(columns, self._partition_types)
+        unknown = [name for name in names if name not in self._partition_ids]
+        if unknown:
+            self._partition_ids |= self._find_partitions(unknown)
+        return names, codes
+
+    def _split_by_turn(
+        self,
+        rows: pa.RecordBatch,
+        deletes: Deletes,
+        names: list[str],
+        codes: npt.NDArray[np.int64] | None,
+        single: bool,
+    ) -> list[Piece]:
+        pieces: list[Piece] = []
+        for number, part, mask in _grouped(rows, deletes, codes, max(1, len(names))):
+            name = names[number] if names else None
+            if single and self._assigner.by_row:
+                turns = self._assigner.next_rows(part.num_rows)
+                spread = _grouped(part, mask, turns, self._table.num_buckets)
+                for bucket, some, some_mask in spread:
+                    pieces += self._cut(self._place(name, bucket), some, some_mask)
+                continue
+            for some, some_mask, nbytes in cut(part, mask, self._bytes_max):
+                bucket = self._assigner.next(nbytes, self._bytes_max)
+                pieces.append(Piece(self._place(name, bucket), some, some_mask, nbytes))
+        return pieces
+
+    def _cut(self, place: TableBucket, rows: pa.RecordBatch, deletes: Deletes) -> list[Piece]:
+        return [Piece(place, *part) for part in cut(rows, deletes, self._bytes_max)]
+
+    def _place(self, partition: str | None, bucket: int) -> TableBucket:
+        partition_id = None if partition is None else self._partition_ids[partition]
+        return TableBucket(self._table.table_id, bucket, partition_id=partition_id)
+
+
+def _grouped(
+    rows: pa.RecordBatch,
+    deletes: Deletes,
+    numbers: npt.NDArray[np.int64] | None,
+    count: int,
+) -> list[tuple[int, pa.RecordBatch, Deletes]]:
+    """The rows of each number, in their order; `numbers` lie below `count`, None means all 0."""
+    if numbers is None or count == 1:
+        return [(0, rows, deletes)]
+    first = int(numbers[0])
+    if (numbers == first).all():
+        return [(first, rows, deletes)]
+    # NumPy sorts 16-bit numbers in linear time.
+    keys = numbers.astype(np.uint16) if count <= SMALL_SORT_KEYS else numbers
+    order = np.argsort(keys, kind="stable")
+    sorted_rows = rows.take(pa.array(order))
+    sorted_deletes = None if deletes is None else deletes[order]
+    sorted_numbers = numbers[order]
+    starts = np.flatnonzero(np.diff(sorted_numbers, prepend=-1))
+    groups: list[tuple[int, pa.RecordBatch, Deletes]] = []
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+        mask = None if sorted_deletes is None else sorted_deletes[start:end]
+        part = sorted_rows.slice(start, end - start)
+        groups.append((int(sorted_numbers[start]), part, mask))
+    return groups
+
+
+class Sticky:
+    """Stays on one bucket for about a batch of bytes, then goes to another one at random."""
+
+    by_row = False
+
+    def __init__(self, bucket_count: int) -> None:
+        self._count = bucket_count
+        self._bucket = random.randrange(bucket_count)  # noqa: S311 - spreading load needs no secret
+        self._bytes = 0
+
+    def next(self, nbytes: int, batch_bytes: int) -> int:
+        """The bucket for rows of that size."""
+        if self._bytes + nbytes > batch_bytes:
+            self.move_on()
+        self._bytes += nbytes
+        return self._bucket
+
+    def next_rows(self, rows: int) -> npt.NDArray[np.int64]:
+        """The bucket of each of some rows."""
+        return np.full(rows, self._bucket, np.int64)
+
+    def move_on(self) -> None:
+        """Leave the bucket, if anything went there."""
+        if self._bytes and self._count > 1:
+            step = random.randrange(1, self._count)  # noqa: S311 - as above
+            self._bucket = (self._bucket + step) % self._count
+        self._bytes = 0
+
+
+class RoundRobin:
+    """Takes the buckets in turn: per row where rows come one by one, else per batch."""
+
+    by_row = True
+
+    def __init__(self, bucket_count: int) -> None:
+        self._count = bucket_count
+        self._bucket = 0
+
+    def next(self, nbytes: int, batch_bytes: int) -> int:
+        """The bucket for the next batch."""
+        bucket = self._bucket
+        self._bucket = (bucket + 1) % self._count
+        return bucket
+
+    def next_rows(self, rows: int) -> npt.NDArray[np.int64]:
+        """The bucket of each of some rows."""
+        turns = (np.arange(rows, dtype=np.int64) + self._bucket) % self._count
+        self._bucket = (self._bucket + rows) % self._count
+        return turns
+
+    def move_on(self) -> None:
+        """Turns go on as they are."""
+
+
+Assigner = Sticky | RoundRobin
