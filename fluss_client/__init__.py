@@ -1,1 +1,102 @@
-"""A client for Apache Fluss."""
+"""A client for Apache Fluss: the API of the Python guides, on a real cluster or embedded.
+
+What the guides `await` returns a handle that has begun its work; await it, or call `.result()` in
+code without an event loop. `fluss_client.aio` is the same client on your own event loop.
+"""
+
+from fluss_client import errors
+from fluss_client._version import __version__
+from fluss_client.backend.contract import Capabilities
+from fluss_client.config import Config
+from fluss_client.error_codes import ErrorCode
+from fluss_client.errors import FlussError
+from fluss_client.facade.admin import FlussAdmin
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.facade.handle import Handle
+from fluss_client.facade.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
+from fluss_client.facade.scan import BatchScanner, LogScanner, TableScan
+from fluss_client.facade.table import FlussTable
+from fluss_client.facade.writer import (
+    AppendWriter,
+    TableAppend,
+    TableUpsert,
+    UpsertWriter,
+    WriteResultHandle,
+)
+from fluss_client.model.cluster import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    Acl,
+    ChangeType,
+    ConfigEntry,
+    KvSnapshot,
+    LakeSnapshot,
+    OffsetSpec,
+    ServerNode,
+)
+from fluss_client.model.lake import BucketCommit, HeartbeatResult, ProducerOffsets, TieringTable
+from fluss_client.model.records import RecordBatch, ScanRecord, ScanRecords
+from fluss_client.model.schema import AggFunction, Column, Schema
+from fluss_client.model.table import (
+    DatabaseDescriptor,
+    DatabaseInfo,
+    PartitionInfo,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+)
+from fluss_client.model.types import DataType, DataTypes
+
+__all__ = [
+    "EARLIEST_OFFSET",
+    "LATEST_OFFSET",
+    "Acl",
+    "AggFunction",
+    "AppendWriter",
+    "BatchScanner",
+    "BucketCommit",
+    "Capabilities",
+    "ChangeType",
+    "Column",
+    "Config",
+    "ConfigEntry",
+    "DataType",
+    "DataTypes",
+    "DatabaseDescriptor",
+    "DatabaseInfo",
+    "ErrorCode",
+    "FlussAdmin",
+    "FlussConnection",
+    "FlussError",
+    "FlussTable",
+    "Handle",
+    "HeartbeatResult",
+    "KvSnapshot",
+    "LakeSnapshot",
+    "LogScanner",
+    "Lookuper",
+    "OffsetSpec",
+    "PartitionInfo",
+    "PrefixLookuper",
+    "ProducerOffsets",
+    "RecordBatch",
+    "ScanRecord",
+    "ScanRecords",
+    "Schema",
+    "ServerNode",
+    "TableAppend",
+    "TableBucket",
+    "TableDescriptor",
+    "TableInfo",
+    "TableLookup",
+    "TablePath",
+    "TablePrefixLookup",
+    "TableScan",
+    "TableUpsert",
+    "TieringTable",
+    "UpsertWriter",
+    "WriteResultHandle",
+    "__version__",
+    "errors",
+]

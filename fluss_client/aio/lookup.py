@@ -219,7 +219,7 @@ class _KeyedReader:
         for value in values:
             schema_id, row = decode_value(value)
             if schema_id == self._places.table.schema_id:
-                rows.append(decode_row_scalar(row, self._types, self._names, self._format))
+                rows.append(decode_row_scalar(bytes(row), self._types, self._names, self._format))
             else:
                 blobs = Blobs.from_list([value])
                 batch = await self._places.backend.decode_values(self._places.table, blobs, None)
