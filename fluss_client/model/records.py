@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import pyarrow as pa
 
@@ -12,9 +12,8 @@ from fluss_client.model.cluster import ChangeType
 from fluss_client.model.table import TableBucket
 
 
-@dataclass(frozen=True, slots=True)
-class ScanRecord:
-    """One record of a log."""
+class ScanRecord(NamedTuple):
+    """One record of a log; a tuple, because polling makes millions of them."""
 
     offset: int
     timestamp: int

@@ -1,0 +1,437 @@
+"""Following the log of some buckets.
+
+One fetch per node is under way at a time. An answer tells at once where its buckets go on, so the
+next fetch leaves while this one is decoded (`fetch_plan` says what it asks for). Nothing runs
+without need: a scanner that was forgotten stops by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from fluss_client.aio.decoding import Decoder
+from fluss_client.aio.fetch_errors import diagnose, may_start_again, wants_diagnosis
+from fluss_client.aio.fetch_plan import make_request, plan_fetch
+from fluss_client.aio.fetch_state import BucketState, Chunk, Piece
+from fluss_client.aio.offsets import resolve_offsets
+from fluss_client.aio.projection import Projection
+from fluss_client.aio.scan_errors import with_bucket
+from fluss_client.backend.contract import Backend, FetchedBucket, FetchRequest
+from fluss_client.config import Config
+from fluss_client.errors import ClosedError, FlussError, LogOffsetOutOfRangeError
+from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.net.retry import backoff_ms
+
+EMPTY_PAUSE_S = 0.01
+"""The least time between two fetches of a node when the first brought nothing."""
+
+
+class _Node:
+    """A server and the buckets that it leads."""
+
+    __slots__ = ("busy", "id", "rest_until", "states")
+
+    def __init__(self, node_id: int) -> None:
+        self.id = node_id
+        self.states: dict[TableBucket, BucketState] = {}
+        self.busy = False
+        self.rest_until = 0.0
+
+
+class LogFetcher:
+    """The buckets of one scan. Everything happens on the loop that it was made on."""
+
+    def __init__(
+        self, backend: Backend, table: TableInfo, projection: Projection, config: Config
+    ) -> None:
+        self._backend = backend
+        self._table = table
+        self._columns = projection.columns
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._decoder = Decoder(projection.restore, config.scanner_log_fetch_max_bytes, self._list)
+        self._states: dict[TableBucket, BucketState] = {}
+        self._homeless: dict[TableBucket, BucketState] = {}
+        """Those whose offset or leader is not known (any more)."""
+        self._nodes: dict[int, _Node] = {}
+        self._ready: deque[BucketState] = deque()
+        self._failed: deque[BucketState] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._waiters = 0
+        self._started = False
+        self._closed = False
+        self._pump_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._urgent: BucketState | None = None
+        self._counts = dict.fromkeys(("fetches", "bytes", "batches", "rows", "retries"), 0)
+        self._skipped = 0
+
+    # Subscriptions
+
+    def add(self, bucket: TableBucket, start: int, stop: int | None = None) -> BucketState:
+        """Follow a bucket from `start` on; one that is followed already starts anew there."""
+        self.remove(bucket)
+        state = BucketState(bucket, start, stop)
+        self._states[bucket] = state
+        self._homeless[bucket] = state
+        self._kick()
+        return state
+
+    def remove(self, bucket: TableBucket) -> bool:
+        """Forget a bucket and what was fetched of it; whether it was there."""
+        state = self._states.pop(bucket, None)
+        if state is None:
+            return False
+        state.closed = True
+        self._skipped += state.skipped
+        self._homeless.pop(bucket, None)
+        if state.node is not None:
+            self._nodes[state.node].states.pop(bucket, None)
+        if state in self._failed:
+            self._failed.remove(state)
+        self._decoder.release(*state.drop_queue())
+        self._kick()
+        return True
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether anything is followed."""
+        return bool(self._states)
+
+    def positions(self) -> dict[TableBucket, int]:
+        """The next offset to hand out of every bucket; negative where it was not looked up."""
+        return {bucket: state.position for bucket, state in self._states.items()}
+
+    def look_up_offsets(self) -> None:
+        """Find out now what earliest and latest mean for the buckets subscribed so."""
+        self._find_offsets(self._loop.time())
+
+    def set_urgent(self, state: BucketState) -> None:
+        """Let this bucket pass the bounds that it shares with others."""
+        if state is not self._urgent:
+            self._urgent = self._decoder.urgent = state
+            self._decoder.start()
+            self._kick()
+
+    # Handing out
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `take` or `take_error` may have something."""
+        return bool(self._ready or self._failed)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether `take_error` has something."""
+        return bool(self._failed)
+
+    def take_error(self) -> Exception | None:
+        """The error of a bucket whose earlier rows were all handed out.
+
+        An error that time may heal leaves the bucket subscribed: it is tried again at the same
+        place. After any other the bucket is not followed any more.
+        """
+        if not self._failed:
+            return None
+        state = self._failed.popleft()
+        error = state.error
+        assert error is not None
+        if isinstance(error, FlussError) and error.is_retriable:
+            state.error = None
+            state.succeeded()
+            self._kick()
+        else:
+            self.remove(state.bucket)
+        return error
+
+    def take(self, rows_max: int | None = None) -> Piece | None:
+        """The next rows of the bucket whose turn it is; None when nothing is decoded yet."""
+        while self._ready:
+            state = self._ready.popleft()
+            state.listed = False
+            if not state.closed and state.has_rows_ready:
+                return self.take_from(state, rows_max)
+        return None
+
+    def take_from(self, state: BucketState, rows_max: int | None = None) -> Piece:
+        """The next rows of a bucket that has some."""
+        piece, used_up = state.take(rows_max)
+        self._counts["rows"] += piece.batch.num_rows
+        if used_up is not None:
+            state.buffered -= used_up.nbytes
+            self._decoder.release(used_up)
+            self._kick()
+        self._list_state(state)
+        return piece
+
+    async def wait(self, timeout_s: float | None, until: Callable[[], bool] | None = None) -> bool:
+        """Wait for rows, an error, or what `until` says; False when the time was over first."""
+        self._started = True
+        self._waiters += 1
+        try:
+            self._kick()
+            async with asyncio.timeout(timeout_s):
+                while not (self.has_news if until is None else until()):
+                    if self._closed:
+                        raise ClosedError("the scanner was closed while it was waited for")
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters -= 1
+        return True
+
+    def metrics(self) -> dict[str, float]:
+        """Counters of this scan, and the bytes it holds now."""
+        states = self._states.values()
+        return {
+            **{name: float(count) for name, count in self._counts.items()},
+            "offsets_without_rows": float(self._skipped + sum(s.skipped for s in states)),
+            "bytes_buffered": float(sum(s.buffered for s in states)),
+            "buckets": float(len(self._states)),
+        }
+
+    async def close(self) -> None:
+        """Stop fetching and drop what was fetched."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._decoder.close()
+        for state in self._states.values():
+            state.closed = True
+            state.drop_queue()
+        self._changed.set()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What to do next
+
+    def _kick(self) -> None:
+        # Put off, so that what happens in one turn of the loop is seen together.
+        if self._started and not self._pump_due and not self._closed:
+            self._pump_due = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_due = False
+        if self._closed:
+            return
+        now = self._loop.time()
+        look_again_at = min(self._find_offsets(now), self._find_leaders(now))
+        with_buckets = sum(1 for node in self._nodes.values() if node.states)
+        for node in self._nodes.values():
+            if node.busy or not node.states:
+                continue
+            if node.rest_until > now:
+                look_again_at = min(look_again_at, node.rest_until)
+                continue
+            plan = plan_fetch(
+                node.states.values(),
+                self._config,
+                nodes=with_buckets,
+                now=now,
+                wanted=self._waiters > 0,
+                urgent=self._urgent,
+            )
+            look_again_at = min(look_again_at, plan.look_again_at)
+            if plan.chosen:
+                request = make_request(plan, self._table, self._columns, self._config)
+                node.busy = True
+                self._spawn(self._fetch(node, plan.chosen, request), plan.chosen)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not math.isinf(look_again_at):
+            self._timer = self._loop.call_at(look_again_at, self._kick)
+
+    def _due(self, states: Iterable[BucketState], now: float) -> tuple[list[BucketState], float]:
+        due = []
+        look_again_at = math.inf
+        for state in states:
+            if state.busy or state.error is not None:
+                continue
+            if state.retry_at > now:
+                look_again_at = min(look_again_at, state.retry_at)
+            else:
+                due.append(state)
+        return due, look_again_at
+
+    def _find_offsets(self, now: float) -> float:
+        unknown = [state for state in self._homeless.values() if state.offset < 0]
+        due, look_again_at = self._due(unknown, now)
+        if due:
+            self._spawn(self._resolve(due), due)
+        return look_again_at
+
+    def _find_leaders(self, now: float) -> float:
+        known = [state for state in self._homeless.values() if state.offset >= 0]
+        due, look_again_at = self._due(known, now)
+        for state in due:
+            # One task each: a bucket without a leader must not hold up the others.
+            self._spawn(self._locate(state), [state])
+        return look_again_at
+
+    # Asking the backend
+
+    def _spawn(self, work: Coroutine[Any, Any, None], states: list[BucketState]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        for state in states:
+            state.busy += 1
+
+        def finished(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            for state in states:
+                state.busy -= 1
+            if task.cancelled():
+                return
+            error = task.exception()
+            if isinstance(error, Exception):
+                for state in states:
+                    self._give_up(state, error)
+            self._kick()
+
+        task.add_done_callback(finished)
+
+    async def _resolve(self, states: list[BucketState]) -> None:
+        asked = {state.bucket: state.offset for state in states}
+        try:
+            found = await resolve_offsets(self._backend, self._table, asked)
+        except FlussError as error:
+            self._fail(states, error)
+            return
+        for state in states:
+            state.offset = state.position = found[state.bucket]
+
+    async def _locate(self, state: BucketState) -> None:
+        try:
+            if state.failures:
+                await self._backend.forget_location(self._table, state.bucket)
+            node_id = await self._backend.locate(self._table, state.bucket)
+        except FlussError as error:
+            self._fail([state], error)
+            return
+        if not state.closed:
+            self._homeless.pop(state.bucket, None)
+            state.node = node_id
+            self._nodes.setdefault(node_id, _Node(node_id)).states[state.bucket] = state
+
+    async def _fetch(self, node: _Node, chosen: list[BucketState], request: FetchRequest) -> None:
+        self._counts["fetches"] += 1
+        began = self._loop.time()
+        try:
+            answers = await self._backend.fetch(node.id, request)
+        except FlussError as error:
+            self._fail(chosen, error)
+            return
+        finally:
+            node.busy = False
+        asked = {state.bucket: state for state in chosen if not state.closed}
+        received = 0
+        for answer in answers:
+            state = asked.get(answer.bucket)
+            if state is None:
+                continue
+            if answer.error is not None:
+                self._fail([state], answer.error)
+            else:
+                received += self._receive(node, state, answer)
+        if not received:
+            node.rest_until = began + EMPTY_PAUSE_S
+
+    # What came of it
+
+    def _receive(self, node: _Node, state: BucketState, answer: FetchedBucket) -> int:
+        """Take an answer in; the number of chunks that it gave."""
+        state.succeeded()
+        try:
+            chunks = state.accept(answer)
+        except FlussError as error:
+            self._give_up(state, error)
+            return 0
+        if chunks:
+            self._counts["bytes"] += sum(chunk.nbytes for chunk in chunks)
+            self._counts["batches"] += len(answer.slices)
+            # Whoever got something goes to the end: a full answer may have left others out.
+            if node.states.pop(state.bucket, None) is not None:
+                node.states[state.bucket] = state
+            self._decoder.add(chunks)
+        return len(chunks)
+
+    def _list(self, chunk: Chunk) -> None:
+        self._list_state(chunk.state)
+
+    def _list_state(self, state: BucketState) -> None:
+        """Show the bucket to `take` when it has rows, to `take_error` when it has an error."""
+        if state.closed:
+            return
+        if state.queue:
+            error = state.queue[0].error
+            if error is not None:
+                self._decoder.release(*state.drop_queue())
+                self._give_up(state, error)
+            elif state.has_rows_ready:
+                if not state.listed:
+                    state.listed = True
+                    self._ready.append(state)
+                self._changed.set()
+        elif state.error is not None and state not in self._failed:
+            self._failed.append(state)
+            self._changed.set()
+
+    def _give_up(self, state: BucketState, error: Exception) -> None:
+        if not isinstance(error, LogOffsetOutOfRangeError):
+            error = with_bucket(error, self._table, state.bucket, state.offset)
+        state.error = error
+        self._list_state(state)
+
+    def _fail(self, states: Iterable[BucketState], error: FlussError) -> None:
+        """A call failed: try again later, find out more, or give up."""
+        for state in states:
+            if state.closed:
+                continue
+            if wants_diagnosis(state, error):
+                self._spawn(self._find_out(state, error), [state])
+            else:
+                self._judge(state, error)
+
+    async def _find_out(self, state: BucketState, error: FlussError) -> None:
+        self._judge(state, await diagnose(self._backend, self._table, state, error))
+
+    def _judge(self, state: BucketState, error: FlussError) -> None:
+        if state.closed:
+            return
+        if isinstance(error, LogOffsetOutOfRangeError) and may_start_again(state):
+            state.failures += 1
+            state.offset = state.position = state.start
+            self._move_out(state)
+            return
+        now = self._loop.time()
+        if state.failing_since is None:
+            state.failing_since = now
+        state.last_failure = error
+        failing_ms = (now - state.failing_since) * 1000
+        if not error.is_retriable or failing_ms >= self._config.retry_timeout_ms:
+            self._give_up(state, error)
+            return
+        self._counts["retries"] += 1
+        state.retry_at = now + backoff_ms(state.failures) / 1000
+        state.failures += 1
+        if error.stale_metadata:
+            self._move_out(state)
+
+    def _move_out(self, state: BucketState) -> None:
+        if state.node is not None:
+            self._nodes[state.node].states.pop(state.bucket, None)
+            state.node = None
+        self._homeless[state.bucket] = state

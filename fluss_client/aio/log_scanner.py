@@ -1,0 +1,406 @@
+"""Reading a log as it grows: records, or Arrow batches."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from fluss_client.aio.batch_reader import blocking_reader, call_on, runs_on
+from fluss_client.aio.fetch_state import Piece
+from fluss_client.aio.log_fetcher import LogFetcher
+from fluss_client.aio.offsets import Ranges, ranges_to_latest
+from fluss_client.aio.projection import Projection
+from fluss_client.aio.ranges import RangeReader, check_bucket
+from fluss_client.aio.records import StagedRecords, build_records
+from fluss_client.aio.scan_errors import SubscriptionError
+from fluss_client.aio.scan_frames import shown_batch, shown_schema, to_frame
+from fluss_client.backend.contract import Backend
+from fluss_client.config import Config
+from fluss_client.errors import (
+    ClosedError,
+    FlussError,
+    TableNotPartitionedError,
+    UnsupportedError,
+)
+from fluss_client.model.cluster import EARLIEST_OFFSET, LATEST_OFFSET
+from fluss_client.model.records import RecordBatch, ScanRecord, ScanRecords
+from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.runtime import ProcessBound, runtime
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS_PER_STEP = 2048
+"""Records that are built before other tasks of the loop get their turn."""
+POLL_BATCHES_MAX = 256
+READ_PIECES_MAX = 64
+
+T = TypeVar("T")
+
+
+class LogScanner(ProcessBound):
+    """Follows the log of the subscribed buckets. Made by `TableScan`.
+
+    Rows of a bucket come in the order of their offsets; buckets take turns. A poll gives what is
+    there as soon as there is something, and nothing when its time is over; cancelling one loses
+    nothing. `async for` gives records (or `RecordBatch`es) for ever, until the scanner is closed.
+
+    The error of a bucket is raised by the next poll, once the rows before it were given. After an
+    error that time may heal (`is_retriable`; it was tried for `retry-timeout` before) the bucket
+    stays subscribed and is tried again where it was. After any other, such as an offset that is
+    not there, the bucket is unsubscribed. Other buckets go on in both cases.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        table: TableInfo,
+        projection: Projection,
+        config: Config,
+        *,
+        batches: bool,
+        background: Callable[[], Backend] | None = None,
+    ) -> None:
+        self._bind_process()
+        self._loop = asyncio.get_running_loop()
+        self._backend = backend
+        self._background = background
+        self._table = table
+        self._projection = projection
+        self._config = config
+        self._gives_batches = batches
+        self._fetcher = LogFetcher(backend, table, projection, config)
+        self._staged = StagedRecords()
+        self._schema = shown_schema(projection, table)
+        self._closed = False
+
+    # Subscribing
+
+    def subscribe(self, bucket_id: int, start_offset: int) -> None:
+        """Read a bucket from an offset, `EARLIEST_OFFSET` or `LATEST_OFFSET` on."""
+        self.subscribe_buckets({bucket_id: start_offset})
+
+    def subscribe_buckets(self, bucket_offsets: Mapping[int, int]) -> None:
+        """Read several buckets of a table without partitions: `{bucket: offset}`."""
+        self._check_partitioned(False)
+        self._subscribe({self._bucket(None, b): o for b, o in bucket_offsets.items()})
+
+    def subscribe_partition(self, partition_id: int, bucket_id: int, start_offset: int) -> None:
+        """Read a bucket of one partition from an offset on."""
+        self.subscribe_partition_buckets({(partition_id, bucket_id): start_offset})
+
+    def subscribe_partition_buckets(
+        self, partition_bucket_offsets: Mapping[tuple[int, int], int]
+    ) -> None:
+        """Read several buckets of a partitioned table: `{(partition id, bucket): offset}`."""
+        self._check_partitioned(True)
+        self._subscribe({self._bucket(p, b): o for (p, b), o in partition_bucket_offsets.items()})
+
+    def unsubscribe(self, bucket_id: int) -> None:
+        """Stop reading a bucket; what was fetched of it is dropped."""
+        self._check_partitioned(False)
+        self._unsubscribe(self._bucket(None, bucket_id))
+
+    def unsubscribe_partition(self, partition_id: int, bucket_id: int) -> None:
+        """Stop reading a bucket of a partition; what was fetched of it is dropped."""
+        self._check_partitioned(True)
+        self._unsubscribe(self._bucket(partition_id, bucket_id))
+
+    # Polling
+
+    async def poll(self, timeout_ms: int) -> ScanRecords:
+        """The next records, at most `scanner.log.max-poll-records`; none after the timeout."""
+        self._check_kind("poll()", batches=False)
+        limit = self._config.scanner_log_max_poll_records
+        deadline = self._loop.time() + timeout_ms / 1000
+        while True:
+            await self._stage(limit)
+            if self._staged.count:
+                return self._staged.take(limit)
+            if not await self._fetcher.wait(max(0.0, deadline - self._loop.time())):
+                return ScanRecords({})
+
+    async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
+        """The next Arrow batches with bucket and offsets; none after the timeout."""
+        self._check_kind("poll_record_batch()", batches=True)
+        pieces = await self._poll_pieces(timeout_ms)
+        return [piece.as_record_batch() for piece in pieces]
+
+    async def poll_arrow(self, timeout_ms: int) -> pa.Table:
+        """The next rows as one table; an empty one after the timeout.
+
+        For a primary-key table a last column `_change_type` says what happened to each row.
+        """
+        self._check_kind("poll_arrow()", batches=True)
+        pieces = await self._poll_pieces(timeout_ms)
+        return pa.Table.from_batches(map(self._as_arrow, pieces), self._schema)
+
+    def __aiter__(self) -> LogScanner:
+        return self
+
+    async def __anext__(self) -> ScanRecord | RecordBatch:
+        if self._closed:
+            raise StopAsyncIteration
+        self._check_subscribed("async for")
+        try:
+            return await (self._next_batch() if self._gives_batches else self._next_record())
+        except ClosedError:
+            if self._closed:
+                raise StopAsyncIteration from None
+            raise
+
+    # Reading to the end
+
+    async def to_arrow(self) -> pa.Table:
+        """Everything from the current positions to the offsets that are the latest now.
+
+        Rows are sorted by partition, bucket and offset. Polls go on where this ends.
+        """
+        self._check_kind("to_arrow()", batches=True)
+        found_ranges = await ranges_to_latest(self._backend, self._table, self._positions())
+        ranges = self._claim(found_ranges)
+        reader = RangeReader(
+            self._backend, self._table, ranges, self._projection, self._config, ordered=False
+        )
+        found: list[Piece] = []
+        try:
+            while pieces := await reader.read(READ_PIECES_MAX):
+                found.extend(piece for piece in pieces if piece.batch.num_rows)
+        except BaseException:
+            for bucket, (start, _) in ranges.items():
+                self._fetcher.add(bucket, start)
+            raise
+        finally:
+            await reader.close()
+        found.sort(key=lambda piece: (piece.bucket, piece.base_offset))
+        return pa.Table.from_batches(map(self._as_arrow, found), self._schema)
+
+    async def to_pandas(self) -> pd.DataFrame:
+        """Like `to_arrow`, as a DataFrame; needs pandas."""
+        self._check_kind("to_pandas()", batches=True)
+        return to_frame(await self.to_arrow())
+
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
+        """A blocking reader from the current positions to the offsets that are the latest now.
+
+        For blocking code, such as DuckDB or Polars; it may be used on any thread, this one too,
+        and holds no more than the prefetch of a scan. The scanner itself goes on behind what the
+        reader covers, whether that is read or not.
+        """
+        self._check_kind("to_arrow_batch_reader()", batches=True)
+        loop, backend = self._loop, self._backend
+        if self._background is not None and loop is not runtime().loop:
+            loop, backend = runtime().loop, self._background()
+        positions = self._at_home(self._positions)
+        found = call_on(loop, ranges_to_latest(backend, self._table, positions))
+        ranges = self._at_home(lambda: self._claim(found))
+
+        def open_reader() -> RangeReader:
+            return RangeReader(
+                backend, self._table, ranges, self._projection, self._config, ordered=True
+            )
+
+        return blocking_reader(loop, open_reader, self._schema, self._as_arrow)
+
+    # The rest
+
+    def metrics(self) -> dict[str, float]:
+        """Fetches, bytes, batches, rows and retries so far, and the bytes held now."""
+        self._check_process()
+        return self._fetcher.metrics()
+
+    async def close(self) -> None:
+        """Stop reading; whoever waits in a poll gets `ClosedError`."""
+        self._check_process()
+        if not self._closed:
+            self._closed = True
+            await self._fetcher.close()
+
+    async def __aenter__(self) -> LogScanner:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._closed:
+            raise ClosedError("this scanner was closed; make a new one")
+
+    def _check_kind(self, call: str, *, batches: bool) -> None:
+        self._check_open()
+        if self._gives_batches != batches:
+            kind, maker = (
+                ("batch", "create_record_batch_log_scanner()")
+                if batches
+                else ("record", "create_log_scanner()")
+            )
+            raise UnsupportedError(f"{call} needs a {kind} scanner: make it with {maker}")
+        self._check_subscribed(call)
+
+    def _check_subscribed(self, call: str) -> None:
+        self._check_open()
+        if not self._fetcher.has_buckets:
+            raise SubscriptionError(
+                f"{call} of {self._table.table_path}: no bucket is subscribed; call subscribe(), "
+                "or subscribe_partition() for a partitioned table, first"
+            )
+
+    def _check_partitioned(self, wanted: bool) -> None:
+        self._check_open()
+        path = self._table.table_path
+        if wanted and not self._table.is_partitioned():
+            raise TableNotPartitionedError(
+                f"table {path} has no partitions: use subscribe() and unsubscribe()"
+            )
+        if not wanted and self._table.is_partitioned():
+            raise SubscriptionError(
+                f"table {path} has partitions: use subscribe_partition() and "
+                "unsubscribe_partition()"
+            )
+
+    def _bucket(self, partition_id: int | None, bucket_id: int) -> TableBucket:
+        bucket = TableBucket(
+            self._table.table_id, _whole("bucket", bucket_id), partition_id=partition_id
+        )
+        check_bucket(self._table, bucket)
+        return bucket
+
+    def _subscribe(self, offsets: Mapping[TableBucket, int]) -> None:
+        starts = {}
+        for bucket, offset in offsets.items():
+            start = _whole("offset", offset)
+            if start < 0 and start not in (EARLIEST_OFFSET, LATEST_OFFSET):
+                raise SubscriptionError(
+                    f"{bucket} cannot be read from offset {start}: an offset is 0 or more, "
+                    f"EARLIEST_OFFSET ({EARLIEST_OFFSET}) or LATEST_OFFSET ({LATEST_OFFSET})"
+                )
+            starts[bucket] = start
+
+        def apply() -> None:
+            for bucket, start in starts.items():
+                self._staged.drop(bucket)
+                self._fetcher.add(bucket, start)
+            self._fetcher.look_up_offsets()
+
+        self._at_home(apply)
+
+    def _unsubscribe(self, bucket: TableBucket) -> None:
+        def apply() -> None:
+            self._staged.drop(bucket)
+            self._fetcher.remove(bucket)
+
+        self._at_home(apply)
+
+    def _at_home(self, work: Callable[[], T]) -> T:
+        """Run on the scanner's loop, wherever the caller is: its state belongs to that thread."""
+        if runs_on(self._loop) or not self._loop.is_running():
+            return work()
+
+        async def working() -> T:
+            return work()
+
+        return call_on(self._loop, working())
+
+    def _positions(self) -> dict[TableBucket, int]:
+        return self._fetcher.positions()
+
+    def _claim(self, found: Ranges) -> dict[TableBucket, tuple[int, int]]:
+        """Take ranges out of what is polled: polls go on behind them."""
+        claimed = {}
+        for bucket, position in self._positions().items():
+            if bucket in found:
+                start, stop = found[bucket]
+                # Polls may have gone on while the latest offsets were asked for.
+                start = max(start, position)
+                claimed[bucket] = (start, max(start, stop))
+                self._fetcher.add(bucket, claimed[bucket][1])
+        return claimed
+
+    def _as_arrow(self, piece: Piece) -> pa.RecordBatch:
+        return shown_batch(piece, self._schema)
+
+    async def _stage(self, limit: int) -> None:
+        """Build records from what is ready, in steps, until there are `limit`."""
+        await asyncio.sleep(0)
+        if not self._staged.count:
+            self._raise_error()
+        while self._staged.count < limit:
+            piece = self._fetcher.take(min(limit - self._staged.count, ROWS_PER_STEP))
+            if piece is None:
+                return
+            if piece.batch.num_rows:
+                self._staged.add(piece.bucket, self._records_of(piece))
+                if self._staged.count < limit:
+                    await asyncio.sleep(0)
+
+    def _records_of(self, piece: Piece) -> list[ScanRecord]:
+        try:
+            return build_records(
+                piece.batch, piece.base_offset, piece.timestamp, piece.change_types
+            )
+        except FlussError:
+            # Nothing is skipped: these rows are the next ones again.
+            self._fetcher.add(piece.bucket, piece.base_offset)
+            raise
+
+    async def _next_batch(self) -> RecordBatch:
+        while not (pieces := await self._ready_pieces(1)):
+            await self._fetcher.wait(None)
+        return pieces[0].as_record_batch()
+
+    async def _next_record(self) -> ScanRecord:
+        while not self._staged.count:
+            await self._stage(self._config.scanner_log_max_poll_records)
+            if not self._staged.count:
+                await self._fetcher.wait(None)
+        return self._staged.take_one()
+
+    async def _poll_pieces(self, timeout_ms: int) -> list[Piece]:
+        deadline = self._loop.time() + timeout_ms / 1000
+        while True:
+            pieces = await self._ready_pieces(POLL_BATCHES_MAX)
+            if pieces:
+                return pieces
+            if not await self._fetcher.wait(max(0.0, deadline - self._loop.time())):
+                return []
+
+    async def _ready_pieces(self, limit: int) -> list[Piece]:
+        await asyncio.sleep(0)
+        self._raise_error()
+        pieces: list[Piece] = []
+        while len(pieces) < limit:
+            piece = self._fetcher.take()
+            if piece is None:
+                break
+            if piece.batch.num_rows:
+                pieces.append(piece)
+        return pieces
+
+    def _raise_error(self) -> None:
+        if self._closed:
+            raise ClosedError("this scanner was closed")
+        error = self._fetcher.take_error()
+        if error is not None:
+            raise error
+
+    def __repr__(self) -> str:
+        kind = "batches" if self._gives_batches else "records"
+        return f"LogScanner({self._table.table_path}, {kind})"
+
+
+def _whole(what: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise SubscriptionError(f"a {what} is a whole number, not {value!r}") from None

@@ -1,0 +1,71 @@
+"""Which columns a scan gives, and in which order.
+
+Servers take column indexes in rising order only; the user's own order is restored after decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fluss_client.errors import SchemaError
+from fluss_client.model.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """The columns to ask a backend for, and how to give them to the user."""
+
+    columns: tuple[int, ...] | None
+    """Strictly increasing indexes; None asks for all."""
+    order: tuple[int, ...] | None
+    """Places in the fetched batch in the user's order; None when they are the same."""
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, schema: Schema, wanted: Sequence[int] | None) -> Projection:
+        """The projection to some columns by index, in any order; None for all."""
+        if wanted is None:
+            return cls(None, None, schema.arrow)
+        _check(schema, wanted)
+        chosen = tuple(wanted)
+        columns = tuple(sorted(chosen))
+        order = None if columns == chosen else tuple(columns.index(i) for i in chosen)
+        shown = pa.schema([schema.arrow.field(i) for i in chosen])
+        everything = len(columns) == len(schema.columns)
+        return cls(None if everything else columns, order, shown)
+
+    def restore(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A fetched batch with its columns in the user's order."""
+        return batch if self.order is None else batch.select(self.order)
+
+
+def indexes_of(schema: Schema, names: Iterable[str]) -> list[int]:
+    """Columns by name; an unknown one is named in the error, beside those that exist."""
+    if isinstance(names, str):
+        raise SchemaError(f"project_by_name takes a list of column names, not '{names}'")
+    found = list(names)
+    unknown = [str(name) for name in found if name not in schema.index]
+    if unknown:
+        raise SchemaError(
+            f"no column {', '.join(map(repr, unknown))}; the columns are {', '.join(schema.index)}"
+        )
+    return [schema.index[name] for name in found]
+
+
+def _check(schema: Schema, wanted: Sequence[int]) -> None:
+    count = len(schema.columns)
+    if not wanted:
+        raise SchemaError("a projection needs at least one column")
+    for index in wanted:
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
+            raise SchemaError(
+                f"no column {index!r}; the table has columns 0 to {count - 1}: "
+                f"{', '.join(schema.index)}"
+            )
+    twice = sorted({i for i in wanted if list(wanted).count(i) > 1})
+    if twice:
+        names = ", ".join(repr(schema.columns[i].name) for i in twice)
+        raise SchemaError(f"column {names} is projected more than once")

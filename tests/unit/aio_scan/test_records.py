@@ -1,0 +1,129 @@
+"""Rows and records from Arrow batches: the values of `to_pylist`, whatever the type."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fluss_client.aio.records import StagedRecords, build_records, build_rows, column_values
+from fluss_client.errors import RowError
+from fluss_client.model.cluster import ChangeType
+from fluss_client.model.records import ScanRecord
+from fluss_client.model.table import TableBucket
+
+UTC = dt.UTC
+VALUES: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.bool_(), [True, False]),
+    (pa.int8(), [-128, 127]),
+    (pa.int16(), [-5, 5]),
+    (pa.int32(), [-(1 << 31), (1 << 31) - 1]),
+    (pa.int64(), [(1 << 63) - 1, -(1 << 63)]),
+    (pa.float32(), [1.5, float("inf")]),
+    (pa.float64(), [0.1, -0.0]),
+    (pa.string(), ["", "grüße"]),
+    (pa.binary(), [b"", b"\x00\xff"]),
+    (pa.binary(3), [b"abc", b"\x00\x00\x00"]),
+    (pa.decimal128(38, 10), [Decimal("1.5"), Decimal("-99999.0000000001")]),
+    (pa.decimal128(5, 0), [Decimal("1"), Decimal("-2")]),
+    (pa.date32(), [dt.date(1, 1, 1), dt.date(9999, 12, 31)]),
+    (pa.time32("s"), [dt.time(0), dt.time(23, 59, 59)]),
+    (pa.time32("ms"), [dt.time(1, 2, 3, 4000), dt.time(0)]),
+    (pa.time64("us"), [dt.time(1, 2, 3, 4), dt.time(23, 59, 59, 999999)]),
+    (pa.time64("ns"), [dt.time(1, 2, 3, 4), dt.time(0)]),
+    (pa.timestamp("s"), [dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59)]),
+    (pa.timestamp("ms"), [dt.datetime(1969, 1, 1, 0, 0, 0, 1000), dt.datetime(2038, 1, 20)]),
+    (pa.timestamp("us"), [dt.datetime(2024, 1, 1, 0, 0, 0, 1), dt.datetime(1, 1, 1)]),
+    (pa.timestamp("ns"), [dt.datetime(2024, 1, 1), dt.datetime(1980, 1, 1)]),
+    (pa.timestamp("us", "UTC"), [dt.datetime(2024, 1, 1, tzinfo=UTC), dt.datetime(1, 1, 1)]),
+    (pa.timestamp("ms", "Asia/Tokyo"), [dt.datetime(2024, 1, 1), dt.datetime(1999, 1, 1)]),
+    (pa.list_(pa.int32()), [[1, None], []]),
+    (pa.map_(pa.string(), pa.int64()), [[("a", 1), ("b", None)], []]),
+    (pa.struct([("x", pa.int32()), ("y", pa.string())]), [{"x": 1, "y": None}, {"x": 2, "y": ""}]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), VALUES, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize("nulls", [False, True])
+def test_the_values_of_a_column_are_those_of_to_pylist(
+    kind: pa.DataType, values: list[Any], nulls: bool
+) -> None:
+    data = [*values, None, values[0]] if nulls else [*values, values[0]]
+    column = pa.array(data, kind)
+    for part in (column, column.slice(1), column.slice(0, 0)):
+        found = column_values(part)
+        expected = part.to_pylist()
+        assert found == expected
+        assert [type(v) for v in found] == [type(v) for v in expected]
+        if pa.types.is_timestamp(kind) and kind.tz:
+            assert [v and v.tzinfo for v in found] == [v and v.tzinfo for v in expected]
+
+
+def test_rows_keep_the_names_and_order_of_the_columns() -> None:
+    names = ["id", "it's", 'a "b"', "{x}", "c0", "", "\n", "lambda"]
+    batch = pa.record_batch([pa.array([i, i + 1]) for i in range(len(names))], names=names)
+    assert build_rows(batch) == batch.to_pylist()
+    assert list(build_rows(batch)[0]) == names
+
+
+def test_a_single_column_and_no_row() -> None:
+    one = pa.record_batch({"a": [1, 2, 3]})
+    assert build_rows(one) == [{"a": 1}, {"a": 2}, {"a": 3}]
+    assert build_rows(one.slice(0, 0)) == []
+
+
+def test_a_hundred_columns() -> None:
+    batch = pa.record_batch({f"column {i}": [i, i] for i in range(300)})
+    assert build_rows(batch) == batch.to_pylist()
+
+
+def test_a_timestamp_that_python_cannot_hold_is_an_error_that_names_the_column() -> None:
+    column = pa.array([1 << 60, None], pa.int64()).cast(pa.timestamp("us"))
+    with pytest.raises(RowError, match="column 'at'.*batch scanner"):
+        build_rows(pa.record_batch({"at": column}))
+
+
+def test_records_have_rising_offsets_and_change_types() -> None:
+    batch = pa.record_batch({"id": [1, 2, 3]})
+    changes = np.array([1, 2, 4], np.uint8)
+    records = build_records(batch, 10, 5, changes)
+    assert [r.offset for r in records] == [10, 11, 12]
+    kinds = [ChangeType.Insert, ChangeType.UpdateBefore, ChangeType.Delete]
+    assert [r.change_type for r in records] == kinds
+    assert records[0] == ScanRecord(10, 5, ChangeType.Insert, {"id": 1})
+    assert all(type(r) is ScanRecord for r in records)
+    plain = build_records(batch, 0, 5, None)
+    assert {r.change_type for r in plain} == {ChangeType.AppendOnly}
+
+
+def test_a_record_shows_its_fields_and_can_be_copied() -> None:
+    record = ScanRecord(1, 2, ChangeType.Insert, {"a": 1})
+    assert repr(record) == (
+        "ScanRecord(offset=1, timestamp=2, change_type=<ChangeType.Insert: 1>, row={'a': 1})"
+    )
+    assert pickle.loads(pickle.dumps(record)) == record
+    with pytest.raises(AttributeError):
+        record.offset = 3  # type: ignore[misc]
+
+
+def test_staged_records_are_handed_out_in_order_and_within_limits() -> None:
+    first, second = TableBucket(1, 0), TableBucket(1, 1)
+    staged = StagedRecords()
+    batch = pa.record_batch({"id": list(range(5))})
+    staged.add(first, build_records(batch, 0, 0, None))
+    staged.add(second, build_records(batch, 100, 0, None))
+    staged.add(first, build_records(batch, 5, 0, None))
+    taken = staged.take(3)
+    assert [r.offset for r in taken.records(first)] == [0, 1, 2]
+    assert staged.take_one().offset == 3
+    taken = staged.take(8)
+    assert [r.offset for r in taken.records(first)] == [4, 5, 6]
+    assert [r.offset for r in taken.records(second)] == [100, 101, 102, 103, 104]
+    assert staged.count == 3
+    staged.drop(first)
+    assert staged.count == 0
