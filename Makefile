@@ -9,6 +9,11 @@ ARGS ?=
 UV := $(BIN)/uv
 LOCK := $(UV) pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
+# What `make test-long PART=...` runs.
+PARTS_client := tests/contract tests/interop tests/unit tests/golden
+PARTS_embedded := tests/embedded
+PARTS_core := tests/orchestrate
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -34,6 +39,19 @@ $(VENV)/.synced: $(UV) requirements/dev.txt pyproject.toml
 .PHONY: test
 test: setup ## run the tests (real clusters included)
 	$(PYTEST) $(ARGS)
+
+.PHONY: test-long
+test-long: setup ## run the long form of one part's tests (PART=client, embedded, core, ...)
+	@test -n "$(PART)" || { echo "say which part: make test-long PART=client"; exit 1; }
+	$(PYTEST) --long -m long $(PARTS_$(PART)) $(ARGS)
+
+.PHONY: bench
+bench: setup ## compare with the official client and with the limit, on a fresh cluster
+	$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: bench-quick
+bench-quick: setup ## the same with less data, under three minutes
+	$(BIN)/python -m benchmarks --quick $(ARGS)
 
 .PHONY: check
 check: setup ## lint, format, types, locked files, generated code

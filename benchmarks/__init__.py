@@ -1,0 +1,1 @@
+"""Benchmarks: ours beside the official client and beside the limit, in one run."""

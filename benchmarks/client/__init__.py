@@ -1,0 +1,1 @@
+"""The client beside pyfluss and beside a bare socket."""
