@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 
-from fluss_client.testing import LocalCluster, LocalClusterError
+from fluss_client.testing import LocalCluster, LocalClusterError, find_java
+from fluss_client.testing.artifacts import ensure_jars
 from fluss_client.testing.errors import ArtifactError, JavaNotFoundError
+from fluss_client.testing.jars import SERVER_JARS
 from fluss_client.testing.processes import ProcessMark, process_start
 from fluss_client.testing.user_dirs import state_dir
 from tests.needs import unavailable
@@ -153,8 +155,17 @@ def lake_cluster(request: pytest.FixtureRequest) -> LocalCluster:
     return _shared(request, "lake_cluster")
 
 
+@pytest.fixture(scope="session")
+def server_jars() -> None:
+    """The server can be started here; a test that makes clusters itself asks for this."""
+    try:
+        ensure_jars(SERVER_JARS, find_java())
+    except (JavaNotFoundError, ArtifactError) as error:
+        unavailable(error.message)
+
+
 @pytest.fixture
-def make_cluster(tmp_path: Path) -> Iterator[Callable[..., LocalCluster]]:
+def make_cluster(server_jars: None, tmp_path: Path) -> Iterator[Callable[..., LocalCluster]]:
     """Make a `LocalCluster` of one's own, not yet up; down at the end of the test."""
     made: list[LocalCluster] = []
 

@@ -33,10 +33,12 @@ class ProcessMark:
 
     def is_alive(self) -> bool:
         """Whether this very process still runs."""
+        if process_start(self.pid) == self.started:
+            return True
         child = _children.get(self.pid)
         if child is not None and child.poll() is not None:
             del _children[self.pid]
-        return process_start(self.pid) == self.started
+        return False
 
     def terminate(self, name: str) -> None:
         """Ask it to stop, wait, and kill it after `STOP_DEADLINE_S`; returns when it is gone."""

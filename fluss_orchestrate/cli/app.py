@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from types import FrameType
@@ -51,11 +52,11 @@ def run() -> NoReturn:
         sys.exit(f"error: {error.message}")
     except FlussError as error:
         sys.exit(f"error: {error.message}")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # typer makes the second of the first
         sys.exit(128 + signal.SIGINT)
     except BrokenPipeError:
-        # The reader went away, as `head` does; nothing is left to say to it.
-        sys.stderr.close()
+        # The reader went away, as `head` does; what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
         # Which package the class of a usage error lives in depends on typer's version; that it

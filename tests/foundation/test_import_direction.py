@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,9 +50,9 @@ def name_of(path: Path) -> str:
 
 
 def imports_of(path: Path, top_level_only: bool = False) -> Iterator[tuple[str, int]]:
-    """Each imported dotted name with its line; what only a type checker reads counts too."""
+    """Each imported dotted name with its line."""
     tree = ast.parse(path.read_text(), str(path))
-    nodes = _outside_functions(tree) if top_level_only else ast.walk(tree)
+    nodes = _run_at_load(tree) if top_level_only else ast.walk(tree)
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -64,12 +63,15 @@ def imports_of(path: Path, top_level_only: bool = False) -> Iterator[tuple[str, 
                 yield f"{node.module}.{alias.name}", node.lineno
 
 
-def _outside_functions(tree: ast.Module) -> Iterator[ast.AST]:
+def _run_at_load(tree: ast.Module) -> Iterator[ast.AST]:
+    """What runs when the module is loaded."""
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()
         yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            stack.extend(node.orelse)
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             stack.extend(ast.iter_child_nodes(node))
 
 
@@ -141,9 +143,15 @@ def test_package_roots_hold_no_logic(package: str) -> None:
 
 def test_the_rules_see_a_wrong_import(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
-    module.write_text("import os\n\ndef f():\n    from fluss_client.aio import x\n")
-    assert [target for target, _ in imports_of(module)] == ["os", "fluss_client.aio.x"]
+    module.write_text(
+        "import os\nif TYPE_CHECKING:\n    import pandas\n"
+        "def f():\n    from fluss_client.aio import x\n"
+    )
+    assert [target for target, _ in imports_of(module)] == [
+        "os",
+        "pandas",
+        "fluss_client.aio.x",
+    ]
     assert [target for target, _ in imports_of(module, top_level_only=True)] == ["os"]
     assert RANK[layer_of("fluss_client.aio.x")] > RANK["codec"]
     assert layer_of("fluss_client.FlussConnection") == "__init__"
-    assert "typer" not in sys.stdlib_module_names

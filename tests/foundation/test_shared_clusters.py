@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import pytest
+from pyiceberg.catalog import load_catalog
+
 from fluss_client.testing import LocalCluster
 from fluss_client.testing.probe import ask_metadata
-from tests.needs import unavailable  # noqa: F401
 
 
-def _port(addresses: str) -> int:
-    return int(addresses.split(",")[0].rpartition(":")[2])
+def ports(addresses: str) -> list[int]:
+    return [int(address.rpartition(":")[2]) for address in addresses.split(",")]
 
 
 def test_the_plain_cluster_has_three_tablet_servers_and_sasl(plain_cluster: LocalCluster) -> None:
-    metadata = ask_metadata(_port(plain_cluster.info.bootstrap_servers), timeout_s=10)
-    assert {node.node_id for node in metadata.tablet_servers} == {1, 2, 3}
-    assert plain_cluster.info.users.keys() == {"admin", "alice"}
+    info = plain_cluster.info
+    for port in ports(info.bootstrap_servers):
+        metadata = ask_metadata(port, timeout_s=10)
+        assert {node.node_id for node in metadata.tablet_servers} == {1, 2, 3}
+        assert metadata.coordinator_server.port == ports(info.bootstrap_servers)[0]
+    assert len(ports(info.sasl_bootstrap_servers or "")) == 4
+    assert info.users.keys() == {"admin", "alice"}
 
 
-def test_lake(lake_cluster: LocalCluster) -> None:
+def test_pyiceberg_opens_the_lake_cluster_s_catalog(lake_cluster: LocalCluster) -> None:
     assert lake_cluster.status().answering
+    assert lake_cluster.info.lake is not None
+    catalog = load_catalog(**lake_cluster.info.lake)
+    try:
+        assert isinstance(catalog.list_namespaces(), list)
+    finally:
+        catalog.close()
+
+
+def test_their_tests_are_marked(
+    request: pytest.FixtureRequest, plain_cluster: LocalCluster
+) -> None:
+    assert request.node.get_closest_marker("cluster") is not None

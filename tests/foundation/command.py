@@ -1,0 +1,22 @@
+"""Running the console script as a person would, in its own process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_CODE = "from fluss_orchestrate.cli.entry import main; main()"
+
+
+def run(
+    *arguments: str, env: dict[str, str] | None = None, before: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run `fluss-orchestrate` with `arguments`; `before` is code that runs ahead of it."""
+    command = [sys.executable, "-c", f"{before}\n{_CODE}", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=110, env=env)
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """The same, not waited for."""
+    command = [sys.executable, "-c", _CODE, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
