@@ -17,6 +17,7 @@ import numpy as np
 from fluss_client.errors import FlussError
 from fluss_client.wire.buffers import Buffer
 from fluss_client.wire.hot.chain import Bytes, Offsets, chunks, follow, follow_noted, headers
+from fluss_client.wire.hot.keys import FEW_KEYS
 from fluss_client.wire.hot.reader import Reader, check_bucket_count, need
 from fluss_client.wire.messages import part_error
 
@@ -112,6 +113,8 @@ def _read_bucket(reader: Reader) -> tuple[_Head, array[int]]:
 
 def _single_values(data: memoryview, keys: array[int]) -> tuple[Offsets, Offsets]:
     """Offset and length of the value of each key."""
+    if len(keys) <= FEW_KEYS:
+        return _few_values(data, keys)
     raw = np.frombuffer(data, np.uint8)
     offsets, lengths = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
     done = 0
@@ -120,6 +123,23 @@ def _single_values(data: memoryview, keys: array[int]) -> tuple[Offsets, Offsets
         offsets[here], lengths[here] = _single_values_of(raw, data, starts)
         done += len(starts)
     return offsets, lengths
+
+
+def _few_values(data: memoryview, keys: array[int]) -> tuple[Offsets, Offsets]:
+    places = []
+    for start in keys:
+        outer = Reader(data, start + 1, len(data)).inner()
+        place = (outer.pos, NOT_FOUND)
+        while outer.more():
+            tag = outer.tag()
+            if tag == _VALUE:
+                begin, stop = outer.span()
+                place = (begin, stop - begin)
+            else:
+                outer.skip(tag)
+        places.append(place)
+    found = np.array(places, np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
 
 
 def _single_values_of(raw: Bytes, data: memoryview, starts: Offsets) -> tuple[Offsets, Offsets]:
