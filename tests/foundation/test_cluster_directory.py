@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,24 @@ def test_a_place_that_cannot_be_written_is_named() -> None:
         LocalCluster("/proc/cluster").up()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_without_permission_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(LocalClusterError, match="cannot be"):
-        LocalCluster(tmp_path).up()
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    with nobody(), pytest.raises(LocalClusterError, match=r"locked.* cannot be .* --dir"):
+        LocalCluster(folder / "cluster").up()
+    assert list(folder.iterdir()) == []
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Root may write everywhere, so give that up for a while."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
 
 
 @pytest.mark.parametrize(
