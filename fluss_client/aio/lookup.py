@@ -86,20 +86,42 @@ class TablePrefixLookup:
 
 
 class _Batcher:
-    """The keys on their way to one server, and those that wait for it."""
+    """The keys on their way to one server, and those that wait for it.
 
-    def __init__(self, table: TableInfo, ask: _Ask) -> None:
+    Whoever finds the line idle carries its own key, and afterwards starts a task for what has
+    gathered meanwhile; a single caller thus pays for no task.
+    """
+
+    def __init__(self, backend: Backend, table: TableInfo, prefix: bool) -> None:
+        self._backend = backend
         self._table = table
-        self._ask = ask
+        self._prefix = prefix
         self._waiting: dict[int, list[tuple[TableBucket, bytes, asyncio.Future[list[bytes]]]]] = {}
-        self._busy: dict[int, asyncio.Task[None]] = {}
+        self._busy: dict[int, asyncio.Task[None] | None] = {}
 
     async def values(self, node: int, bucket: TableBucket, key: bytes) -> list[bytes]:
-        future: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(node, []).append((bucket, key, future))
-        if node not in self._busy:
-            self._busy[node] = asyncio.ensure_future(self._drain(node))
-        return await future
+        """The values of one key."""
+        if node in self._busy:
+            future: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(node, []).append((bucket, key, future))
+            return await future
+        self._busy[node] = None
+        try:
+            answers = await self._ask(node, [(bucket, key)])
+        finally:
+            if self._waiting.get(node):
+                self._busy[node] = asyncio.ensure_future(self._drain(node))
+            else:
+                del self._busy[node]
+        answer = answers[0]
+        if isinstance(answer, FlussError):
+            raise answer
+        return answer
+
+    async def _ask(
+        self, node: int, keys: list[tuple[TableBucket, bytes]]
+    ) -> list[list[bytes] | FlussError]:
+        return await self._backend.lookup_few(self._table, node, keys, self._prefix)
 
     async def _drain(self, node: int) -> None:
         try:
@@ -116,28 +138,18 @@ class _Batcher:
     async def _send(
         self, node: int, batch: list[tuple[TableBucket, bytes, asyncio.Future[list[bytes]]]]
     ) -> None:
-        by_bucket: dict[TableBucket, list[tuple[bytes, asyncio.Future[list[bytes]]]]] = {}
-        for bucket, key, future in batch:
-            by_bucket.setdefault(bucket, []).append((key, future))
-        keys = {b: Blobs.from_list([k for k, _ in pairs]) for b, pairs in by_bucket.items()}
+        answers: list[list[bytes] | FlussError]
         try:
-            answers = await self._ask(self._table, node, keys)
+            answers = await self._ask(node, [(bucket, key) for bucket, key, _ in batch])
         except FlussError as error:
-            for _, _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for bucket, pairs in by_bucket.items():
-            answer = answers[bucket]
-            values = answer.values.to_list()
-            ends = np.cumsum(answer.counts).tolist() if answer.error is None else []
-            for at, (_, future) in enumerate(pairs):
-                if future.done():
-                    continue
-                if answer.error is not None:
-                    future.set_exception(answer.error)
-                else:
-                    future.set_result(values[ends[at - 1] if at else 0 : ends[at]])
+            answers = [error] * len(batch)
+        for (_, _, future), answer in zip(batch, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, FlussError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
 
 
 class _Places:
@@ -174,11 +186,11 @@ class _Places:
 class _KeyedReader:
     """What point and prefix look-ups share."""
 
-    def __init__(self, places: _Places, maker: KeyMaker, ask: _Ask) -> None:
+    def __init__(self, places: _Places, maker: KeyMaker, ask: _Ask, prefix: bool) -> None:
         self._places = places
         self._maker = maker
         self._ask = ask
-        self._batcher = _Batcher(places.table, ask)
+        self._batcher = _Batcher(places.backend, places.table, prefix)
         table = places.table
         self._names = table.get_column_names()
         self._types = [c.type for c in table.schema.columns]
@@ -294,7 +306,7 @@ class Lookuper:
     def __init__(self, backend: Backend, table: TableInfo, config: Config) -> None:
         places = _Places(backend, table, config)
         maker = KeyMaker(table, table.primary_keys, table.physical_primary_keys)
-        self._reader = _KeyedReader(places, maker, backend.lookup)
+        self._reader = _KeyedReader(places, maker, backend.lookup, prefix=False)
         self._maker = maker
         self._backend = backend
         self._table = table
@@ -339,7 +351,9 @@ class PrefixLookuper:
         prefix: Sequence[str],
     ) -> None:
         maker = KeyMaker(table, columns, prefix)
-        self._reader = _KeyedReader(_Places(backend, table, config), maker, backend.prefix_lookup)
+        self._reader = _KeyedReader(
+            _Places(backend, table, config), maker, backend.prefix_lookup, prefix=True
+        )
 
     async def lookup(self, prefix: KeyLike) -> list[dict[str, Any]]:
         """All rows with that prefix; empty when there are none."""

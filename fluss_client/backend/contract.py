@@ -256,6 +256,11 @@ class Backend(Protocol):
     async def prefix_lookup(
         self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
     ) -> dict[TableBucket, LookupAnswer]: ...
+    async def lookup_few(
+        self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
+    ) -> list[list[bytes] | FlussError]:
+        """The values of a handful of keys, each alone; the same answers as the calls above."""
+
     async def decode_values(
         self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
     ) -> pa.RecordBatch:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +12,11 @@ from fluss_client.backend.cluster.reads import ReadCalls
 from fluss_client.backend.contract import LookupAnswer
 from fluss_client.codec.blobs import Blobs
 from fluss_client.codec.value_batch import decode_values
-from fluss_client.errors import CorruptDataError
+from fluss_client.errors import CorruptDataError, FlussError, error_for
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.wire import apis, hot
+from fluss_client.wire import fluss_pb2 as pb
+from fluss_client.wire.messages import parse
 
 
 class LookupCalls(ReadCalls):
@@ -43,6 +46,41 @@ class LookupCalls(ReadCalls):
             values = _values(part.data, part.offsets, part.lengths)
             answers[bucket] = LookupAnswer(values, np.diff(part.list_offsets), part.error)
         return _complete(table, keys, answers)
+
+    async def lookup_few(
+        self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
+    ) -> list[list[bytes] | FlussError]:
+        """A handful of keys, by generated messages: less work per call, more per key."""
+        request: pb.LookupRequest | pb.PrefixLookupRequest
+        request = (pb.PrefixLookupRequest if prefix else pb.LookupRequest)(table_id=table.table_id)
+        by_bucket: dict[TableBucket, list[int]] = {}
+        for at, (bucket, _) in enumerate(keys):
+            by_bucket.setdefault(bucket, []).append(at)
+        for bucket, places in by_bucket.items():
+            entry = request.buckets_req.add(bucket_id=bucket.bucket_id)
+            if bucket.partition_id is not None:
+                entry.partition_id = bucket.partition_id
+            entry.keys.extend([keys[at][1] for at in places])
+        api: apis.Api[Any, Any] = apis.PREFIX_LOOKUP if prefix else apis.LOOKUP
+        body = await self.on_node(node, api, [request.SerializeToString()])
+        missing = CorruptDataError(f"{table.table_path}: the server did not answer for every key")
+        answers: list[list[bytes] | FlussError] = [missing] * len(keys)
+        for part in parse(api.response, body).buckets_resp:
+            partition_id = part.partition_id if part.HasField("partition_id") else None
+            bucket = TableBucket(table.table_id, part.bucket_id, partition_id=partition_id)
+            places = by_bucket.get(bucket, [])
+            if part.error_code:
+                error = error_for(part.error_code, part.error_message)
+                for at in places:
+                    answers[at] = error
+                continue
+            groups = part.value_lists if prefix else part.values
+            for at, group in zip(places, groups, strict=False):
+                if prefix:
+                    answers[at] = list(group.values)
+                else:
+                    answers[at] = [group.values] if group.HasField("values") else []
+        return answers
 
     async def decode_values(
         self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
