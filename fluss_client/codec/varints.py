@@ -132,3 +132,20 @@ def encode_varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def decode_varint(data: bytes, position: int, max_bytes: int) -> tuple[int, int]:
+    """The number at a position and the position behind it.
+
+    IndexError at the end of the data, CorruptDataError if it does not end within `max_bytes`.
+    """
+    byte = data[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value = byte & 0x7F
+    for index in range(1, max_bytes):
+        byte = data[position + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, position + index + 1
+    raise CorruptDataError(f"a number does not end within {max_bytes} bytes")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fluss_client.codec.buckets import assign_buckets, bucket_of
-from fluss_client.codec.keys import KeyEncoding, encode_keys
+from fluss_client.codec.keys import KeyEncoding, encode_key_scalar, encode_keys
 from fluss_client.errors import RowError, UnsupportedError
 from fluss_client.model.types import DataType, DataTypes
 from tests.golden.vector_values import SCALARS, VECTORS, array_of
@@ -39,6 +39,7 @@ def test_single_column(vector: dict[str, Any], encoding: KeyEncoding) -> None:
         return
     keys = encode_keys(columns, types, ["k"], encoding)
     assert [key.hex() for key in keys] == [expected]
+    assert encode_key_scalar([value], types, ["k"], encoding).hex() == expected
     name = "fluss" if encoding is KeyEncoding.COMPACTED else encoding.value
     bucket = vector[f"{name}_bucket_of_16"]
     if bucket is None:
@@ -60,3 +61,5 @@ def test_composite(vector: dict[str, Any], encoding: KeyEncoding) -> None:
     types = [data_type for data_type, _ in fields]
     names = [f"k{i}" for i in range(len(fields))]
     assert encode_keys(columns, types, names, encoding)[0].hex() == expected
+    values = [value for _, value in fields]
+    assert encode_key_scalar(values, types, names, encoding).hex() == expected

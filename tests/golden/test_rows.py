@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from fluss_client.codec.blobs import Blobs
-from fluss_client.codec.rows import RowFormat, decode_rows, encode_rows
+from fluss_client.codec.rows import RowFormat, decode_row_scalar, decode_rows, encode_rows
 from fluss_client.model.arrow import arrow_type
+from fluss_client.model.json import data_type_from_json
 from fluss_client.model.types import DataTypes
 from tests.golden.vector_values import VECTORS, array_of, fields_of
 
 ROWS = VECTORS["rows"]
+NESTED_ROWS = json.loads((Path(__file__).parent / "nested-row-vectors.json").read_text())["rows"]
 FORMATS = {"compacted": RowFormat.COMPACTED, "indexed": RowFormat.INDEXED}
 CASES = [pytest.param(v, f, id=f"{f}-{v['type_and_value'][:40]}") for v in ROWS for f in FORMATS]
 
@@ -30,6 +34,11 @@ def test_encode(vector: dict[str, str], name: str) -> None:
     batch = pa.record_batch(arrays, names=[f"c{i}" for i in range(len(fields))])
     rows = encode_rows(batch, [data_type for data_type, _ in fields], FORMATS[name])
     assert [row.hex() for row in rows] == [vector[name]]
+    single = decode_row_scalar(
+        rows[0], tuple(t for t, _ in fields), tuple(batch.schema.names), FORMATS[name]
+    )
+    decoded = decode_rows(rows, [t for t, _ in fields], batch.schema.names, FORMATS[name])
+    assert repr(single) == repr(decoded.to_pylist()[0])
 
 
 @pytest.mark.parametrize("count", [1, 3, 20])
@@ -51,3 +60,20 @@ def test_encode_and_decode_repeated(vector: dict[str, str], name: str, count: in
 def _decoded(data_type: Any, value: Any) -> Any:
     # Arrow's fixed-size binary has no shorter values: the row's is filled up with zeros.
     return value.ljust(4, b"\0") if data_type == DataTypes.binary(4) else value
+
+
+@pytest.mark.parametrize("index", range(len(NESTED_ROWS)))
+def test_nested_types_in_both_formats(index: int) -> None:
+    vector = NESTED_ROWS[index]
+    fields = data_type_from_json(vector["type"]).fields
+    types, names = [f.type for f in fields], [f.name for f in fields]
+    decoded = [
+        decode_rows(Blobs.from_list([bytes.fromhex(vector[name])] * 10), types, names, fmt)
+        for name, fmt in FORMATS.items()
+    ]
+    assert decoded[0].equals(decoded[1])
+    for name, fmt in FORMATS.items():
+        rows = encode_rows(decoded[0], types, fmt)
+        assert [row.hex() for row in rows] == [vector[name]] * 10
+        single = decode_row_scalar(rows[0], tuple(types), tuple(names), fmt)
+        assert repr(single) == repr(decoded[0].slice(0, 1).to_pylist()[0])

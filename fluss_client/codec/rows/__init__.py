@@ -2,5 +2,6 @@
 
 from fluss_client.codec.rows.batch import decode_rows, encode_rows
 from fluss_client.codec.rows.physical import RowFormat
+from fluss_client.codec.rows.scalar import decode_row_scalar
 
-__all__ = ["RowFormat", "decode_rows", "encode_rows"]
+__all__ = ["RowFormat", "decode_row_scalar", "decode_rows", "encode_rows"]

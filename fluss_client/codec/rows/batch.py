@@ -80,7 +80,8 @@ def decode_rows(
     if len(batches) == 1:
         return batches[0]
     if not batches:
-        return schema.empty_table().to_batches()[0] if chosen else pa.record_batch([], schema)
+        empty = [pa.array([], field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(empty, schema=schema)
     return pa.concat_batches(batches)
 
 
