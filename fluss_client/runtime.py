@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from fluss_client.errors import ForkedError, ReentrantCallError, TimedOutError
+from fluss_client.errors import ClosedError, ForkedError, ReentrantCallError, TimedOutError
 
 T = TypeVar("T")
 WORKER_THREADS_MAX = 4
@@ -44,6 +44,8 @@ class Runtime(ProcessBound):
     def __init__(self) -> None:
         self._bind_process()
         self.loop = asyncio.new_event_loop()
+        # The loop itself keeps only weak references to tasks.
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._main, name="fluss-io", daemon=True)
         self._thread.start()
 
@@ -56,9 +58,34 @@ class Runtime(ProcessBound):
         return threading.current_thread() is self._thread
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Start a coroutine on the I/O thread; the future is done when it is."""
+        """Start a coroutine on the I/O thread; the future is done when it is.
+
+        The future cannot be cancelled: giving up waiting never stops the work.
+        """
         self._check_process()
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        future.set_running_or_notify_cancel()
+        self.loop.call_soon_threadsafe(self._begin, coroutine, future)
+        return future
+
+    def _begin(
+        self, coroutine: Coroutine[Any, Any, T], future: concurrent.futures.Future[T]
+    ) -> None:
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+
+        def finish(done: asyncio.Task[T]) -> None:
+            self._tasks.discard(done)
+            if done.cancelled():
+                future.set_exception(ClosedError("the call was stopped: its connection closed"))
+                return
+            error = done.exception()
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(done.result())
+
+        task.add_done_callback(finish)
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine on the I/O thread and wait for its result."""
