@@ -96,7 +96,7 @@ def _run_folder() -> Path:
     base.mkdir(mode=0o700, exist_ok=True)
     for old in base.iterdir():
         pid, _, started = old.name.partition("@")
-        if not ProcessMark(int(pid), started.replace("_", "/")).is_alive():
+        if pid.isdigit() and not ProcessMark(int(pid), started.replace("_", "/")).is_alive():
             for cluster in old.iterdir():
                 LocalCluster(cluster).down()
             shutil.rmtree(old, ignore_errors=True)
