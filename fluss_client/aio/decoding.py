@@ -1,7 +1,7 @@
 """Decoding on worker threads, so far ahead of the user as a bound of bytes allows.
 
 Encoded bytes may grow tenfold, so that what may be fetched ahead and what may be decoded ahead
-have bounds of their own.
+have bounds of their own. How much they grow is learned from what was decoded last.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from fluss_client.aio.fetch_state import BucketState, Chunk, Decoded, Restore, d
 from fluss_client.runtime import workers
 
 DECODE_JOBS_MAX = 4
+JOB_BYTES_MAX = 1 << 20
+"""Encoded bytes that one job decodes, unless a single slice has more."""
+JOBS_PER_BOUND = 16
+"""Jobs are small enough that about so many fit into the bound, if bytes do not grow."""
 
 _Job = asyncio.Future[tuple[list[Decoded], int]]
 
@@ -27,6 +31,10 @@ class Decoder:
         self._settled = settled
         self._waiting: deque[Chunk] = deque()
         self._jobs: dict[_Job, Chunk] = {}
+        self._bytes_in_jobs = 0
+        self._growth = 1.0
+        self.chunk_bytes = max(1, min(JOB_BYTES_MAX, bytes_max // JOBS_PER_BOUND))
+        """How much one chunk should hold."""
         self.bytes_held = 0
         self.urgent: BucketState | None = None
         """The only bucket that the user can go on with; its chunks pass the bound."""
@@ -52,12 +60,13 @@ class Decoder:
                 workers(), decode_slices, chunk.slices, self._restore, state.stop
             )
             self._jobs[job] = chunk
+            self._bytes_in_jobs += chunk.nbytes
             job.add_done_callback(self._done)
 
     def _next(self) -> Chunk | None:
         while self._waiting and self._waiting[0].dropped:
             self._waiting.popleft()
-        if self.bytes_held < self._bytes_max:
+        if self.bytes_held + self._bytes_in_jobs * self._growth < self._bytes_max:
             return self._waiting.popleft() if self._waiting else None
         urgent = self.urgent
         if urgent is None or urgent.has_rows_ready:
@@ -70,6 +79,7 @@ class Decoder:
 
     def _done(self, job: _Job) -> None:
         chunk = self._jobs.pop(job)
+        self._bytes_in_jobs -= chunk.nbytes
         if job.cancelled():
             return
         error = job.exception()
@@ -82,6 +92,7 @@ class Decoder:
                 results, nbytes = job.result()
                 chunk.results = deque(results)
                 chunk.nbytes = max(1, nbytes)
+                self._growth = max(1.0, nbytes / max(1, before))
                 self.bytes_held += chunk.nbytes
                 state.buffered += chunk.nbytes - before
             chunk.slices = ()

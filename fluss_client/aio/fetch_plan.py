@@ -71,8 +71,8 @@ def plan_fetch(
         else:
             left_out = True
     if left_out or not wanted:
-        chosen = [state for state in chosen if not state.at_end]
-    return FetchPlan(chosen, size, not left_out, look_again_at)
+        chosen = [s for s in chosen if not s.at_end or (s is urgent and wanted)]
+    return FetchPlan(chosen, size, not left_out or urgent in chosen, look_again_at)
 
 
 def make_request(

@@ -15,8 +15,6 @@ from fluss_client.errors import CorruptDataError
 from fluss_client.model.records import RecordBatch
 from fluss_client.model.table import TableBucket
 
-DECODE_JOB_BYTES = 1 << 20
-"""Encoded bytes that one job of a worker decodes, unless a single slice has more."""
 NO_ROWS = pa.record_batch([], schema=pa.schema([]))
 
 Restore = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -111,7 +109,7 @@ class BucketState:
         """Rows of the first decoded slice that were handed out already."""
         self.buffered = 0
         self.at_end = False
-        """The last answer reached the end of the log, as far as it could be read."""
+        """The last answer reached the end of the log, or there was nothing to be had."""
         self.fresh = True
         """Nothing was read from it yet."""
         self.busy = 0
@@ -150,8 +148,8 @@ class BucketState:
         self.last_failure = None
         self.retry_at = 0.0
 
-    def accept(self, fetched: FetchedBucket) -> list[Chunk]:
-        """Take an answer in: move on, and queue its slices as chunks to decode."""
+    def accept(self, fetched: FetchedBucket, chunk_bytes: int) -> list[Chunk]:
+        """Take an answer in: move on, and queue its slices in chunks of about that size."""
         wanted = []
         expected = self.offset
         for part in fetched.slices:
@@ -169,7 +167,7 @@ class BucketState:
             self.skipped += part.next_offset - expected - part.row_count
             expected = part.next_offset
         reached = max(expected, fetched.next_offset)
-        self.at_end = reached >= fetched.high_watermark or reached == self.offset
+        self.at_end = reached >= fetched.high_watermark
         if self.stop is not None:
             reached = min(reached, max(expected, self.stop))
         if reached > expected:
@@ -178,7 +176,7 @@ class BucketState:
             wanted.append(_gap(expected, reached))
         self.fresh = self.fresh and reached == self.offset
         self.offset = reached
-        chunks = [Chunk(self, part) for part in _jobs(wanted)]
+        chunks = [Chunk(self, part) for part in _grouped(wanted, chunk_bytes)]
         self.queue.extend(chunks)
         self.buffered += sum(chunk.nbytes for chunk in chunks)
         return chunks
@@ -249,16 +247,16 @@ def decode_slices(
     return results, nbytes
 
 
-def _jobs(slices: Sequence[LogSlice]) -> list[list[LogSlice]]:
-    jobs: list[list[LogSlice]] = []
+def _grouped(slices: Sequence[LogSlice], chunk_bytes: int) -> list[list[LogSlice]]:
+    groups: list[list[LogSlice]] = []
     room = 0
     for part in slices:
         if room <= 0:
-            jobs.append([])
-            room = DECODE_JOB_BYTES
-        jobs[-1].append(part)
+            groups.append([])
+            room = chunk_bytes
+        groups[-1].append(part)
         room -= part.nbytes
-    return jobs
+    return groups
 
 
 def _gap(start: int, stop: int) -> LogSlice:

@@ -347,6 +347,9 @@ class LogFetcher:
             else:
                 received += self._receive(node, state, answer)
         if not received:
+            # Not merely left out of a full answer: there is nothing to hurry for.
+            for state in chosen:
+                state.at_end = True
             node.rest_until = began + EMPTY_PAUSE_S
 
     # What came of it
@@ -355,7 +358,7 @@ class LogFetcher:
         """Take an answer in; the number of chunks that it gave."""
         state.succeeded()
         try:
-            chunks = state.accept(answer)
+            chunks = state.accept(answer, self._decoder.chunk_bytes)
         except FlussError as error:
             self._give_up(state, error)
             return 0

@@ -17,7 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_client.backend.contract import FetchedBucket, FetchPosition, FetchRequest, LogSlice
-from fluss_client.errors import FlussError, LogOffsetOutOfRangeError, TableNotExistError
+from fluss_client.errors import (
+    FlussError,
+    LogOffsetOutOfRangeError,
+    NotLeaderOrFollowerError,
+    TableNotExistError,
+)
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo, TablePath
@@ -55,6 +60,15 @@ def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         asyncio.run(main())
 
     return run
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something holds; bounded by the time of a test."""
+    for _ in range(10_000_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to that")
 
 
 @dataclass
@@ -123,6 +137,7 @@ class FakeBackend:
         changes: Sequence[int] | None = None,
         size: int | None = None,
         extra_offsets: int = 0,
+        pad: int = 0,
     ) -> None:
         """Write a batch of `count` rows whose id is their offset; no row makes an empty one."""
         place = self.bucket(bucket) if isinstance(bucket, int) else bucket
@@ -133,7 +148,7 @@ class FakeBackend:
             ids = np.arange(base, base + count)
             columns: dict[str, Any] = {
                 "id": ids,
-                "name": [f"{place.bucket_id}-{i}" for i in ids],
+                "name": [f"{place.bucket_id}-{i}" + "x" * pad for i in ids],
                 "score": ids / 2,
             }
             names = self.table.schema.get_column_names()
@@ -192,10 +207,10 @@ class FakeBackend:
             await self.gate.wait()
             if self.fetch_errors:
                 raise self.fetch_errors.popleft()
-            if not self._something(request) and request.wait_ms:
+            if not self._something(node, request) and request.wait_ms:
                 try:
                     async with asyncio.timeout(request.wait_ms / 1000), self.arrived:
-                        await self.arrived.wait_for(lambda: self._something(request))
+                        await self.arrived.wait_for(lambda: self._something(node, request))
                 except TimeoutError:
                     pass
             else:
@@ -204,9 +219,11 @@ class FakeBackend:
         finally:
             self.in_flight[node] -= 1
 
-    def _something(self, request: FetchRequest) -> bool:
+    def _something(self, node: int, request: FetchRequest) -> bool:
         return any(
-            self.errors[p.bucket] or p.offset != self.logs[p.bucket].readable
+            self.errors[p.bucket]
+            or self.nodes(p.bucket) != node
+            or p.offset != self.logs[p.bucket].readable
             for p in request.positions
         )
 
@@ -225,7 +242,7 @@ class FakeBackend:
         bucket, offset = position.bucket, position.offset
         log = self.logs[bucket]
         if self.nodes(bucket) != node:
-            raise AssertionError(f"{bucket} was asked for at node {node}")
+            return FetchedBucket(bucket, error=NotLeaderOrFollowerError("it moved"))
         if self.errors[bucket]:
             return FetchedBucket(bucket, error=self.errors[bucket].popleft())
         if not log.earliest <= offset <= log.end:

@@ -26,7 +26,7 @@ from fluss_client.errors import (
 )
 from fluss_client.model.cluster import EARLIEST_OFFSET, LATEST_OFFSET, ChangeType
 from fluss_client.model.records import RecordBatch, ScanRecord
-from tests.unit.aio_scan.fake_backend import KEY_SCHEMA, FakeBackend, make_table, on_loop
+from tests.unit.aio_scan.fake_backend import KEY_SCHEMA, FakeBackend, make_table, on_loop, until
 
 LONG_MS = 20_000
 
@@ -132,8 +132,7 @@ async def test_buckets_take_turns() -> None:
         scan.subscribe_buckets(dict.fromkeys(range(3), 0))
         await scan.poll(LONG_MS)
         # Once everything is decoded no bucket is served twice before the others.
-        while len(scan._fetcher._ready) < 3:
-            await asyncio.sleep(0)
+        await until(lambda: len(scan._fetcher._ready) == 3)
         served = [(await scan.poll(LONG_MS)).buckets()[0].bucket_id for _ in range(9)]
     for start in range(0, 9, 3):
         assert sorted(served[start : start + 3]) == [0, 1, 2]
@@ -161,8 +160,7 @@ async def test_latest_means_latest_when_it_was_subscribed() -> None:
     backend.append(0, 5)
     async with scanner(backend) as scan:
         scan.subscribe(0, LATEST_OFFSET)
-        while scan._fetcher.positions()[backend.bucket(0)] < 0:
-            await asyncio.sleep(0)
+        await until(lambda: scan._fetcher.positions()[backend.bucket(0)] >= 0)
         backend.append(0, 2)
         assert await poll_offsets(scan, 2) == [5, 6]
 
@@ -269,8 +267,7 @@ async def test_iterating_a_batch_scanner_gives_batches_until_it_is_closed() -> N
                 found.append(batch)
 
         following = asyncio.create_task(follow())
-        while len(found) < 2:
-            await asyncio.sleep(0)
+        await until(lambda: len(found) == 2)
         await scan.close()
         await following
     assert [(b.base_offset, b.last_offset, b.batch.num_rows) for b in found] == [
@@ -440,8 +437,7 @@ async def test_a_closed_scanner_says_so_and_ends_a_waiting_poll() -> None:
     async with scanner(backend) as scan:
         scan.subscribe(0, 0)
         waiting = asyncio.create_task(scan.poll(LONG_MS))
-        while not backend.in_flight[1]:
-            await asyncio.sleep(0)
+        await until(lambda: backend.in_flight[1] > 0)
         await scan.close()
         with pytest.raises(ClosedError):
             await waiting

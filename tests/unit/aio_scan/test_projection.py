@@ -40,7 +40,7 @@ def test_names_become_indexes() -> None:
 
 @pytest.mark.parametrize("wanted", [[3], [-1], ["a"], [True], [None]])
 def test_an_index_that_is_no_column(wanted: list[int]) -> None:
-    with pytest.raises(SchemaError, match="no column .*a, b, c"):
+    with pytest.raises(SchemaError, match=r"no column .*a, b, c"):
         Projection.of(SCHEMA, wanted)
 
 

@@ -84,7 +84,7 @@ def test_a_hundred_columns() -> None:
 
 def test_a_timestamp_that_python_cannot_hold_is_an_error_that_names_the_column() -> None:
     column = pa.array([1 << 60, None], pa.int64()).cast(pa.timestamp("us"))
-    with pytest.raises(RowError, match="column 'at'.*batch scanner"):
+    with pytest.raises(RowError, match=r"column 'at'.*batch scanner"):
         build_rows(pa.record_batch({"at": column}))
 
 
