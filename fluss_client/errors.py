@@ -604,5 +604,14 @@ SERVER_ERRORS: dict[int, type[ServerError]] = _server_classes(ServerError)
 def error_for(code: int, message: str | None = None) -> FlussError:
     """The typed error for a server's code; an unknown code keeps its number."""
     cls = SERVER_ERRORS.get(code, UnknownServerError)
-    text = message or (cls.__doc__ or "").strip().rstrip(".")
+    text = _without_trace(message or "") or (cls.__doc__ or "").strip().rstrip(".")
     return cls(text, code)
+
+
+def _without_trace(message: str) -> str:
+    """What a Java stack trace says, without the places in the server's code."""
+    if "\n\tat " not in message:
+        return message
+    lines = [line.strip() for line in message.splitlines()]
+    said = [line for line in lines if line and not line.startswith(("at ", "... "))]
+    return " ".join(dict.fromkeys(said))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from fluss_client.backend.contract import Backend, Capabilities, TableChange
-from fluss_client.errors import SchemaError
+from fluss_client.errors import InvalidDatabaseError, SchemaError
 from fluss_client.model.arrow import from_arrow
 from fluss_client.model.cluster import (
     Acl,
@@ -27,6 +27,7 @@ from fluss_client.model.table import (
     TableDescriptor,
     TableInfo,
     TablePath,
+    check_path,
 )
 
 
@@ -50,13 +51,15 @@ class FlussAdmin:
         ignore_if_exists: bool = False,
     ) -> None:
         """Create a database."""
-        await self._backend.create_database(database_name, database_descriptor, ignore_if_exists)
+        name = _named(database_name)
+        await self._backend.create_database(name, database_descriptor, ignore_if_exists)
 
     async def drop_database(
         self, database_name: str, ignore_if_not_exists: bool = False, cascade: bool = True
     ) -> None:
         """Drop a database, with its tables when `cascade` is true."""
-        await self._backend.drop_database(database_name, ignore_if_not_exists, cascade)
+        name = _named(database_name)
+        await self._backend.drop_database(name, ignore_if_not_exists, cascade)
 
     async def list_databases(self) -> list[str]:
         """All databases."""
@@ -64,11 +67,11 @@ class FlussAdmin:
 
     async def database_exists(self, database_name: str) -> bool:
         """Whether there is such a database."""
-        return await self._backend.database_exists(database_name)
+        return await self._backend.database_exists(_named(database_name))
 
     async def get_database_info(self, database_name: str) -> DatabaseInfo:
         """A database's comment, properties and times."""
-        return await self._backend.get_database_info(database_name)
+        return await self._backend.get_database_info(_named(database_name))
 
     # Tables
 
@@ -79,11 +82,11 @@ class FlussAdmin:
         ignore_if_exists: bool = False,
     ) -> None:
         """Create a table."""
-        await self._backend.create_table(table_path, table_descriptor, ignore_if_exists)
+        await self._backend.create_table(check_path(table_path), table_descriptor, ignore_if_exists)
 
     async def drop_table(self, table_path: TablePath, ignore_if_not_exists: bool = False) -> None:
         """Drop a table and all its data."""
-        await self._backend.drop_table(table_path, ignore_if_not_exists)
+        await self._backend.drop_table(check_path(table_path), ignore_if_not_exists)
 
     async def alter_table(
         self,
@@ -100,32 +103,34 @@ class FlussAdmin:
             {key: str(value) for key, value in (set_options or {}).items()},
             tuple(reset_options),
         )
-        await self._backend.alter_table(table_path, change, ignore_if_not_exists)
+        await self._backend.alter_table(check_path(table_path), change, ignore_if_not_exists)
 
     async def list_tables(self, database_name: str) -> list[str]:
         """The tables of a database."""
-        return await self._backend.list_tables(database_name)
+        return await self._backend.list_tables(_named(database_name))
 
     async def table_exists(self, table_path: TablePath) -> bool:
         """Whether there is such a table."""
-        return await self._backend.table_exists(table_path)
+        return await self._backend.table_exists(check_path(table_path))
 
     async def get_table_info(self, table_path: TablePath) -> TableInfo:
         """A table's schema, keys, buckets and properties."""
-        return await self._backend.get_table_info(table_path)
+        return await self._backend.get_table_info(check_path(table_path))
 
     async def get_table_schema(
         self, table_path: TablePath, schema_id: int | None = None
     ) -> tuple[int, Schema]:
         """A schema with its id: the current one, or an older one by id."""
-        return await self._backend.get_schema(table_path, schema_id)
+        return await self._backend.get_schema(check_path(table_path), schema_id)
 
     async def list_table_schemas(self, table_path: TablePath) -> dict[int, Schema]:
         """Every schema that the table has had, by id."""
-        current, schema = await self._backend.get_schema(table_path, None)
+        current, schema = await self._backend.get_schema(check_path(table_path), None)
         history = {}
         for schema_id in range(1, current):
-            history[schema_id] = (await self._backend.get_schema(table_path, schema_id))[1]
+            history[schema_id] = (
+                await self._backend.get_schema(check_path(table_path), schema_id)
+            )[1]
         return history | {current: schema}
 
     # Partitions
@@ -137,7 +142,9 @@ class FlussAdmin:
         ignore_if_exists: bool = False,
     ) -> None:
         """Create a partition: one value for each partition column."""
-        await self._backend.create_partition(table_path, partition_spec, ignore_if_exists)
+        await self._backend.create_partition(
+            check_path(table_path), partition_spec, ignore_if_exists
+        )
 
     async def drop_partition(
         self,
@@ -146,13 +153,15 @@ class FlussAdmin:
         ignore_if_not_exists: bool = False,
     ) -> None:
         """Drop a partition and its data."""
-        await self._backend.drop_partition(table_path, partition_spec, ignore_if_not_exists)
+        await self._backend.drop_partition(
+            check_path(table_path), partition_spec, ignore_if_not_exists
+        )
 
     async def list_partition_infos(
         self, table_path: TablePath, partition_spec: Mapping[str, str] | None = None
     ) -> list[PartitionInfo]:
         """The partitions of a table, only those that match a partial spec if one is given."""
-        return await self._backend.list_partitions(table_path, partition_spec)
+        return await self._backend.list_partitions(check_path(table_path), partition_spec)
 
     # Offsets
 
@@ -160,7 +169,7 @@ class FlussAdmin:
         self, table_path: TablePath, bucket_ids: Sequence[int], offset_spec: OffsetSpec
     ) -> dict[int, int]:
         """An offset of each bucket: earliest, latest, or by time."""
-        table = await self._backend.get_table_info(table_path)
+        table = await self._backend.get_table_info(check_path(table_path))
         if table.is_partitioned():
             raise SchemaError(f"{table_path} has partitions: use list_partition_offsets")
         _check_buckets(table, bucket_ids)
@@ -174,7 +183,7 @@ class FlussAdmin:
         offset_spec: OffsetSpec,
     ) -> dict[int, int]:
         """An offset of each bucket of one partition."""
-        table = await self._backend.get_table_info(table_path)
+        table = await self._backend.get_table_info(check_path(table_path))
         _check_buckets(table, bucket_ids)
         partition_id = await self._backend.partition_id(table, partition_name)
         return await self._backend.list_offsets(table, partition_id, bucket_ids, offset_spec)
@@ -183,13 +192,13 @@ class FlussAdmin:
 
     async def get_latest_lake_snapshot(self, table_path: TablePath) -> LakeSnapshot:
         """The newest snapshot in the lake; `LakeSnapshotNotExistError` while there is none."""
-        return await self._backend.get_lake_snapshot(table_path, None, False)
+        return await self._backend.get_lake_snapshot(check_path(table_path), None, False)
 
     async def get_lake_snapshot(
         self, table_path: TablePath, snapshot_id: int | None = None, readable: bool = False
     ) -> LakeSnapshot:
         """A snapshot by id, or the newest one that readers of lake and log may use."""
-        return await self._backend.get_lake_snapshot(table_path, snapshot_id, readable)
+        return await self._backend.get_lake_snapshot(check_path(table_path), snapshot_id, readable)
 
     async def prepare_lake_snapshot(
         self,
@@ -253,7 +262,7 @@ class FlussAdmin:
         self, table_path: TablePath, buckets: Sequence[TableBucket] | None = None
     ) -> dict[TableBucket, int]:
         """Row counts per bucket, of all buckets of all partitions unless some are named."""
-        table = await self._backend.get_table_info(table_path)
+        table = await self._backend.get_table_info(check_path(table_path))
         if buckets is None:
             buckets = await all_buckets(self._backend, table)
         return await self._backend.get_table_stats(table, buckets)
@@ -262,7 +271,7 @@ class FlussAdmin:
         self, table_path: TablePath, partition_name: str | None = None
     ) -> list[KvSnapshot]:
         """The newest snapshot of each bucket's key state."""
-        table = await self._backend.get_table_info(table_path)
+        table = await self._backend.get_table_info(check_path(table_path))
         return await self._backend.list_kv_snapshots(table, partition_name)
 
     async def describe_cluster_configs(self) -> list[ConfigEntry]:
@@ -300,6 +309,12 @@ async def all_buckets(backend: Backend, table: TableInfo) -> list[TableBucket]:
         for info in await backend.list_partitions(table.table_path, None)
         for i in range(table.num_buckets)
     ]
+
+
+def _named(database: str) -> str:
+    if not isinstance(database, str) or not database:
+        raise InvalidDatabaseError(f"a database name is text and not empty, not {database!r}")
+    return database
 
 
 def _check_buckets(table: TableInfo, bucket_ids: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ from fluss_client.backend.contract import Backend
 from fluss_client.backend.factory import open_backend
 from fluss_client.config import Config
 from fluss_client.errors import ClosedError
-from fluss_client.model.table import TablePath
+from fluss_client.model.table import TablePath, check_path
 from fluss_client.net.metrics import TraceHook
 from fluss_client.runtime import ProcessBound, runtime
 
@@ -59,7 +59,7 @@ class FlussConnection(ProcessBound):
     async def get_table(self, table_path: TablePath) -> FlussTable:
         """Open a table."""
         self._check_open()
-        info = await self._backend.get_table_info(table_path)
+        info = await self._backend.get_table_info(check_path(table_path))
         return FlussTable(self._backend, self.writer_backend, info, self._config)
 
     def writer_backend(self) -> Backend:

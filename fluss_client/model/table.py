@@ -37,6 +37,12 @@ class TablePath:
     database_name: str
     table_name: str
 
+    def __post_init__(self) -> None:
+        # Other names that no table can have are the server's to refuse; on these it stumbles.
+        for kind, name in (("database", self.database_name), ("table", self.table_name)):
+            if not isinstance(name, str) or not name:
+                raise SchemaError(f"a {kind} name is text and not empty, not {name!r}")
+
     @classmethod
     def parse(cls, text: str) -> TablePath:
         """A path from `database.table`."""
@@ -51,6 +57,13 @@ class TablePath:
 
     def __str__(self) -> str:
         return self.table_path_str()
+
+
+def check_path(path: object) -> TablePath:
+    """The path itself, or an error that says what to pass."""
+    if not isinstance(path, TablePath):
+        raise SchemaError(f"pass a TablePath(database, table), not {path!r}")
+    return path
 
 
 @dataclass(frozen=True, slots=True, init=False, order=True)

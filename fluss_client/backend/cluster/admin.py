@@ -12,6 +12,8 @@ from fluss_client.errors import (
     ClientError,
     FlussError,
     PartitionNotExistError,
+    SchemaNotExistError,
+    TableNotExistError,
     UnknownTableOrBucketError,
     UnsupportedByServerError,
     error_for,
@@ -158,7 +160,12 @@ class AdminCalls(Calls):
         request = pb.GetTableSchemaRequest(table_path=path_pb(path))
         if schema_id is not None:
             request.schema_id = schema_id
-        answer = await self.on_any(apis.GET_TABLE_SCHEMA, request)
+        try:
+            answer = await self.on_any(apis.GET_TABLE_SCHEMA, request, _unless_schema_missing)
+        except SchemaNotExistError:
+            if not await self.table_exists(path):
+                raise TableNotExistError(f"table {path} does not exist") from None
+            raise
         return answer.schema_id, schema_from_json(answer.schema_json)
 
     async def schema_of(self, table: TableInfo, schema_id: int) -> Schema:
@@ -310,6 +317,11 @@ class AdminCalls(Calls):
             else part.offset
             for part in answer.buckets_resp
         }
+
+
+def _unless_schema_missing(error: FlussError) -> bool:
+    """Servers call a missing schema retriable; one that was asked for by id does not appear."""
+    return error.retriable and not isinstance(error, SchemaNotExistError)
 
 
 def _spec_pb(spec: Mapping[str, str]) -> pb.PbPartitionSpec:

@@ -7,7 +7,7 @@ caller says that doing it twice is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -58,14 +58,19 @@ class Calls:
                 # The call itself is tried again and tells what is wrong.
                 self.net_metrics.count("metadata.refresh_failures")
 
-    async def on_any(self, api: Api[Any, ResponseT], request: Message) -> ResponseT:
+    async def on_any(
+        self,
+        api: Api[Any, ResponseT],
+        request: Message,
+        retriable: Callable[[FlussError], bool] = lambda error: error.retriable,
+    ) -> ResponseT:
         """Ask any server; repeated until one answers or the request timeout passes."""
 
         async def ask() -> ResponseT:
             connection = await self.metadata.any_connection()
             return await connection.call(api, request)
 
-        return await retrying(ask, self._deadline(), on_error=self._learn_from)
+        return await retrying(ask, self._deadline(), on_error=self._learn_from, retriable=retriable)
 
     async def on_coordinator(
         self, api: Api[Any, ResponseT], request: Message, *, repeatable: bool = False
