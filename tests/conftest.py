@@ -12,7 +12,7 @@ from fluss_client.testing.errors import JavaNotFoundError
 from fluss_client.testing.jars import FLUSS_VERSION
 from fluss_client.testing.java import find_java
 
-pytest_plugins = ["tests.fix_cluster", "tests.fix_backend"]
+pytest_plugins = ["tests.fix_cluster", "tests.fix_backend", "tests.fix_support"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
