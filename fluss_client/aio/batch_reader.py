@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from fluss_client.aio.fetch_state import Piece
+from fluss_client.aio.offsets import Ranges
 from fluss_client.aio.ranges import RangeReader
 from fluss_client.errors import ReentrantCallError
 from fluss_client.runtime import wait_for
@@ -44,21 +46,27 @@ def call_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
 
 def blocking_reader(
     loop: asyncio.AbstractEventLoop,
-    open_reader: Callable[[], RangeReader],
+    ranges: Future[Ranges],
+    open_reader: Callable[[Ranges], RangeReader],
     schema: pa.Schema,
     as_batch: Callable[[Piece], pa.RecordBatch],
 ) -> pa.RecordBatchReader:
-    """The rows of a range read, for blocking code; `open_reader` is called on `loop`."""
-    return pa.RecordBatchReader.from_batches(schema, _batches(loop, open_reader, as_batch))
+    """The rows of a range read, for blocking code; `open_reader` is called on `loop`.
+
+    `ranges` may still be under way when the caller is the thread of that loop.
+    """
+    batches = _batches(loop, ranges, open_reader, as_batch)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _batches(
     loop: asyncio.AbstractEventLoop,
-    open_reader: Callable[[], RangeReader],
+    ranges: Future[Ranges],
+    open_reader: Callable[[Ranges], RangeReader],
     as_batch: Callable[[Piece], pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     async def opened() -> RangeReader:
-        return open_reader()
+        return open_reader(await asyncio.wrap_future(ranges))
 
     reader = call_on(loop, opened())
     try:

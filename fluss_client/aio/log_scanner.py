@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +31,7 @@ from fluss_client.errors import (
 from fluss_client.model.cluster import EARLIEST_OFFSET, LATEST_OFFSET
 from fluss_client.model.records import RecordBatch, ScanRecord, ScanRecords
 from fluss_client.model.table import TableBucket, TableInfo
-from fluss_client.runtime import ProcessBound, runtime
+from fluss_client.runtime import ProcessBound, runtime, wait_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -197,15 +198,23 @@ class LogScanner(ProcessBound):
         if self._background is not None and loop is not runtime().loop:
             loop, backend = runtime().loop, self._background()
         positions = self._at_home(self._positions)
-        found = call_on(loop, ranges_to_latest(backend, self._table, positions))
-        ranges = self._at_home(lambda: self._claim(found))
+        claimed: Future[Ranges] = Future()
+        finding = asyncio.run_coroutine_threadsafe(
+            ranges_to_latest(backend, self._table, positions), loop
+        )
+        if runs_on(loop):
+            # It cannot be waited for here; whoever reads waits for it.
+            finding.add_done_callback(lambda done: self._claim_into(claimed, done))
+        else:
+            ranges = wait_for(finding, None)
+            claimed.set_result(self._at_home(lambda: self._claim(ranges)))
 
-        def open_reader() -> RangeReader:
+        def open_reader(ranges: Ranges) -> RangeReader:
             return RangeReader(
                 backend, self._table, ranges, self._projection, self._config, ordered=True
             )
 
-        return blocking_reader(loop, open_reader, self._schema, self._as_arrow)
+        return blocking_reader(loop, claimed, open_reader, self._schema, self._as_arrow)
 
     # The rest
 
@@ -326,6 +335,15 @@ class LogScanner(ProcessBound):
                 claimed[bucket] = (start, max(start, stop))
                 self._fetcher.add(bucket, claimed[bucket][1])
         return claimed
+
+    def _claim_into(
+        self, claimed: Future[Ranges], found: Future[dict[TableBucket, tuple[int, int]]]
+    ) -> None:
+        error = found.exception()
+        if error is None:
+            claimed.set_result(self._claim(found.result()))
+        else:
+            claimed.set_exception(error)
 
     def _as_arrow(self, piece: Piece) -> pa.RecordBatch:
         return shown_batch(piece, self._schema)

@@ -213,7 +213,9 @@ async def test_a_reader_without_a_background_works_from_other_threads_only() -> 
     async with scanner(backend, batches=True) as scan:
         scan.subscribe(0, 0)
         with pytest.raises(ReentrantCallError, match="to_thread"):
-            scan.to_arrow_batch_reader()
+            scan.to_arrow_batch_reader().read_all()
+        await until(lambda: scan._fetcher.positions()[backend.bucket(0)] == 5)
+        scan.subscribe(0, 0)
 
         def read() -> list[int]:
             ids: list[int] = scan.to_arrow_batch_reader().read_all()["id"].to_pylist()
@@ -231,10 +233,16 @@ def test_a_reader_of_a_scanner_on_the_background_loop() -> None:
         scan = TableScan(backend, backend.table, Config())  # type: ignore[arg-type]
         return await scan.create_record_batch_log_scanner()
 
+    async def ask() -> pa.RecordBatchReader:
+        return made.to_arrow_batch_reader()
+
     made = runtime().call(make())
     made.subscribe(1, EARLIEST_OFFSET)
     batches = list(made.to_arrow_batch_reader())
     assert [batch.num_rows for batch in batches] == [5, 5, 5]
+    # Asked for on the loop itself, which must not wait: then reading waits.
+    made.subscribe(1, 7)
+    assert [batch.num_rows for batch in runtime().call(ask())] == [3, 5]
     runtime().call(made.close())
 
 
