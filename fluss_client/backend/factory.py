@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 
 from fluss_client.backend.contract import Backend
 from fluss_client.config import EMBEDDED_SCHEME, Config
-from fluss_client.errors import UnsupportedError
 
 
 async def _open_cluster(config: Config) -> Backend:
@@ -16,7 +15,9 @@ async def _open_cluster(config: Config) -> Backend:
 
 
 async def _open_embedded(config: Config) -> Backend:
-    raise UnsupportedError("the embedded engine is not part of this version yet")
+    from fluss_client.backend.embedded.backend import EmbeddedBackend
+
+    return await EmbeddedBackend.open(config)
 
 
 _BY_PREFIX: dict[str, Callable[[Config], Awaitable[Backend]]] = {

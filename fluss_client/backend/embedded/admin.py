@@ -1,0 +1,161 @@
+"""Databases, tables and offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from fluss_client.backend.contract import TableChange
+from fluss_client.backend.embedded import databases, log, partitions, tables
+from fluss_client.backend.embedded.catalog import Stored, check_exists, find_bucket
+from fluss_client.backend.embedded.engine import Engine
+from fluss_client.backend.embedded.iceberg import require_pyiceberg
+from fluss_client.backend.embedded.partitions import keep_auto_partitions
+from fluss_client.backend.embedded.validation import is_lake_enabled
+from fluss_client.errors import PartitionNotExistError
+from fluss_client.model.cluster import OffsetSpec
+from fluss_client.model.schema import Schema
+from fluss_client.model.table import (
+    DatabaseDescriptor,
+    DatabaseInfo,
+    PartitionInfo,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+)
+
+
+class AdminPart(Engine):
+    """What an administrator does."""
+
+    async def create_database(
+        self, name: str, descriptor: DatabaseDescriptor | None, ignore_if_exists: bool
+    ) -> None:
+        await self._write(
+            lambda c: databases.create_database(c, name, descriptor, ignore_if_exists)
+        )
+
+    async def drop_database(self, name: str, ignore_if_not_exists: bool, cascade: bool) -> None:
+        await self._write(lambda c: databases.drop_database(c, name, ignore_if_not_exists, cascade))
+
+    async def list_databases(self) -> list[str]:
+        return await self._read(databases.list_databases)
+
+    async def database_exists(self, name: str) -> bool:
+        return await self._read(lambda c: databases.database_exists(c, name))
+
+    async def get_database_info(self, name: str) -> DatabaseInfo:
+        return await self._read(lambda c: databases.get_database_info(c, name))
+
+    async def create_table(
+        self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
+    ) -> None:
+        def create(connection: sqlite3.Connection) -> None:
+            made = tables.create_table(
+                connection, path, descriptor, ignore_if_exists, self.lake.create_table
+            )
+            if made is not None:
+                keep_auto_partitions(connection, self.catalog.by_id(connection, made))
+
+        if is_lake_enabled(descriptor.properties):
+            # Before the writing lane holds its lock: importing takes a while.
+            await asyncio.to_thread(require_pyiceberg)
+        await self._write(create)
+
+    async def drop_table(self, path: TablePath, ignore_if_not_exists: bool) -> None:
+        await self._write(lambda c: tables.drop_table(c, path, ignore_if_not_exists))
+
+    async def alter_table(
+        self, path: TablePath, change: TableChange, ignore_if_not_exists: bool
+    ) -> None:
+        if is_lake_enabled(change.set_options):
+            await asyncio.to_thread(require_pyiceberg)
+
+        def alter(connection: sqlite3.Connection) -> None:
+            tables.alter_table(
+                connection, self.catalog, path, change, ignore_if_not_exists, self.lake.create_table
+            )
+
+        await self._write(alter)
+
+    async def list_tables(self, database: str) -> list[str]:
+        return await self._read(lambda c: tables.list_tables(c, database))
+
+    async def table_exists(self, path: TablePath) -> bool:
+        return await self._read(lambda c: tables.table_exists(c, path))
+
+    async def get_table_info(self, path: TablePath) -> TableInfo:
+        return await self._read(lambda c: self.catalog.by_path(c, path).info)
+
+    async def get_schema(self, path: TablePath, schema_id: int | None) -> tuple[int, Schema]:
+        def ask(connection: sqlite3.Connection) -> tuple[int, Schema]:
+            stored = self.catalog.by_path(connection, path)
+            wanted = stored.info.schema_id if schema_id is None else schema_id
+            return wanted, self.catalog.schema(connection, stored, wanted)
+
+        return await self._read(ask)
+
+    async def create_partition(
+        self, path: TablePath, spec: Mapping[str, str], ignore_if_exists: bool
+    ) -> None:
+        await self._write(
+            lambda c: partitions.create_partition(c, self.catalog, path, spec, ignore_if_exists)
+        )
+
+    async def drop_partition(
+        self, path: TablePath, spec: Mapping[str, str], ignore_if_not_exists: bool
+    ) -> None:
+        await self._write(
+            lambda c: partitions.drop_partition(c, self.catalog, path, spec, ignore_if_not_exists)
+        )
+
+    async def list_partitions(
+        self, path: TablePath, spec: Mapping[str, str] | None
+    ) -> list[PartitionInfo]:
+        await self._keep_auto_partitions(lambda c: self.catalog.by_path(c, path))
+        return await self._read(lambda c: partitions.list_partitions(c, self.catalog, path, spec))
+
+    async def partition_id(self, table: TableInfo, name: str) -> int:
+        try:
+            return await self._read(lambda c: partitions.partition_id(c, table, name))
+        except PartitionNotExistError:
+            if not await self._keep_auto_partitions(
+                lambda c: self.catalog.by_id(c, table.table_id)
+            ):
+                raise
+        return await self._read(lambda c: partitions.partition_id(c, table, name))
+
+    async def _keep_auto_partitions(self, find: Callable[[sqlite3.Connection], Stored]) -> bool:
+        """Make and drop the partitions that the clock asks for; whether there were any."""
+        due = await self._read(lambda c: bool(partitions.due_partitions(c, find(c))))
+        if due and not self.database.read_only:
+            await self._write(lambda c: keep_auto_partitions(c, find(c)))
+        return due
+
+    async def keep_all_auto_partitions(self) -> None:
+        """The same for every table, when the directory is opened."""
+
+        def due_tables(connection: sqlite3.Connection) -> list[Stored]:
+            found = partitions.auto_partitioned(connection, self.catalog)
+            return [table for table in found if partitions.due_partitions(connection, table)]
+
+        for table in await self._read(due_tables):
+            await self._keep_auto_partitions(
+                partial(self.catalog.by_id, table_id=table.info.table_id)
+            )
+
+    async def list_offsets(
+        self, table: TableInfo, partition_id: int | None, buckets: Sequence[int], spec: OffsetSpec
+    ) -> dict[int, int]:
+        def ask(connection: sqlite3.Connection) -> dict[int, int]:
+            check_exists(connection, table, partition_id)
+            found = {}
+            for bucket in buckets:
+                place = TableBucket(table.table_id, bucket, partition_id=partition_id)
+                found[bucket] = log.offset_of(connection, find_bucket(connection, place), spec)
+            return found
+
+        return await self._read(ask)

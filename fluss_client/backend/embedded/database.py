@@ -1,0 +1,223 @@
+"""The database file of one directory: made once, opened by any number of processes.
+
+A connection is never older than its process: `lanes` closes all of them before a fork. Every
+write is `BEGIN IMMEDIATE`, so that two writers never find out late that they collide.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from fluss_client.backend.embedded import ddl
+from fluss_client.backend.embedded.errors import (
+    BUSY,
+    LOCKED,
+    EmbeddedDamageError,
+    EmbeddedFormatError,
+    EmbeddedLocationError,
+    EmbeddedReadOnlyError,
+    translate,
+)
+from fluss_client.backend.embedded.mounts import network_type
+from fluss_client.errors import FlussError
+
+T = TypeVar("T")
+
+WAL_BYTES_BEFORE_CHECKPOINT = 32 << 20
+WAL_BYTES_KEPT = 64 << 20
+WRITER_CACHE_KIB = 64 << 10
+READER_CACHE_KIB = 16 << 10
+STATEMENTS_CACHED = 128
+FIRST_WAIT_S = 0.0005
+LONGEST_WAIT_S = 0.01
+_LOCK_CODES = {BUSY, LOCKED}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a directory is used."""
+
+    synchronous: str = "full"
+    lock_timeout_ms: int = 60_000
+
+
+class Database:
+    """One directory. Holds no connection itself."""
+
+    def __init__(self, directory: Path, settings: Settings | None = None) -> None:
+        self.directory = directory
+        self.settings = settings or Settings()
+        self.file = directory / ddl.FILE_NAME
+        self.read_only = False
+
+    def prepare(self, *, create: bool = True) -> None:
+        """Make the directory and its tables where they are missing; refuse what cannot be used."""
+        self._check_place()
+        if create:
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise EmbeddedLocationError(f"{self.directory} cannot be made: {error}") from error
+        elif not self.file.exists():
+            raise EmbeddedFormatError(f"{self.directory} holds no embedded database")
+        try:
+            connection = self._first_connection()
+        except sqlite3.Error as error:
+            raise translate(error, str(self.directory)) from error
+        try:
+            self._check_format(connection)
+        except sqlite3.Error as error:
+            raise translate(error, str(self.directory)) from error
+        finally:
+            connection.close()
+
+    def _check_place(self) -> None:
+        kind = network_type(self.directory)
+        if kind is not None:
+            raise EmbeddedLocationError(
+                f"{self.directory} lies on a network file system ({kind}), where several "
+                "processes cannot share a SQLite database safely: choose a local disk"
+            )
+        if self.directory.exists() and not self.directory.is_dir():
+            raise EmbeddedLocationError(f"{self.directory} is not a directory")
+
+    def _first_connection(self) -> sqlite3.Connection:
+        try:
+            connection = self._open("rwc", 0)
+            try:
+                self._waiting(lambda: self._create(connection))
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+        except sqlite3.Error as error:
+            refused = translate(error, str(self.directory))
+            readable = (EmbeddedReadOnlyError, EmbeddedLocationError)
+            if not isinstance(refused, readable) or not self.file.exists():
+                raise
+        self.read_only = True
+        return self._open("ro", self.settings.lock_timeout_ms)
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        if _has_tables(connection):
+            # Also tells a directory that cannot be written now from one that can.
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+            return
+        connection.execute(f"PRAGMA page_size={ddl.PAGE_BYTES}")
+        connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if not _has_tables(connection):
+                self._fill(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _fill(self, connection: sqlite3.Connection) -> None:
+        for statement in ddl.statements():
+            connection.execute(statement)
+        now = int(time.time() * 1000)
+        rows = [("format_version", ddl.FORMAT_VERSION), *ddl.COUNTERS.items()]
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+        connection.execute(
+            "INSERT INTO database VALUES (?, ?, ?, ?)",
+            (ddl.DEFAULT_DATABASE, '{"version":1,"custom_properties":{}}', now, now),
+        )
+        connection.execute(f"PRAGMA application_id={ddl.APPLICATION_ID}")
+
+    def _check_format(self, connection: sqlite3.Connection) -> None:
+        (mark,) = connection.execute("PRAGMA application_id").fetchone()
+        if mark != ddl.APPLICATION_ID:
+            raise EmbeddedFormatError(f"{self.file} is a SQLite database of another program")
+        row = connection.execute("SELECT value FROM meta WHERE name = 'format_version'").fetchone()
+        if row is None:
+            raise EmbeddedDamageError(f"{self.file} has lost its format version")
+        if row[0] > ddl.FORMAT_VERSION:
+            raise EmbeddedFormatError(
+                f"{self.directory} has format version {row[0]}, this version of fluss-orchestrate "
+                f"reads up to {ddl.FORMAT_VERSION}: upgrade it, nothing was changed"
+            )
+
+    def connect(self, *, writer: bool) -> sqlite3.Connection:
+        """A connection of its own for one thread; autocommit, errors not yet translated."""
+        # A writer waits by itself, see `begin`.
+        wait_ms = 0 if writer else self.settings.lock_timeout_ms
+        connection = self._open("ro" if self.read_only else "rw", wait_ms)
+        try:
+            cache = WRITER_CACHE_KIB if writer else READER_CACHE_KIB
+            connection.execute(f"PRAGMA cache_size=-{cache}")
+            connection.execute("PRAGMA temp_store=MEMORY")
+            if writer:
+                pages = WAL_BYTES_BEFORE_CHECKPOINT // ddl.PAGE_BYTES
+                connection.execute(f"PRAGMA wal_autocheckpoint={pages}").fetchone()
+                connection.execute(f"PRAGMA journal_size_limit={WAL_BYTES_KEPT}").fetchone()
+                connection.execute(f"PRAGMA synchronous={self.settings.synchronous}")
+            else:
+                connection.execute("PRAGMA query_only=ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open(self, mode: str, wait_ms: int) -> sqlite3.Connection:
+        address = f"file:{quote(str(self.file.absolute()))}?mode={mode}"
+        if mode == "ro" and not self._log_file_left():
+            # Nobody can have written since: without a log beside it the file alone is everything.
+            address += "&immutable=1"
+        return sqlite3.connect(
+            address,
+            uri=True,
+            timeout=wait_ms / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=STATEMENTS_CACHED,
+        )
+
+    def _log_file_left(self) -> bool:
+        log = self.file.with_name(self.file.name + "-wal")
+        return log.exists() and log.stat().st_size > 0
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Start a write; waits for other writers up to the lock timeout."""
+        if self.read_only:
+            raise EmbeddedReadOnlyError(f"{self.directory} can be read but not written")
+        self._waiting(lambda: connection.execute("BEGIN IMMEDIATE"))
+
+    def _waiting(self, attempt: Callable[[], T]) -> T:
+        """Repeat an attempt while others hold the lock.
+
+        SQLite's own waiting sleeps up to 100 ms at a time, and a writer that never sleeps wins
+        over it again and again; short random waits give everyone a turn.
+        """
+        deadline = time.monotonic() + self.settings.lock_timeout_ms / 1000
+        wait_s = FIRST_WAIT_S
+        while True:
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code not in _LOCK_CODES or time.monotonic() >= deadline:
+                    raise
+            time.sleep(random.uniform(wait_s / 2, wait_s))  # noqa: S311
+            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+
+    def wrap(self, error: sqlite3.Error) -> FlussError:
+        """The typed error for one of SQLite's."""
+        return translate(error, str(self.directory))
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    found = connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
+    ).fetchone()
+    return found is not None

@@ -1,0 +1,54 @@
+"""What every part of the backend stands on: the lanes, the catalog, the lake and the watch."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from fluss_client.backend.embedded.catalog import Catalog
+from fluss_client.backend.embedded.database import Database
+from fluss_client.backend.embedded.iceberg import Lake
+from fluss_client.backend.embedded.lanes import Lanes
+from fluss_client.backend.embedded.retention import reclaim_step
+from fluss_client.backend.embedded.watching import Watch, data_version
+from fluss_client.model.table import TableBucket
+from fluss_client.runtime import ProcessBound
+
+T = TypeVar("T")
+NODE_ID = 0
+
+
+class Engine(ProcessBound):
+    """One directory, used on one event loop of one process."""
+
+    def __init__(self, database: Database) -> None:
+        self._bind_process()
+        self.database = database
+        self.lake = Lake(database.directory)
+        self.catalog = Catalog(self.lake.properties)
+        self.known_buckets: set[TableBucket] = set()
+        self.expiry_seen: dict[TableBucket, float] = {}
+        self._counts: dict[str, float] = {"reads": 0, "writes": 0}
+        self._watch = Watch(lambda: self._lanes.watch(data_version))
+        self._lanes = Lanes(database, self._watch.changed, reclaim_step)
+
+    async def _read(self, run: Callable[[sqlite3.Connection], T], *, snapshot: bool = True) -> T:
+        self._check_process()
+        self._counts["reads"] += 1
+        return await self._lanes.read(run, snapshot=snapshot)
+
+    async def _write(self, run: Callable[[sqlite3.Connection], T], weight: int = 0) -> T:
+        self._check_process()
+        self._counts["writes"] += 1
+        return await self._lanes.write(run, weight)
+
+    def metrics(self) -> Mapping[str, float]:
+        """What this backend has done so far."""
+        return {**self._counts, **self._lanes.figures()}
+
+    async def close(self) -> None:
+        """End the lanes after what they were given."""
+        self._check_process()
+        await self._watch.close()
+        await self._lanes.close()

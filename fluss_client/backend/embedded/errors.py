@@ -1,0 +1,67 @@
+"""What can go wrong with a directory, as typed errors, and how SQLite's own errors become them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from fluss_client.errors import ClientError, CorruptDataError, FlussError
+
+BUSY, READ_ONLY, IO_ERROR, CORRUPT = 5, 8, 10, 11
+FULL, CANNOT_OPEN, NOT_A_DATABASE, LOCKED = 13, 14, 26, 6
+_PRIMARY_CODE = 0xFF
+
+
+class EmbeddedLockedError(ClientError):
+    """Another process kept the directory for longer than `embedded.lock-timeout`."""
+
+    retriable = True
+
+
+class EmbeddedReadOnlyError(ClientError):
+    """The directory can be read but not written."""
+
+
+class EmbeddedStorageError(ClientError):
+    """The disk is full or failed; what was acknowledged before stays readable."""
+
+    retriable = True
+
+
+class EmbeddedFormatError(ClientError):
+    """The directory was written by a newer version, or is not an embedded directory at all."""
+
+
+class EmbeddedLocationError(ClientError):
+    """The directory cannot be used: not a local disk, not a directory, or not accessible."""
+
+
+class EmbeddedDamageError(CorruptDataError):
+    """The database file is damaged; `fluss-orchestrate embedded check` says where."""
+
+
+def translate(error: sqlite3.Error, where: str) -> FlussError:
+    """The typed error for one of SQLite's; `where` is the directory to name."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return EmbeddedStorageError(f"{where}: {error}")
+    primary = code & _PRIMARY_CODE
+    if primary in (BUSY, LOCKED):
+        return EmbeddedLockedError(
+            f"{where}: another process is writing and did not finish within "
+            "embedded.lock-timeout; try again, or raise that setting"
+        )
+    if primary == READ_ONLY:
+        return EmbeddedReadOnlyError(f"{where} cannot be written: {error}")
+    if primary == FULL:
+        return EmbeddedStorageError(f"{where}: the disk is full; nothing of this call was kept")
+    if primary == IO_ERROR:
+        return EmbeddedStorageError(f"{where}: the disk failed ({_name(error)}): {error}")
+    if primary == CANNOT_OPEN:
+        return EmbeddedLocationError(f"{where} cannot be opened: {error}")
+    if primary in (CORRUPT, NOT_A_DATABASE):
+        return EmbeddedDamageError(f"{where} is damaged ({error}); run the embedded check on it")
+    return EmbeddedStorageError(f"{where}: {_name(error)}: {error}")
+
+
+def _name(error: sqlite3.Error) -> str:
+    return str(getattr(error, "sqlite_errorname", "unknown"))

@@ -1,0 +1,179 @@
+"""Upserts and deletes of whole batches, with the changelog that they make.
+
+A batch takes a few set-based steps: read the stored values of its keys, work out all changes as
+columns (`merging`), write one changelog batch, then the new values. All of it is one transaction
+with the writer's memory, so that key state and changelog can never disagree.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+
+from fluss_client.backend.contract import NO_WRITER, BucketAck, BucketWrite
+from fluss_client.backend.embedded import key_state, writers
+from fluss_client.backend.embedded import options as opt
+from fluss_client.backend.embedded.batches import EMPTY, encode_batch, stored_compression
+from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored, find_bucket, now_ms
+from fluss_client.backend.embedded.key_rows import distinct_ids
+from fluss_client.backend.embedded.log import add_batch
+from fluss_client.backend.embedded.merge import Groups, group_keys
+from fluss_client.backend.embedded.merging import Merged, is_blind, is_first_row, merge_records
+from fluss_client.backend.embedded.partial import check_targets
+from fluss_client.backend.embedded.upserts import UpsertPayload
+from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.columns import align_to, to_wire
+from fluss_client.errors import (
+    DeletionDisabledError,
+    FlussError,
+    NonPrimaryKeyTableError,
+    SchemaNotExistError,
+)
+from fluss_client.model.table import TableInfo
+
+
+def upsert(
+    connection: sqlite3.Connection,
+    catalog: Catalog,
+    table_id: int,
+    writes: Sequence[BucketWrite],
+    target_columns: Sequence[int] | None,
+) -> list[BucketAck]:
+    """Merge each batch into its bucket; each is answered by itself."""
+    acks = []
+    for write in writes:
+        try:
+            stored = catalog.by_id(connection, table_id)
+            end = _upsert_one(connection, catalog, stored, write, target_columns)
+            acks.append(BucketAck(write.bucket, end))
+        except FlussError as error:
+            acks.append(BucketAck(write.bucket, error=error))
+    return acks
+
+
+def _upsert_one(
+    connection: sqlite3.Connection,
+    catalog: Catalog,
+    stored: Stored,
+    write: BucketWrite,
+    target_columns: Sequence[int] | None,
+) -> int:
+    """The next offset of the changelog; what can be refused is refused before the first write."""
+    payload = write.payload
+    assert isinstance(payload, UpsertPayload)
+    bucket = find_bucket(connection, write.bucket)
+    _check(stored.info, payload, target_columns)
+    now = max(now_ms(), bucket.max_time)
+    if write.writer_id != NO_WRITER:
+        duplicate = writers.find_duplicate(
+            connection, bucket.no, write.writer_id, write.sequence, now
+        )
+        if duplicate is not None:
+            return duplicate.next_offset
+    end = _merge(connection, catalog, stored, bucket, payload, target_columns, now)
+    if write.writer_id != NO_WRITER:
+        written = writers.Written(write.sequence, bucket.log_end, end)
+        writers.remember(connection, bucket.no, write.writer_id, written, now)
+    return end
+
+
+def _check(table: TableInfo, payload: UpsertPayload, target_columns: Sequence[int] | None) -> None:
+    if not table.has_primary_key():
+        raise NonPrimaryKeyTableError(f"{table.table_path} has no primary key")
+    if not 0 <= payload.schema_id <= table.schema_id:
+        raise SchemaNotExistError(
+            f"schema {payload.schema_id} is not known; the newest is {table.schema_id}"
+        )
+    if target_columns is not None:
+        check_targets(table, target_columns, first_row=is_first_row(table))
+    if payload.deletes.any() and delete_behavior(table) == "DISABLE":
+        raise DeletionDisabledError(f"{table.table_path} does not take deletes")
+
+
+def delete_behavior(table: TableInfo) -> str:
+    """What a delete does: ALLOW, IGNORE or DISABLE."""
+    default = "IGNORE" if is_first_row(table) else "ALLOW"
+    return str(opt.option(table.properties, opt.DELETE_BEHAVIOR) or default)
+
+
+def _merge(
+    connection: sqlite3.Connection,
+    catalog: Catalog,
+    stored: Stored,
+    bucket: Bucket,
+    payload: UpsertPayload,
+    target_columns: Sequence[int] | None,
+    now: int,
+) -> int:
+    table = stored.info
+    if payload.deletes.any() and delete_behavior(table) == "IGNORE":
+        payload = payload.without_deletes()
+    new = payload.rows
+    if payload.schema_id != table.schema_id:
+        written = catalog.schema(connection, stored, payload.schema_id)
+        new = to_wire(align_to(new, written, table.schema), table.schema.wire)
+    groups = group_keys(payload.keys)
+    keys = payload.keys.take(groups.order[groups.first]).to_list()
+    blind = is_blind(table, target_columns)
+    old = _find_old(connection, table, bucket, payload, groups, keys, blind=blind)
+    schemas = {i: catalog.schema(connection, stored, i) for i in distinct_ids(old.schema_ids)}
+    merged = merge_records(table, payload, groups, new, old, schemas, target_columns)
+    encoded = EMPTY
+    if merged.types.size:
+        encoded = encode_batch(merged.changes, stored_compression(table.properties))
+    end = add_batch(
+        connection,
+        bucket,
+        encoded,
+        table.schema_id,
+        merged.types.size,
+        now,
+        merged.types.tobytes(),
+        0 if blind else merged.rows_added,
+    )
+    _store(connection, bucket.no, keys, old, merged, blind=blind)
+    return end
+
+
+def _find_old(
+    connection: sqlite3.Connection,
+    table: TableInfo,
+    bucket: Bucket,
+    payload: UpsertPayload,
+    groups: Groups,
+    keys: list[bytes],
+    *,
+    blind: bool,
+) -> key_state.OldValues:
+    if not blind:
+        return key_state.find_old(connection, bucket.no, keys, with_values=not is_first_row(table))
+    # Only deletes have to know what they remove.
+    asked = np.unique(groups.key_of_record()[payload.deletes])
+    old = key_state.find_old(connection, bucket.no, [keys[i] for i in asked], with_values=True)
+    position = np.full(len(keys), -1, np.int64)
+    position[asked] = old.position
+    return key_state.OldValues(position, old.schema_ids, old.rows)
+
+
+def _store(
+    connection: sqlite3.Connection,
+    bucket: int,
+    keys: list[bytes],
+    old: key_state.OldValues,
+    merged: Merged,
+    *,
+    blind: bool,
+) -> None:
+    key_state.delete_keys(connection, bucket, (keys[i] for i in merged.removed))
+    if blind:
+        pairs = zip((keys[i] for i in merged.written), merged.values.to_list(), strict=True)
+        key_state.put_values(connection, bucket, pairs)
+        return
+    there = old.found[merged.written]
+    for some, write in ((there, key_state.update_values), (~there, key_state.insert_values)):
+        chosen = np.flatnonzero(some)
+        values: Blobs = merged.values.take(chosen)
+        names = (keys[i] for i in merged.written[chosen])
+        write(connection, bucket, zip(names, values.to_list(), strict=True))

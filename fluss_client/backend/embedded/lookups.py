@@ -1,0 +1,116 @@
+"""Look-ups in the key state: by whole keys, by prefixes, and the first rows of a bucket."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from fluss_client.backend.contract import LookupAnswer
+from fluss_client.backend.embedded.catalog import find_bucket
+from fluss_client.backend.embedded.key_state import find_values, prefix_end
+from fluss_client.codec.blobs import Blobs
+from fluss_client.errors import FlussError, NonPrimaryKeyTableError
+from fluss_client.model.table import TableBucket, TableInfo
+
+_Ask = Callable[[sqlite3.Connection, int, Blobs], tuple[list[bytes], list[int]]]
+
+
+def lookup(
+    connection: sqlite3.Connection, table: TableInfo, keys: Mapping[TableBucket, Blobs]
+) -> dict[TableBucket, LookupAnswer]:
+    """The values of whole keys."""
+    return _answers(connection, table, keys, _point)
+
+
+def prefix_lookup(
+    connection: sqlite3.Connection, table: TableInfo, keys: Mapping[TableBucket, Blobs]
+) -> dict[TableBucket, LookupAnswer]:
+    """The values of all keys with some prefixes, in key order per prefix."""
+    return _answers(connection, table, keys, _prefix)
+
+
+def _answers(
+    connection: sqlite3.Connection,
+    table: TableInfo,
+    keys: Mapping[TableBucket, Blobs],
+    ask: _Ask,
+) -> dict[TableBucket, LookupAnswer]:
+    answers = {}
+    for place, asked in keys.items():
+        try:
+            number = _bucket_number(connection, table, place)
+            values, counts = ask(connection, number, asked)
+            answers[place] = LookupAnswer(Blobs.from_list(values), np.array(counts, np.int64))
+        except FlussError as error:
+            answers[place] = LookupAnswer(Blobs.from_list([]), np.zeros(0, np.int64), error)
+    return answers
+
+
+def lookup_few(
+    connection: sqlite3.Connection,
+    table: TableInfo,
+    keys: Sequence[tuple[TableBucket, bytes]],
+    prefix: bool,
+) -> list[list[bytes] | FlussError]:
+    """The values of a handful of keys, each alone."""
+    answers: list[list[bytes] | FlussError] = []
+    for place, key in keys:
+        try:
+            number = _bucket_number(connection, table, place)
+            answers.append(
+                _with_prefix(connection, number, key)
+                if prefix
+                else _of_key(connection, number, key)
+            )
+        except FlussError as error:
+            answers.append(error)
+    return answers
+
+
+def _bucket_number(connection: sqlite3.Connection, table: TableInfo, place: TableBucket) -> int:
+    if not table.has_primary_key():
+        raise NonPrimaryKeyTableError(f"{table.table_path} has no primary key")
+    return find_bucket(connection, place).no
+
+
+def _of_key(connection: sqlite3.Connection, bucket: int, key: bytes) -> list[bytes]:
+    row = connection.execute(
+        "SELECT value FROM kv WHERE bucket = ? AND key = ?", (bucket, key)
+    ).fetchone()
+    return [] if row is None else [row[0]]
+
+
+def _with_prefix(connection: sqlite3.Connection, bucket: int, prefix: bytes) -> list[bytes]:
+    end = prefix_end(prefix)
+    bound, limits = ("", []) if end is None else (" AND key < ?", [end])
+    rows = connection.execute(
+        f"SELECT value FROM kv WHERE bucket = ? AND key >= ?{bound} ORDER BY key",
+        (bucket, prefix, *limits),
+    )
+    return [row[0] for row in rows]
+
+
+def _point(
+    connection: sqlite3.Connection, bucket: int, asked: Blobs
+) -> tuple[list[bytes], list[int]]:
+    keys = asked.to_list()
+    held = find_values(connection, bucket, keys)
+    return [held[key] for key in keys if key in held], [int(key in held) for key in keys]
+
+
+def _prefix(
+    connection: sqlite3.Connection, bucket: int, asked: Blobs
+) -> tuple[list[bytes], list[int]]:
+    groups = [_with_prefix(connection, bucket, prefix) for prefix in asked.to_list()]
+    return [value for group in groups for value in group], [len(group) for group in groups]
+
+
+def first_values(connection: sqlite3.Connection, place: TableBucket, limit: int) -> Blobs:
+    """The values of the first `limit` keys of a bucket."""
+    number = find_bucket(connection, place).no
+    rows = connection.execute(
+        "SELECT value FROM kv WHERE bucket = ? ORDER BY key LIMIT ?", (number, limit)
+    ).fetchall()
+    return Blobs.from_list([row[0] for row in rows])

@@ -1,0 +1,230 @@
+"""Reading logs forward from a position, within a limit of bytes, the bodies still encoded."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fluss_client.backend.contract import FetchedBucket, FetchPosition, FetchRequest, LogSlice
+from fluss_client.backend.embedded.batches import (
+    BY_COLUMN,
+    HEADER_BYTES,
+    WHOLE,
+    Decoder,
+    Encoded,
+    Message,
+)
+from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored, find_bucket
+from fluss_client.backend.embedded.ddl import OFFSET_MAX
+from fluss_client.backend.embedded.log import batch_id
+from fluss_client.errors import FlussError, LogOffsetOutOfRangeError
+from fluss_client.model.cluster import EARLIEST_OFFSET
+from fluss_client.model.schema import Schema
+from fluss_client.model.table import TableBucket, TableInfo
+
+EVERYTHING_BYTES = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A row of `log` without its messages."""
+
+    id: int
+    next_offset: int
+    commit_time: int
+    schema_id: int
+    row_count: int
+    layout: int
+    nbytes: int
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the batch's first row."""
+        return self.id & OFFSET_MAX
+
+
+def headers(connection: sqlite3.Connection, bucket: Bucket, start: int) -> Iterator[Header]:
+    """The batches from the one that holds `start` to the end of the log."""
+    rows = connection.execute(
+        "SELECT id, next_offset, commit_time, schema_id, row_count, layout, nbytes FROM log "
+        "WHERE id >= (SELECT max(id) FROM log WHERE id <= ?) AND id < ? ORDER BY id",
+        (batch_id(bucket.no, start), batch_id(bucket.no, bucket.log_end)),
+    )
+    return (Header(*row) for row in rows)
+
+
+def load(
+    connection: sqlite3.Connection, header: Header, kept: list[int] | None = None
+) -> tuple[Encoded, bytes | None]:
+    """A batch's messages (of the columns in `kept` only, where they are apart) and changes."""
+    changes, crc, body = connection.execute(
+        "SELECT changes, crc, body FROM log WHERE id = ?", (header.id,)
+    ).fetchone()
+    if header.layout == WHOLE:
+        messages = [] if body is None else [Message(0, crc, body)]
+        return Encoded(WHOLE, messages, header.nbytes), changes
+    wanted, values = "", [header.id]
+    if kept is not None:
+        wanted, values = f" AND position IN ({_marks(kept)})", [header.id, *kept]
+    rows = connection.execute(
+        f"SELECT position, crc, body FROM log_column WHERE batch = ?{wanted} ORDER BY position",
+        values,
+    )
+    return Encoded(BY_COLUMN, [Message(*row) for row in rows], header.nbytes), changes
+
+
+class Reader:
+    """Reads some buckets of one table within a limit of bytes."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, catalog: Catalog, request: FetchRequest
+    ) -> None:
+        self._connection = connection
+        self._catalog = catalog
+        self._request = request
+        self._left = request.bytes_max
+        self.nbytes = 0
+        self.failed = False
+
+    def read(self) -> list[FetchedBucket]:
+        """What each bucket has from its position on; at least one batch if there is any."""
+        answers = []
+        for position in self._request.positions:
+            try:
+                answers.append(self._bucket(position))
+            except FlussError as error:
+                self.failed = True
+                answers.append(FetchedBucket(position.bucket, error=error))
+        return answers
+
+    def _bucket(self, position: FetchPosition) -> FetchedBucket:
+        bucket = find_bucket(self._connection, position.bucket)
+        earliest = position.offset == EARLIEST_OFFSET
+        start = bucket.log_start if earliest else position.offset
+        if not bucket.log_start <= start <= bucket.log_end:
+            raise LogOffsetOutOfRangeError(
+                f"{position.bucket} has offsets {bucket.log_start} to {bucket.log_end}, not {start}"
+            )
+        slices = []
+        if start < bucket.log_end:
+            stored = self._catalog.by_id(self._connection, position.bucket.table_id)
+            slices = list(self._slices(stored, bucket, position, start))
+        following = slices[-1].next_offset if slices else position.offset
+        return FetchedBucket(position.bucket, slices, bucket.log_end, following)
+
+    def _slices(
+        self, stored: Stored, bucket: Bucket, position: FetchPosition, start: int
+    ) -> Iterator[LogSlice]:
+        room = min(position.bytes_max, self._left)
+        for header in headers(self._connection, bucket, start):
+            written = self._catalog.schema(self._connection, stored, header.schema_id)
+            kept = None
+            if header.layout == BY_COLUMN and self._request.columns is not None:
+                kept = _kept_positions(self._request.table.schema, self._request.columns, written)
+            size = header.nbytes if kept is None else self._size(header.id, kept)
+            if size > room and self.nbytes:
+                return
+            room -= size
+            self._left -= size
+            self.nbytes += size
+            yield self._slice(position.bucket, header, written, kept, start)
+
+    def _size(self, batch: int, kept: list[int]) -> int:
+        (size,) = self._connection.execute(
+            "SELECT total(length(body)) FROM log_column "
+            f"WHERE batch = ? AND position IN ({_marks(kept)})",
+            (batch, *kept),
+        ).fetchone()
+        return HEADER_BYTES + int(size)
+
+    def _slice(
+        self,
+        place: TableBucket,
+        header: Header,
+        written: Schema,
+        kept: list[int] | None,
+        start: int,
+    ) -> LogSlice:
+        encoded, changes = load(self._connection, header, kept)
+        table, columns = self._request.table, self._request.columns
+        skip = max(0, start - header.base_offset)
+        where = f"offset {header.base_offset} of {place}"
+        decode = Decoder(encoded, changes, header.row_count, written, table, columns, skip, where)
+        return LogSlice(
+            base_offset=header.base_offset + skip,
+            next_offset=header.next_offset,
+            row_count=max(0, header.row_count - skip),
+            timestamp=header.commit_time,
+            nbytes=encoded.nbytes,
+            decode=decode,
+        )
+
+
+def _kept_positions(shown: Schema, columns: tuple[int, ...], written: Schema) -> list[int]:
+    """Where the wanted columns are in the schema that a batch was written with."""
+    ids = {shown.columns[i].id for i in columns}
+    return [i for i, column in enumerate(written.columns) if column.id in ids]
+
+
+def _marks(values: list[int]) -> str:
+    return ",".join("?" * len(values))
+
+
+def last_slices(
+    connection: sqlite3.Connection,
+    catalog: Catalog,
+    table: TableInfo,
+    place: TableBucket,
+    limit: int,
+    columns: tuple[int, ...] | None,
+) -> list[LogSlice]:
+    """The batches that hold the last `limit` offsets of a log."""
+    bucket = find_bucket(connection, place)
+    start = max(bucket.log_start, bucket.log_end - limit)
+    position = FetchPosition(place, start, EVERYTHING_BYTES)
+    request = FetchRequest(table, [position], columns, bytes_max=EVERYTHING_BYTES)
+    answer = Reader(connection, catalog, request).read()[0]
+    if answer.error is not None:
+        raise answer.error
+    return list(answer.slices)
+
+
+def last_rows(slices: list[LogSlice], limit: int, schema: pa.Schema) -> pa.RecordBatch:
+    """The last `limit` rows of some slices as one batch; CPU work."""
+    batches: list[pa.RecordBatch] = []
+    missing = limit
+    for part in reversed(slices):
+        if missing <= 0:
+            break
+        batch, _ = part.decode()
+        batches.append(batch.slice(max(0, batch.num_rows - missing)))
+        missing -= batch.num_rows
+    return one_batch(reversed(batches), schema)
+
+
+def shown_schema(table: TableInfo, columns: tuple[int, ...] | None) -> pa.Schema:
+    """The Arrow schema of some columns of a table, as users see it."""
+    arrow = table.schema.arrow
+    return arrow if columns is None else pa.schema([arrow.field(i) for i in columns])
+
+
+def one_batch(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """All batches as one; an empty batch when there are none."""
+    parts = list(batches)
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    return pa.concat_batches(parts)
+
+
+def read_buckets(
+    connection: sqlite3.Connection, catalog: Catalog, request: FetchRequest
+) -> tuple[list[FetchedBucket], int, bool]:
+    """What the buckets answer, how many bytes that is, and whether one of them failed."""
+    reader = Reader(connection, catalog, request)
+    answers = reader.read()
+    return answers, reader.nbytes, reader.failed

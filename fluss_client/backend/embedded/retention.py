@@ -1,0 +1,97 @@
+"""What time and drops have made superfluous: expired batches, the rows of dropped buckets.
+
+Expired batches go away when their bucket is written to, and at `vacuum`; the rows of dropped
+buckets in small steps while the writer has nothing else to do. Of a table that is tiered into a
+lake no batch goes before it is there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from fluss_client.backend.embedded import options as opt
+from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored
+from fluss_client.backend.embedded.ddl import OFFSET_MAX
+from fluss_client.backend.embedded.validation import is_lake_enabled
+
+EXPIRED_PER_WRITE_MAX = 64
+RECLAIMED_PER_STEP_MAX = 512
+RECLAIMED_BYTES_PER_STEP_MAX = 8 << 20
+
+
+def expire_batches(
+    connection: sqlite3.Connection, stored: Stored, bucket: Bucket, now: int, count_max: int
+) -> int:
+    """Drop the oldest batches of a bucket that are past `table.log.ttl`; how many went."""
+    properties = stored.descriptor.properties
+    limit = now - opt.option(properties, opt.LOG_TTL)
+    if limit <= 0:
+        return 0
+    bound = bucket.log_end
+    if is_lake_enabled(properties):
+        bound = min(bound, bucket.lake_end)
+    start = bucket.no << 40 | bucket.log_start
+    rows = connection.execute(
+        "SELECT id, next_offset, commit_time FROM log WHERE id >= ? AND id <= ? "
+        "ORDER BY id LIMIT ?",
+        (start, bucket.no << 40 | OFFSET_MAX, count_max),
+    )
+    gone = []
+    for batch, next_offset, commit_time in rows:
+        if commit_time >= limit or next_offset > bound:
+            break
+        gone.append((batch, next_offset))
+    if not gone:
+        return 0
+    _delete_batches(connection, gone[0][0], gone[-1][0])
+    connection.execute("UPDATE bucket SET log_start = ? WHERE no = ?", (gone[-1][1], bucket.no))
+    return len(gone)
+
+
+def _delete_batches(connection: sqlite3.Connection, first: int, last: int) -> None:
+    connection.execute("DELETE FROM log_column WHERE batch BETWEEN ? AND ?", (first, last))
+    connection.execute("DELETE FROM log WHERE id BETWEEN ? AND ?", (first, last))
+
+
+def reclaim_step(connection: sqlite3.Connection) -> bool:
+    """Remove some rows of one dropped bucket; whether there may be more to do."""
+    row = connection.execute("SELECT bucket FROM garbage LIMIT 1").fetchone()
+    if row is None:
+        return False
+    (bucket,) = row
+    low, high = bucket << 40, bucket << 40 | OFFSET_MAX
+    batches = connection.execute(
+        "SELECT id, nbytes FROM log WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
+        (low, high, RECLAIMED_PER_STEP_MAX),
+    )
+    last, room = -1, RECLAIMED_BYTES_PER_STEP_MAX
+    for batch, nbytes in batches:
+        last, room = batch, room - nbytes
+        if room <= 0:
+            break
+    if last >= 0:
+        _delete_batches(connection, low, last)
+        return True
+    removed = connection.execute(
+        "DELETE FROM kv WHERE bucket = ? AND key IN "
+        "(SELECT key FROM kv WHERE bucket = ? ORDER BY key LIMIT ?)",
+        (bucket, bucket, RECLAIMED_PER_STEP_MAX * 8),
+    ).rowcount
+    if removed:
+        return True
+    connection.execute("DELETE FROM writer WHERE bucket = ?", (bucket,))
+    connection.execute("DELETE FROM garbage WHERE bucket = ?", (bucket,))
+    return True
+
+
+def expire_everything(connection: sqlite3.Connection, catalog: Catalog, now: int) -> int:
+    """Drop every expired batch of every bucket; how many went."""
+    rows = connection.execute(
+        "SELECT table_id, no, bucket_id, log_start, log_end, max_time, row_count, lake_end "
+        "FROM bucket"
+    ).fetchall()
+    gone = 0
+    for table_id, *fields in rows:
+        stored = catalog.by_id(connection, table_id)
+        gone += expire_batches(connection, stored, Bucket(*fields), now, 1 << 40)
+    return gone
