@@ -60,13 +60,14 @@ _BACK = struct.Struct("<hbiqii")
 _HEADERS = (
     struct.Struct("<qibqIhbiqii"),
     struct.Struct("<qibqIhbiqiii"),
-    struct.Struct("<qibqiIhbiqiii"),
+    struct.Struct("<qibq4xIhbiqiii"),
 )
 _HEADER_SIZES = tuple(header.size for header in _HEADERS)
 _APPEND_ONLY = 1
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: setting twelve fields that way costs more than parsing the batch.
+@dataclass(slots=True, eq=False)
 class LogBatchHeader:
     """One batch in a stream of batches; `body` is a view of the stream, change types included."""
 
@@ -175,11 +176,10 @@ def _header(
 ) -> tuple[LogBatchHeader | None, int]:
     """The batch at a position and where it stops; None when the stream ends inside it."""
     fields = _HEADERS[magic].unpack_from(view, position)
-    base_offset, length, _, commit_timestamp = fields[:4]
-    tail = fields[5:] if magic == 2 else fields[4:]
-    crc, schema_id, attributes, delta, writer_id, sequence, count = tail[:7]
-    statistics = tail[7] if magic else 0
-    if base_offset < 0 or count < 0 or delta != max(count - 1, 0):
+    base_offset, length, _, commit_timestamp, crc, schema_id, attributes, delta = fields[:8]
+    writer_id, sequence, count = fields[8:11]
+    statistics = fields[11] if magic else 0
+    if base_offset < 0 or count < 0 or delta != (count - 1 if count else 0):
         raise CorruptDataError(
             f"a log batch claims base offset {base_offset}, last delta {delta}, {count} records"
         )
