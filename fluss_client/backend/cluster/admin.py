@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping, Sequence
 
 from fluss_client.backend.cluster.calls import Calls, path_pb
@@ -13,6 +14,7 @@ from fluss_client.errors import (
     FlussError,
     PartitionNotExistError,
     SchemaNotExistError,
+    TableAlreadyExistError,
     TableNotExistError,
     UnknownTableOrBucketError,
     UnsupportedByServerError,
@@ -46,6 +48,10 @@ SET_OPTION, RESET_OPTION = 0, 1
 COLUMN_LAST = 0
 OFFSET_KINDS = {"earliest": 0, "latest": 1, "timestamp": 2}
 TABLE_KNOWN_WAIT_MS = 10_000
+TABLE_KNOWN_SOON_MS = 3_000
+CREATE_ATTEMPTS_MAX = 3
+
+log = logging.getLogger(__name__)
 
 
 class AdminCalls(Calls):
@@ -82,12 +88,42 @@ class AdminCalls(Calls):
     async def create_table(
         self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
     ) -> None:
+        if descriptor.partition_keys:
+            await self._create_partitioned(path, descriptor, ignore_if_exists)
+        else:
+            await self._send_create_table(path, descriptor, ignore_if_exists)
+
+    async def _send_create_table(
+        self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
+    ) -> None:
         request = pb.CreateTableRequest(
             table_path=path_pb(path),
             table_json=descriptor_to_json(descriptor),
             ignore_if_exists=ignore_if_exists,
         )
         await self.on_coordinator(apis.CREATE_TABLE, request, repeatable=ignore_if_exists)
+
+    async def _create_partitioned(
+        self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
+    ) -> None:
+        """Create a table that the coordinator knows.
+
+        A coordinator of Fluss 0.9 misses one creation in fifty, and such a table can never get a
+        partition. The one that this very call made is empty then, and is made again.
+        """
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            try:
+                await self._send_create_table(path, descriptor, ignore_if_exists=False)
+            except TableAlreadyExistError:
+                if ignore_if_exists:
+                    return
+                raise
+            info = await self.get_table_info(path)
+            if await self._known_to_coordinator(info, TABLE_KNOWN_SOON_MS):
+                return
+            log.warning("the coordinator missed the creation of %s; creating it again", path)
+            await self.drop_table(path, True)
+        await self._send_create_table(path, descriptor, ignore_if_exists)
 
     async def drop_table(self, path: TablePath, ignore_if_not_exists: bool) -> None:
         request = pb.DropTableRequest(
@@ -192,14 +228,21 @@ class AdminCalls(Calls):
     async def _wait_until_coordinator_knows(self, path: TablePath) -> None:
         """Guard against a coordinator that missed the creation of a partitioned table.
 
-        Fluss 0.9 would fail at such a CreatePartition in a way that stops every new table, so a
-        harmless call asks first whether it knows the table.
+        Fluss 0.9 would fail at such a CreatePartition in a way that stops every new table.
         """
         info = await self.get_table_info(path)
-        if not info.is_partitioned():
-            return
+        if info.is_partitioned() and not await self._known_to_coordinator(
+            info, TABLE_KNOWN_WAIT_MS
+        ):
+            raise ClientError(
+                f"the coordinator does not know table {path}: a fault of Fluss 0.9 when a "
+                "partitioned table is created; drop the table and create it again"
+            )
+
+    async def _known_to_coordinator(self, table: TableInfo, wait_ms: int) -> bool:
+        """Ask with a harmless call, until it is so or the time has passed."""
         probe = pb.ReleaseKvSnapshotLeaseRequest(lease_id="table-known-to-coordinator")
-        probe.buckets_to_release.add(table_id=info.table_id, bucket_id=0)
+        probe.buckets_to_release.add(table_id=table.table_id, bucket_id=0)
 
         async def ask() -> None:
             try:
@@ -210,12 +253,10 @@ class AdminCalls(Calls):
                 return
 
         try:
-            await retrying(ask, Deadline(TABLE_KNOWN_WAIT_MS))
-        except UnknownTableOrBucketError as error:
-            raise ClientError(
-                f"the coordinator does not know table {path}: a fault of Fluss 0.9 when a "
-                "partitioned table is created; drop the table and create it again"
-            ) from error
+            await retrying(ask, Deadline(wait_ms))
+        except UnknownTableOrBucketError:
+            return False
+        return True
 
     async def drop_partition(
         self, path: TablePath, spec: Mapping[str, str], ignore_if_not_exists: bool
