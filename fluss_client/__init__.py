@@ -46,7 +46,7 @@ from fluss_client.model.table import (
     TableInfo,
     TablePath,
 )
-from fluss_client.model.types import DataType, DataTypes
+from fluss_client.model.types import DataType, DataTypes, Field
 
 __all__ = [
     "EARLIEST_OFFSET",
@@ -66,6 +66,7 @@ __all__ = [
     "DatabaseDescriptor",
     "DatabaseInfo",
     "ErrorCode",
+    "Field",
     "FlussAdmin",
     "FlussConnection",
     "FlussError",

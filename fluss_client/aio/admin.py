@@ -103,6 +103,13 @@ class FlussAdmin:
             {key: str(value) for key, value in (set_options or {}).items()},
             tuple(reset_options),
         )
+        if not (change.add_columns or change.set_options or change.reset_options):
+            raise SchemaError(f"nothing to change in {table_path}: name columns or options")
+        for column in change.add_columns:
+            if not column.type.nullable:
+                raise SchemaError(
+                    f"column '{column.name}' must be nullable: rows written before have no value"
+                )
         await self._backend.alter_table(check_path(table_path), change, ignore_if_not_exists)
 
     async def list_tables(self, database_name: str) -> list[str]:
