@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -12,14 +13,26 @@ import fluss_client as fluss
 
 WAIT_S = 60
 POLL_MS = 2_000
+PAUSE_S = 0.02
 _numbers = itertools.count()
 
+T = TypeVar("T")
 Change = tuple[str, dict[str, Any]]
 
 
 def done(handle: fluss.Handle[Any]) -> Any:
     """The result of a call, within the time that a loaded machine may need."""
     return handle.result(WAIT_S)
+
+
+def eventually(look: Callable[[], T], until: Callable[[T], bool], seconds: float = WAIT_S) -> T:
+    """What `look` gives as soon as it satisfies `until`; the last look when it never does."""
+    give_up_at = time.monotonic() + seconds
+    while True:
+        found = look()
+        if until(found) or time.monotonic() > give_up_at:
+            return found
+        time.sleep(PAUSE_S)
 
 
 class Tables:
