@@ -1,0 +1,249 @@
+"""What a table shall be like, in Python or as the same in YAML.
+
+tables:
+  - table: sales.orders
+    columns:
+      order_id: bigint not null
+      region: string
+      amount: {type: "decimal(12,2)", comment: "in euro"}
+      placed_at: timestamp[us]          # Arrow's names are understood, too
+    primary_key: [order_id, region]
+    partition_keys: [region]
+    bucket_keys: [order_id]
+    buckets: 4
+    lake: true
+    lake_freshness: 3min
+    properties: {table.log.ttl: 7d}
+    custom_properties: {owner: sales}
+    partitions: [{region: eu}, {region: us}]
+    comment: one row per order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from fluss_client.errors import MissingExtraError, SchemaError
+from fluss_client.model.arrow import from_arrow
+from fluss_client.model.schema import Column, Schema
+from fluss_client.model.table import TableDescriptor, TablePath
+from fluss_client.model.type_text import parse_type
+from fluss_client.model.types import DataType
+
+LAKE_ENABLED = "table.datalake.enabled"
+LAKE_FRESHNESS = "table.datalake.freshness"
+_KEYS = {
+    "table",
+    "columns",
+    "primary_key",
+    "partition_keys",
+    "bucket_keys",
+    "buckets",
+    "properties",
+    "custom_properties",
+    "lake",
+    "lake_freshness",
+    "partitions",
+    "comment",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """A column: its name, its type by Fluss's or Arrow's name, and a comment."""
+
+    name: str
+    type: str
+    comment: str | None = None
+
+    def data_type(self) -> DataType:
+        """The logical type."""
+        return read_type(self.type, self.name)
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a table shall be like. Values that are left out are the cluster's to choose."""
+
+    table: str
+    columns: tuple[ColumnSpec, ...]
+    primary_key: tuple[str, ...] = ()
+    partition_keys: tuple[str, ...] = ()
+    bucket_keys: tuple[str, ...] = ()
+    buckets: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    custom_properties: Mapping[str, str] = field(default_factory=dict)
+    lake: bool | None = None
+    lake_freshness: str | None = None
+    partitions: tuple[Mapping[str, str], ...] = ()
+    comment: str | None = None
+
+    def __post_init__(self) -> None:
+        TablePath.parse(self.table)
+        for key, value in (("columns", self.columns), ("partitions", self.partitions)):
+            object.__setattr__(self, key, tuple(value))
+        # Building the descriptor checks keys, names and types at once.
+        self.descriptor()
+        for spec in self.partitions:
+            if set(spec) != set(self.partition_keys):
+                raise SchemaError(
+                    f"{self.table}: partition {dict(spec)} must give {list(self.partition_keys)}"
+                )
+
+    @classmethod
+    def of_arrow(cls, table: str, schema: pa.Schema, **options: Any) -> TableSpec:
+        """A spec with the columns of an Arrow schema."""
+        columns = tuple(
+            ColumnSpec(f.name, str(from_arrow(f.type, f.nullable, f.name))) for f in schema
+        )
+        return cls(table, columns, **options)
+
+    @property
+    def path(self) -> TablePath:
+        """The table's path."""
+        return TablePath.parse(self.table)
+
+    def options(self) -> dict[str, str]:
+        """The table options that the spec asks for."""
+        options = {key: _text(value) for key, value in self.properties.items()}
+        if self.lake is not None:
+            options[LAKE_ENABLED] = _text(self.lake)
+        if self.lake_freshness is not None:
+            options[LAKE_FRESHNESS] = self.lake_freshness
+        return options
+
+    def schema(self) -> Schema:
+        """The schema that the spec asks for."""
+        columns = [Column(c.name, c.data_type(), c.comment) for c in self.columns]
+        return Schema.of(columns, self.primary_key)
+
+    def descriptor(self) -> TableDescriptor:
+        """What creates the table."""
+        try:
+            return TableDescriptor(
+                self.schema(),
+                partition_keys=self.partition_keys,
+                bucket_count=self.buckets,
+                bucket_keys=self.bucket_keys,
+                comment=self.comment,
+                properties=self.options(),
+                custom_properties={k: _text(v) for k, v in self.custom_properties.items()},
+            )
+        except SchemaError as error:
+            raise SchemaError(f"{self.table}: {error.message}") from error
+
+    @classmethod
+    def from_mapping(cls, value: Mapping[str, Any]) -> TableSpec:
+        """A spec from plain values, such as YAML gives; unknown keys are refused."""
+        name = value.get("table")
+        if not isinstance(name, str):
+            raise SchemaError("a table spec needs 'table: database.table'")
+        unknown = set(value) - _KEYS
+        if unknown:
+            raise SchemaError(f"{name}: unknown {sorted(unknown)}; a spec has {sorted(_KEYS)}")
+        return cls(
+            table=name,
+            columns=tuple(_columns(name, value.get("columns"))),
+            primary_key=_names(name, value, "primary_key"),
+            partition_keys=_names(name, value, "partition_keys"),
+            bucket_keys=_names(name, value, "bucket_keys"),
+            buckets=value.get("buckets"),
+            properties=_mapping(name, value, "properties"),
+            custom_properties=_mapping(name, value, "custom_properties"),
+            lake=value.get("lake"),
+            lake_freshness=value.get("lake_freshness"),
+            partitions=tuple(
+                {str(k): str(v) for k, v in spec.items()} for spec in value.get("partitions") or ()
+            ),
+            comment=value.get("comment"),
+        )
+
+
+def load_specs(source: str | Path) -> list[TableSpec]:
+    """The specs in a YAML file, or in YAML text when `source` is no path to a file."""
+    try:
+        import yaml
+    except ImportError:
+        raise MissingExtraError("PyYAML", "cli") from None
+    path = Path(source) if isinstance(source, Path) or "\n" not in source else None
+    where = str(path) if path is not None else "the YAML text"
+    try:
+        text = path.read_text() if path is not None else str(source)
+        value = yaml.safe_load(text)
+    except OSError as error:
+        raise SchemaError(f"cannot read {where}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise SchemaError(f"{where} is no YAML: {error}") from error
+    tables = value.get("tables") if isinstance(value, Mapping) else value
+    if not isinstance(tables, list) or not all(isinstance(t, Mapping) for t in tables):
+        raise SchemaError(f"{where} must hold 'tables:' with a list of table specs")
+    specs = [TableSpec.from_mapping(table) for table in tables]
+    names = [spec.table for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise SchemaError(f"{where} describes {name} twice")
+    return specs
+
+
+def read_type(text: str, column: str) -> DataType:
+    """A type by Fluss's or SQL's name, or by Arrow's (`int64`, `timestamp[us]`, `utf8`)."""
+    words = text.strip()
+    nullable = True
+    if words.upper().endswith("NOT NULL"):
+        nullable, words = False, words[: -len("NOT NULL")].strip()
+    try:
+        return from_arrow(_arrow_type(words), nullable, column)
+    except ValueError:
+        pass
+    try:
+        return parse_type(text)
+    except SchemaError as error:
+        raise SchemaError(f"column '{column}': {error.message}") from error
+
+
+def _arrow_type(words: str) -> pa.DataType:
+    # Names that both know mean Fluss's type: Arrow's `timestamp` needs a unit, `date` is no alias.
+    if words in ("string", "float", "double", "binary", "time", "date"):
+        raise ValueError(words)
+    return pa.type_for_alias(words)
+
+
+def _columns(table: str, value: Any) -> Iterable[ColumnSpec]:
+    if isinstance(value, Mapping):
+        pairs: list[tuple[Any, Any]] = list(value.items())
+    elif isinstance(value, Sequence) and all(isinstance(v, Mapping) for v in value):
+        pairs = [(v.get("name"), v) for v in value]
+    else:
+        raise SchemaError(f"{table}: 'columns' is a mapping of names to types, or a list")
+    for name, spec in pairs:
+        if isinstance(spec, str):
+            yield ColumnSpec(str(name), spec)
+        elif isinstance(spec, Mapping) and isinstance(spec.get("type"), str):
+            yield ColumnSpec(str(name), spec["type"], spec.get("comment"))
+        else:
+            raise SchemaError(f"{table}: column '{name}' needs a type, such as bigint")
+
+
+def _names(table: str, value: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    names = value.get(key) or ()
+    if isinstance(names, str):
+        names = (names,)
+    if not all(isinstance(name, str) for name in names):
+        raise SchemaError(f"{table}: '{key}' is a list of column names")
+    return tuple(names)
+
+
+def _mapping(table: str, value: Mapping[str, Any], key: str) -> dict[str, str]:
+    pairs = value.get(key) or {}
+    if not isinstance(pairs, Mapping):
+        raise SchemaError(f"{table}: '{key}' is a mapping")
+    return {str(k): _text(v) for k, v in pairs.items()}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

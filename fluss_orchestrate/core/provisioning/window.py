@@ -1,0 +1,193 @@
+"""A moving window of time partitions: the next N exist, those past retention go.
+
+A partition is dropped only when every guard lets it go: a registered checkpoint that has not read
+it, or a lake that does not hold it, keeps it, unless the caller forces the drop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from fluss_client import FlussAdmin, FlussConnection, OffsetSpec
+from fluss_client.codec.auto_partition import AutoPartition, TimeUnit, time_zone
+from fluss_client.errors import (
+    ConfigError,
+    InvalidPartitionError,
+    LakeSnapshotNotExistError,
+    SchemaError,
+)
+from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo, TablePath
+
+log = logging.getLogger(__name__)
+PARTITIONS_AHEAD_MAX = 1_000
+LAKE_ENABLED = "table.datalake.enabled"
+
+
+class PartitionGuard(Protocol):
+    """Says why a partition must stay, or None."""
+
+    def reason_to_keep(self, table: TableInfo, partition: PartitionInfo) -> str | None:
+        """Why the partition must not be dropped yet."""
+
+
+@dataclass(frozen=True)
+class PartitionWindow:
+    """Which partitions of a table shall exist, relative to now."""
+
+    table: str
+    unit: str
+    """`hour`, `day`, `month`, `quarter` or `year`."""
+    ahead: int = 2
+    """How many partitions after the current one exist beforehand."""
+    retain: int | None = None
+    """How many partitions before the current one stay; None drops nothing."""
+    key: str | None = None
+    """The partition column that holds the time; needed when there are several."""
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """For further partition columns: the values to create for each period."""
+    time_zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        TablePath.parse(self.table)
+        self.rule()
+        if not 0 <= self.ahead <= PARTITIONS_AHEAD_MAX:
+            raise ConfigError(f"ahead is 0 to {PARTITIONS_AHEAD_MAX}, not {self.ahead}")
+        if self.retain is not None and self.retain < 0:
+            raise ConfigError(f"retain is 0 or more, not {self.retain}")
+
+    def rule(self) -> AutoPartition:
+        """How partitions are named."""
+        try:
+            unit = TimeUnit[self.unit.upper()]
+        except KeyError:
+            known = ", ".join(u.name.lower() for u in TimeUnit)
+            raise ConfigError(f"unit is one of {known}, not '{self.unit}'") from None
+        return AutoPartition(unit, time_zone(self.time_zone))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """What a window would create and drop now, and what it keeps and why."""
+
+    window: PartitionWindow
+    create: tuple[Mapping[str, str], ...]
+    drop: tuple[PartitionInfo, ...]
+    kept: tuple[tuple[PartitionInfo, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain values."""
+        return {
+            "table": self.window.table,
+            "create": [dict(spec) for spec in self.create],
+            "drop": [p.partition_name for p in self.drop],
+            "kept": {p.partition_name: reason for p, reason in self.kept},
+        }
+
+
+def plan_window(
+    connection: FlussConnection,
+    window: PartitionWindow,
+    *,
+    now: datetime | None = None,
+    guards: Sequence[PartitionGuard] | None = None,
+) -> WindowPlan:
+    """What to create and drop. Without `guards` the lake guards tables that are tiered."""
+    admin = connection.get_admin().result()
+    path = TablePath.parse(window.table)
+    table = admin.get_table_info(path).result()
+    key = _time_key(window, table)
+    moment = now or datetime.now(UTC)
+    rule = window.rule()
+    existing = admin.list_partition_infos(path).result()
+    present = [dict(p.spec) for p in existing]
+    wanted = [
+        {key: name} | dict(others)
+        for name in rule.names(moment, 0, window.ahead + 1)
+        for others in _combinations(window.others)
+    ]
+    create = tuple(spec for spec in wanted if spec not in present)
+    drop, kept = [], []
+    if window.retain is not None:
+        oldest = rule.start(rule.name(moment, -window.retain))
+        checks = [LakeGuard(admin)] if guards is None else list(guards)
+        for partition in existing:
+            try:
+                starts = rule.start(partition.spec[key])
+            except InvalidPartitionError:
+                kept.append((partition, f"'{partition.spec[key]}' is no {window.unit} of time"))
+                continue
+            if starts >= oldest:
+                continue
+            reasons = (guard.reason_to_keep(table, partition) for guard in checks)
+            reason = next((r for r in reasons if r is not None), None)
+            if reason is None:
+                drop.append(partition)
+            else:
+                kept.append((partition, reason))
+    return WindowPlan(window, create, tuple(drop), tuple(kept))
+
+
+def apply_window(connection: FlussConnection, planned: WindowPlan) -> WindowPlan:
+    """Create and drop as planned; both may be repeated. Returns the plan that was carried out."""
+    admin = connection.get_admin().result()
+    path = TablePath.parse(planned.window.table)
+    for spec in planned.create:
+        log.info("%s: create partition %s", path, dict(spec))
+        admin.create_partition(path, spec, ignore_if_exists=True).result()
+    for partition in planned.drop:
+        log.info("%s: drop partition %s", path, partition.partition_name)
+        admin.drop_partition(path, dict(partition.spec), ignore_if_not_exists=True).result()
+    for partition, reason in planned.kept:
+        log.warning("%s: partition %s stays: %s", path, partition.partition_name, reason)
+    return planned
+
+
+class LakeGuard:
+    """Keeps partitions of tiered tables until the lake holds every row."""
+
+    def __init__(self, admin: FlussAdmin) -> None:
+        self._admin = admin
+
+    def reason_to_keep(self, table: TableInfo, partition: PartitionInfo) -> str | None:
+        """Why the lake needs the partition still."""
+        if table.properties.get(LAKE_ENABLED, "false").lower() != "true":
+            return None
+        buckets = list(range(table.num_buckets))
+        ends = self._admin.list_partition_offsets(
+            table.table_path, partition.partition_name, buckets, OffsetSpec.latest()
+        ).result()
+        try:
+            snapshot = self._admin.get_latest_lake_snapshot(table.table_path).result()
+            tiered = snapshot.table_buckets_offset
+        except LakeSnapshotNotExistError:
+            tiered = {}
+        for bucket, end in ends.items():
+            place = TableBucket(table.table_id, bucket, partition_id=partition.partition_id)
+            if tiered.get(place, 0) < end:
+                return f"the lake holds bucket {bucket} up to {tiered.get(place, 0)} of {end}"
+        return None
+
+
+def _time_key(window: PartitionWindow, table: TableInfo) -> str:
+    keys = table.partition_keys
+    if not keys:
+        raise SchemaError(f"{window.table} has no partition columns")
+    key = window.key or (keys[0] if len(keys) == 1 else None)
+    if key is None or key not in keys:
+        raise ConfigError(f"{window.table}: key= says which of {list(keys)} holds the time")
+    missing = set(keys) - {key} - set(window.others)
+    if missing:
+        raise ConfigError(
+            f"{window.table}: others= gives the values to create for {sorted(missing)}"
+        )
+    return key
+
+
+def _combinations(others: Mapping[str, Sequence[str]]) -> list[tuple[tuple[str, str], ...]]:
+    choices = [[(key, value) for value in values] for key, values in others.items()]
+    return list(itertools.product(*choices))
