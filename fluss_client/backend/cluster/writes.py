@@ -12,14 +12,14 @@ import pyarrow as pa
 from fluss_client.backend.cluster.admin import AdminCalls
 from fluss_client.backend.cluster.calls import path_pb
 from fluss_client.backend.contract import BucketAck, BucketWrite
-from fluss_client.codec.arrow_body import compression_of, encode_body
+from fluss_client.codec.arrow_body import compression_of
 from fluss_client.codec.blobs import Blobs
 from fluss_client.codec.columns import to_wire
 from fluss_client.codec.crc32c import Sealed, seal
 from fluss_client.codec.kv_batch import HEADER_SIZE, encode_kv_batch, seal_kv_records
-from fluss_client.codec.log_batch import encode_log_batch
+from fluss_client.codec.log_batch import encode_log_batch, encode_log_body
 from fluss_client.errors import CorruptDataError, UnsupportedError
-from fluss_client.model.table import TableBucket, TableInfo, TablePath
+from fluss_client.model.table import LOG_FORMAT, TableBucket, TableInfo, TablePath
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.hot import BucketRecords, encode_produce_log, encode_put_kv
@@ -90,7 +90,9 @@ class WriteCalls(AdminCalls):
             # Servers take such a batch and spoil the changelog with it.
             raise UnsupportedError(f"{table.table_path} has a primary key: upsert, do not append")
         wire = to_wire(batch, table.schema.wire)
-        body = seal([encode_body(wire, compression_of(table.properties))])
+        log_format = table.properties.get(LOG_FORMAT, "ARROW")
+        compression = compression_of(table.properties)
+        body = seal(encode_log_body(wire, table.schema, log_format, compression))
         return AppendPayload(body, table.schema_id, batch.num_rows)
 
     def encode_upsert(
