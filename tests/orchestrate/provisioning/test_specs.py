@@ -1,0 +1,118 @@
+"""Specs: what they accept, how they read, what they refuse."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fluss_client.errors import SchemaError
+from fluss_orchestrate.core.provisioning import ColumnSpec, TableSpec, load_specs
+
+ORDERS = """
+tables:
+  - table: sales.orders
+    columns:
+      order_id: bigint not null
+      region: string
+      amount: {type: "decimal(12,2)", comment: "in euro"}
+      placed_at: timestamp[us]
+    primary_key: [order_id, region]
+    partition_keys: region
+    buckets: 4
+    lake: true
+    properties: {table.log.ttl: 7d}
+    partitions: [{region: eu}]
+"""
+
+
+def test_yaml_and_python_say_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "tables.yaml"
+    file.write_text(ORDERS)
+    spec = TableSpec(
+        table="sales.orders",
+        columns=(
+            ColumnSpec("order_id", "bigint not null"),
+            ColumnSpec("region", "string"),
+            ColumnSpec("amount", "decimal(12,2)", "in euro"),
+            ColumnSpec("placed_at", "timestamp[us]"),
+        ),
+        primary_key=("order_id", "region"),
+        partition_keys=("region",),
+        buckets=4,
+        lake=True,
+        properties={"table.log.ttl": "7d"},
+        partitions=({"region": "eu"},),
+    )
+    assert load_specs(ORDERS) == [spec]
+    assert load_specs(file) == [spec]
+    assert load_specs(str(file)) == [spec]
+    assert spec.options() == {"table.log.ttl": "7d", "table.datalake.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("bigint", "bigint"),
+        ("int64", "bigint"),
+        ("INT NOT NULL", "int NOT NULL"),
+        ("int32 not null", "int NOT NULL"),
+        ("utf8", "string"),
+        ("string", "string"),
+        ("timestamp[ms]", "timestamp(3)"),
+        ("timestamp(3)", "timestamp(3)"),
+        ("date32", "date"),
+        ("double", "double"),
+        ("array<int>", "array<int>"),
+        ("map<string,double>", "map<string NOT NULL,double>"),
+    ],
+)
+def test_types_by_either_name(text: str, shown: str) -> None:
+    assert str(ColumnSpec("c", text).data_type()) == shown
+
+
+def test_an_arrow_schema_becomes_a_spec() -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("us", "UTC"))]
+    )
+    spec = TableSpec.of_arrow("db.t", schema, primary_key=("id",))
+    assert spec.schema().arrow == schema
+
+
+@pytest.mark.parametrize(
+    ("yaml", "complaint"),
+    [
+        ("tables:\n - {columns: {a: int}}\n", "needs 'table: database.table'"),
+        ("tables:\n - {table: nodot, columns: {a: int}}\n", "is not a table path"),
+        ("tables:\n - {table: a.b, columns: {a: int}, bukets: 3}\n", "unknown ['bukets']"),
+        ("tables:\n - {table: a.b, columns: {a: qubit}}\n", "column 'a'"),
+        ("tables:\n - {table: a.b, columns: {a: int}, primary_key: [b]}\n", "'b' is not a column"),
+        ("tables:\n - {table: a.b, columns: {a: int}, buckets: 0}\n", "at least 1"),
+        (
+            "tables:\n - {table: a.b, columns: {a: string}, partition_keys: [a],"
+            " partitions: [{b: x}]}\n",
+            "must give ['a']",
+        ),
+        (
+            "tables:\n - {table: a.b, columns: {a: int}}\n - {table: a.b, columns: {a: int}}\n",
+            "twice",
+        ),
+        ("- just\n- words\n", "list of table specs"),
+        ("{broken\n", "is no YAML"),
+    ],
+)
+def test_what_is_wrong_is_named(yaml: str, complaint: str) -> None:
+    with pytest.raises(SchemaError, match=re.escape(complaint)):
+        load_specs(yaml)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="No such file"):
+        load_specs(tmp_path / "absent.yaml")
+
+
+def test_yaml_cannot_run_code() -> None:
+    with pytest.raises(SchemaError, match="is no YAML"):
+        load_specs("tables:\n - !!python/object/apply:os.system ['true']\n")
