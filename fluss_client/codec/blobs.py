@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,10 @@ from fluss_client.errors import CorruptDataError
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
+FEW = 16
+"""Up to so many strings, a loop in Python costs less than the start-up of array operations."""
+
 _INT32_MAX = (1 << 31) - 1
-_FEW = 8
 _LARGE = pa.large_binary()
 _NOTHING = pa.scalar(b"", _LARGE)
 
@@ -74,9 +77,8 @@ class Blobs:
     @staticmethod
     def from_list(strings: Sequence[bytes]) -> Blobs:
         """Blobs of Python byte strings."""
-        offsets = np.zeros(len(strings) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=offsets[1:])
-        return Blobs(np.frombuffer(b"".join(strings), np.uint8), offsets)
+        ends = np.fromiter(accumulate(map(len, strings), initial=0), np.int64, len(strings) + 1)
+        return Blobs(np.frombuffer(b"".join(strings), np.uint8), ends)
 
     @staticmethod
     def from_arrow(array: pa.Array) -> Blobs:
@@ -125,7 +127,7 @@ class Blobs:
         ends = starts + lengths
         if count and (starts.min() < 0 or int(ends.max()) > data.size or int(lengths.min()) < 0):
             raise CorruptDataError("a length points past the end of the data")
-        if count <= _FEW:
+        if count <= FEW:
             pieces = [data[s:e] for s, e in zip(starts.tolist(), ends.tolist(), strict=True)]
             joined = np.concatenate(pieces) if pieces else np.empty(0, np.uint8)
             return Blobs(joined, offsets_of(lengths))
@@ -173,7 +175,7 @@ def join(pieces: Sequence[Blobs | Bytes]) -> Blobs:
     columns = [Blobs.from_matrix(p) if isinstance(p, np.ndarray) else p for p in merged]
     if len(columns) == 1:
         return columns[0]
-    if len(columns[0]) <= _FEW:
+    if len(columns[0]) <= FEW:
         lists = [column.to_list() for column in columns]
         return Blobs.from_list([b"".join(row) for row in zip(*lists, strict=True)])
     arrays = [column._large() for column in columns]

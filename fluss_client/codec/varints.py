@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluss_client.codec.bitmaps import Bools
-from fluss_client.codec.blobs import Blobs, Bytes, Ints, offsets_of
+from fluss_client.codec.blobs import FEW, Blobs, Bytes, Ints, offsets_of
 from fluss_client.codec.unaligned import SLACK, load, store
 from fluss_client.errors import CorruptDataError
 
@@ -42,6 +42,7 @@ _CONTINUED = np.array(
     + [0x8080808080808080] * 2,
     np.uint64,
 )
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
 # Times one shifted left by 8 k, the top byte is k + 1.
 _COUNT_BYTES = np.uint64(0x0102030405060708)
 
@@ -50,6 +51,11 @@ def encode_varints(values: npt.NDArray[np.integer], absent: Bools | None = None)
     """Each number's bytes; nothing where `absent`. Signed numbers go by their own width's bits."""
     unsigned = values.view(f"u{values.dtype.itemsize}")
     count = unsigned.size
+    if count <= FEW:
+        single = list(map(encode_varint, unsigned.tolist()))
+        if absent is not None:
+            single = [b"" if skip else s for s, skip in zip(single, absent.tolist(), strict=True)]
+        return Blobs.from_list(single)
     highest = int(unsigned.max()) if count else 0
     if highest < 0x80 and absent is None:
         return Blobs(unsigned.astype(np.uint8), np.arange(count + 1))
@@ -87,7 +93,7 @@ def decode_varints(
     `max_bytes` raises CorruptDataError; bits above the width are dropped.
     """
     first = data[positions]
-    if not (first >= 0x80).any():
+    if not np.count_nonzero(first >= 0x80):
         values = first.astype(np.uint64)
         lengths = np.ones(positions.size, np.int64)
         long = None
@@ -105,9 +111,9 @@ def decode_varints(
         lengths[absent] = 0
         if long is not None:
             long &= ~absent
-    if long is not None and max_bytes > _WORD_BYTES and long.any():
+    if long is not None and max_bytes > _WORD_BYTES and np.count_nonzero(long):
         _decode_long(data, positions, np.flatnonzero(long), values, lengths)
-    elif long is not None and (long | (lengths > max_bytes)).any():
+    elif long is not None and np.count_nonzero(long | (lengths > max_bytes)):
         raise CorruptDataError(f"a number does not end within {max_bytes} bytes")
     return values, lengths
 
@@ -126,6 +132,8 @@ def _decode_long(data: Bytes, positions: Ints, rows: Ints, values: Words, length
 
 def encode_varint(value: int) -> bytes:
     """One number, not negative."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -15,6 +15,7 @@ from fluss_client.model.arrow import arrow_type
 from fluss_client.model.json import data_type_from_json
 from fluss_client.model.types import DataTypes
 from tests.golden.vector_values import VECTORS, array_of, fields_of
+from tests.unit.codec.reference import shown, shown_by
 
 ROWS = VECTORS["rows"]
 NESTED_ROWS = json.loads((Path(__file__).parent / "nested-row-vectors.json").read_text())["rows"]
@@ -34,11 +35,17 @@ def test_encode(vector: dict[str, str], name: str) -> None:
     batch = pa.record_batch(arrays, names=[f"c{i}" for i in range(len(fields))])
     rows = encode_rows(batch, [data_type for data_type, _ in fields], FORMATS[name])
     assert [row.hex() for row in rows] == [vector[name]]
-    single = decode_row_scalar(
-        rows[0], tuple(t for t, _ in fields), tuple(batch.schema.names), FORMATS[name]
-    )
-    decoded = decode_rows(rows, [t for t, _ in fields], batch.schema.names, FORMATS[name])
-    assert repr(single) == repr(decoded.to_pylist()[0])
+    types, names = tuple(t for t, _ in fields), tuple(batch.schema.names)
+    decoded = decode_rows(rows, types, names, FORMATS[name])
+    assert_single(rows[0], types, names, FORMATS[name], decoded)
+
+
+def assert_single(
+    row: bytes, types: Any, names: Any, fmt: RowFormat, decoded: pa.RecordBatch
+) -> None:
+    expected = shown(decoded.slice(0, 1))
+    single = shown_by(lambda: decode_row_scalar(row, types, names, fmt))
+    assert repr([single]) == repr(expected if isinstance(expected, list) else [expected])
 
 
 @pytest.mark.parametrize("count", [1, 3, 20])
@@ -75,5 +82,4 @@ def test_nested_types_in_both_formats(index: int) -> None:
     for name, fmt in FORMATS.items():
         rows = encode_rows(decoded[0], types, fmt)
         assert [row.hex() for row in rows] == [vector[name]] * 10
-        single = decode_row_scalar(rows[0], tuple(types), tuple(names), fmt)
-        assert repr(single) == repr(decoded[0].slice(0, 1).to_pylist()[0])
+        assert_single(rows[0], tuple(types), tuple(names), fmt, decoded[0])

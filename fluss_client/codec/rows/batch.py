@@ -82,7 +82,8 @@ def decode_rows(
     if not batches:
         empty = [pa.array([], field.type) for field in schema]
         return pa.RecordBatch.from_arrays(empty, schema=schema)
-    return pa.concat_batches(batches)
+    joined = [pa.concat_arrays([b.column(i) for b in batches]) for i in range(len(chosen))]
+    return pa.RecordBatch.from_arrays(joined, schema=schema)
 
 
 def _chunks(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -102,6 +103,9 @@ def _encode(
         _read(array, data_type, name, fmt)
         for array, data_type, name in zip(arrays, types, names, strict=True)
     ]
+    if fmt is RowFormat.INDEXED:
+        for column, data_type, name in zip(columns, types, names, strict=True):
+            indexed.check_fits(column, data_type, name)
     return _ENCODE[fmt](count, columns, types)
 
 

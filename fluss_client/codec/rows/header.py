@@ -41,11 +41,11 @@ class NullBits:
         if index // 8 != self._byte:
             self._byte = index // 8
             bits = self._data[self._starts + self._byte]
-            self._bits = bits if bits.any() else None
+            self._bits = bits if np.count_nonzero(bits) else None
         if self._bits is None:
             return None
         nulls: Bools = (self._bits & np.uint8(1 << index % 8)) != 0
-        if not nulls.any():
+        if not np.count_nonzero(nulls):
             return None
         if not data_type.nullable:
             refuse(nulls, f"field {index} is null and its type says NOT NULL")

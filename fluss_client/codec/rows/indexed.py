@@ -44,6 +44,16 @@ def is_variable(data_type: DataType) -> bool:
     return data_type.root not in _PADDED and kind_of(data_type) in (Kind.BYTES, Kind.BLOCK)
 
 
+def check_fits(column: Physical, data_type: DataType, name: str) -> None:
+    """Raises RowError for a CHAR or BINARY with more bytes than the row has room for."""
+    if data_type.root in _PADDED and column.blobs is not None:
+        longest = int(column.blobs.lengths.max(initial=0))
+        if longest > data_type.length:
+            raise RowError(
+                f"column '{name}': {longest} bytes do not fit {data_type.text} in an indexed row"
+            )
+
+
 def encode(count: int, columns: Sequence[Physical], types: Sequence[DataType]) -> Blobs:
     """`count` rows of these columns."""
     pieces: list[Blobs | Bytes] = [
@@ -81,9 +91,6 @@ def _field_pieces(column: Physical, data_type: DataType) -> list[Blobs | Bytes]:
         return pieces
     if data_type.root not in _PADDED:
         return [column.blobs]
-    longest = int(column.blobs.lengths.max(initial=0))
-    if longest > data_type.length:
-        raise RowError(f"{longest} bytes do not fit {data_type.text} in an indexed row")
     if column.nulls is None:
         return [padded_to(column.blobs, data_type.length)]
     return [padded_to(column.blobs, np.where(column.nulls, 0, data_type.length))]

@@ -116,7 +116,7 @@ class Found:
 
 def refuse(bad: Bools, what: str) -> None:
     """Raises CorruptDataError with the first bad row if there is one."""
-    if bad.any():
+    if np.count_nonzero(bad):
         corrupt(what, int(bad.argmax()))
 
 

@@ -20,7 +20,7 @@ from fluss_client.codec.rows.python_makers import Maker, value_maker
 from fluss_client.codec.rows.python_values import MICRO_PRECISION, RAW_STRUCTS
 from fluss_client.codec.rows.scalar_blocks import array_parser, map_parser
 from fluss_client.codec.varints import MAX_INT32_BYTES, MAX_INT64_BYTES, decode_varint
-from fluss_client.errors import CorruptDataError
+from fluss_client.errors import CorruptDataError, UnsupportedError
 from fluss_client.model.types import DataType, Root
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
@@ -41,7 +41,8 @@ def decode_row_scalar(
     """The row's values by column name.
 
     Bytes that are no such row raise CorruptDataError, and so does a time that Python's classes
-    cannot express. Fastest when `types` and `names` are the same tuples every time.
+    cannot express; nanoseconds need pandas, as in Arrow, or raise UnsupportedError. Fastest when
+    `types` and `names` are the same tuples every time.
     """
     parser = _parser_of(types, names, fmt)
     try:
@@ -72,10 +73,22 @@ def _parser_of(types: Sequence[DataType], names: Sequence[str], fmt: RowFormat) 
 def row_parser(types: tuple[DataType, ...], names: tuple[str, ...], fmt: RowFormat) -> Parser:
     """A function from a row's bytes to its values by name; errors are not translated yet."""
     if any(map(_needs_arrow, types)):
-        # Nanoseconds have no class in Python itself; Arrow decides what stands for them.
-        return lambda row: decode_rows(Blobs.from_list([row]), types, names, fmt).to_pylist()[0]
+        return lambda row: _through_arrow(row, types, names, fmt)
     make = _compacted_parser if fmt is RowFormat.COMPACTED else _indexed_parser
     return make(types, names)
+
+
+def _through_arrow(
+    row: bytes, types: Sequence[DataType], names: Sequence[str], fmt: RowFormat
+) -> Any:
+    """Nanoseconds have no class in Python itself: Arrow decides what stands for them."""
+    batch = decode_rows(Blobs.from_list([row]), types, names, fmt)
+    try:
+        return batch.to_pylist()[0]
+    except ValueError as error:
+        raise UnsupportedError(
+            f"Python alone cannot hold nanoseconds: install pandas, or read as Arrow ({error})"
+        ) from error
 
 
 def _needs_arrow(data_type: DataType) -> bool:

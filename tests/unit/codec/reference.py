@@ -7,9 +7,13 @@ unit that Arrow uses for the precision), Decimal, str, bytes, lists, pairs, tupl
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
+from fluss_client.errors import UnsupportedError
 from fluss_client.model.types import DataType, Root
 
 TICKS_PER_SECOND = (1, 1000, 1000, 1000, 10**6, 10**6, 10**6, 10**9, 10**9, 10**9)
@@ -179,3 +183,19 @@ def encode_key(values: list[Any], types: list[DataType], encoding: str) -> bytes
     if data_type.root in PACKED:
         return struct.pack(PACKED[data_type.root], value)
     return value if isinstance(value, bytes) else struct.pack("<q", value)
+
+
+def shown(batch: pa.RecordBatch) -> list[dict[str, Any]] | type[UnsupportedError]:
+    """The batch as Python values; the error's class where only pandas could hold nanoseconds."""
+    try:
+        return batch.to_pylist()
+    except ValueError:
+        return UnsupportedError
+
+
+def shown_by(read: Callable[[], Any]) -> Any:
+    """What a reader gives, or the class of the error where only pandas could help."""
+    try:
+        return read()
+    except UnsupportedError:
+        return UnsupportedError

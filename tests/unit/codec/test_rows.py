@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fluss_client.codec.rows import RowFormat, batch, decode_row_scalar, decode_rows, encode_rows
 from fluss_client.model.arrow import arrow_type, wire_type
 from fluss_client.model.types import DataType
-from tests.unit.codec.reference import encode_row
+from tests.unit.codec.reference import encode_row, shown, shown_by
 from tests.unit.codec.strategies import tables
 
 formats = st.sampled_from(RowFormat)
@@ -47,9 +47,11 @@ def test_one_row_gives_what_to_pylist_gives(table: Any, fmt: RowFormat) -> None:
     source = make_batch(types, rows[:2])
     names = tuple(source.schema.names)
     encoded = encode_rows(source, types, fmt)
-    single = [decode_row_scalar(row, tuple(types), names, fmt) for row in encoded]
-    assert single == source.to_pylist()
-    assert repr(single) == repr(source.to_pylist())
+    for index, row in enumerate(encoded):
+        expected = shown(source.slice(index, 1))
+        single = shown_by(lambda row=row: decode_row_scalar(row, tuple(types), names, fmt))  # type: ignore[misc]
+        assert single == (expected[0] if isinstance(expected, list) else expected)
+        assert repr([single]) == repr(expected if isinstance(expected, list) else [expected])
 
 
 @settings(max_examples=50, deadline=None)
