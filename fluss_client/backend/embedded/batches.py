@@ -75,7 +75,7 @@ def _message(position: int, batch: pa.RecordBatch, compression: Compression) -> 
 def decode_batch(encoded: Encoded, wire: pa.Schema, row_count: int, where: str) -> pa.RecordBatch:
     """The columns that the messages hold, as wire types; damage is an error that says where."""
     if not encoded.messages:
-        return wire.empty_table().to_batches()[0] if len(wire) else pa.record_batch([], wire)
+        return pa.RecordBatch.from_pylist([], schema=wire)
     batches = []
     for message in encoded.messages:
         if crc32c(message.body) != message.crc:

@@ -142,9 +142,9 @@ def check_options(properties: Mapping[str, str]) -> None:
 
 
 def zone_of(properties: Mapping[str, str]) -> ZoneInfo:
-    """The zone of auto-partitions; UTC where none is set."""
-    name = properties.get(AUTO_ZONE, "UTC")
+    """The zone of auto-partitions; UTC where none, or an unknown one, is set."""
     try:
-        return ZoneInfo(name)
+        return ZoneInfo(properties.get(AUTO_ZONE, "UTC"))
     except (KeyError, ValueError, OSError):
-        raise InvalidConfigError(f"{AUTO_ZONE}: there is no time zone '{name}'") from None
+        # Java, and so the server, takes an unknown name for Greenwich.
+        return ZoneInfo("UTC")

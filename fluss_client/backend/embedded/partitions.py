@@ -30,6 +30,7 @@ from fluss_client.errors import (
     TableNotPartitionedError,
     TooManyBucketsError,
     TooManyPartitionsError,
+    UnknownServerError,
 )
 from fluss_client.model.table import PartitionInfo, TableInfo, TablePath
 
@@ -46,8 +47,6 @@ def create_partition(
     """Make a partition with its buckets; errors 7, 37, 43, 42, 45 and 49."""
     stored = _partitioned(connection, catalog, path)
     name = _name(stored.info, spec, creating=True)
-    if not stored.info.partition_keys:
-        return
     validation.check_replication(stored.descriptor)
     if _id_of(connection, stored.info.table_id, name) is not None:
         if ignore_if_exists:
@@ -107,7 +106,7 @@ def list_partitions(
     path: TablePath,
     spec: Mapping[str, str] | None,
 ) -> list[PartitionInfo]:
-    """The partitions whose values agree with `spec`; errors 7, 37 and 43."""
+    """The partitions whose values agree with `spec`; errors 7 and 37, -1 for other keys."""
     stored = _partitioned(connection, catalog, path)
     keys = stored.info.partition_keys
     rows = connection.execute(
@@ -118,7 +117,7 @@ def list_partitions(
         values = parse_partition_name(name, keys)
         for key in spec or ():
             if key not in values:
-                raise InvalidPartitionError(f"table {path} has no partition key '{key}'")
+                raise UnknownServerError(f"table {path} has no partition key '{key}'")
         if all(values[key] == value for key, value in (spec or {}).items()):
             found.append(PartitionInfo(partition_id, name, values))
     return found

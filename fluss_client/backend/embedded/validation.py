@@ -18,6 +18,7 @@ from fluss_client.errors import (
     SchemaError,
     ServerError,
     TooManyBucketsError,
+    UnknownServerError,
     UnsupportedError,
 )
 from fluss_client.model.schema import RESERVED_COLUMNS
@@ -59,9 +60,9 @@ def completed(descriptor: TableDescriptor) -> TableDescriptor:
     if is_lake_enabled(properties):
         properties.setdefault(opt.LAKE_FORMAT, "iceberg")
     if schema.primary_keys:
-        if opt.option(properties, opt.MERGE_ENGINE) is not None:
+        if _early(properties, opt.MERGE_ENGINE) is not None:
             properties.setdefault(opt.DELETE_BEHAVIOR, "IGNORE")
-        version = opt.option(properties, opt.KV_VERSION)
+        version = _early(properties, opt.KV_VERSION)
         if version is not None and version > opt.KV_VERSION_CURRENT:
             raise InvalidConfigError(
                 f"{opt.KV_VERSION} is at most {opt.KV_VERSION_CURRENT}, not {version}"
@@ -105,12 +106,20 @@ def is_lake_enabled(properties: Mapping[str, str]) -> bool:
 
 
 def check_replication(descriptor: TableDescriptor) -> None:
-    """Error 17 when there are not enough servers: here is one."""
-    factor = opt.option(descriptor.properties, opt.REPLICATION)
-    if factor is not None and factor > 1:
+    """Error 17 when replicas and servers do not go together: there is one server here."""
+    factor = _early(descriptor.properties, opt.REPLICATION)
+    if factor is not None and factor != 1:
         raise InvalidReplicationFactorError(
             f"{opt.REPLICATION} is {factor}, but the embedded engine is one server"
         )
+
+
+def _early(properties: Mapping[str, str], key: str) -> Any:
+    """An option that the server reads before it checks any: what it cannot read is a -1."""
+    try:
+        return opt.option(properties, key)
+    except InvalidConfigError as error:
+        raise UnknownServerError(str(error)) from None
 
 
 def check_descriptor(descriptor: TableDescriptor) -> None:
@@ -190,7 +199,6 @@ def _check_partitions(descriptor: TableDescriptor) -> None:
             raise InvalidTableError(f"column '{name}' of type {kind} cannot partition a table")
     if not automatic:
         return
-    opt.zone_of(properties)
     if len(keys) > 1:
         key = opt.option(properties, opt.AUTO_KEY)
         if not (key or "").strip():
