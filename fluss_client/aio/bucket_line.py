@@ -4,7 +4,8 @@ No I/O: the sender asks what to send next and tells the answers. The rules keep 
 and in the log once, as long as the server remembers the writer:
 
 - A batch keeps its writer id and sequence while it may be in the log. Sending it again is then
-  harmless: the server knows the last five batches of a writer and bucket.
+  harmless: the server knows the last five batches of a writer and bucket, and no batch goes out
+  five or more behind one without an answer.
 - After an error nothing new goes out until all that is in flight has been answered. Then what is
   unacknowledged goes out again in sequence order, before anything new.
 - When a batch has failed for good, its sequence is missing: the server refuses the later ones
@@ -109,12 +110,22 @@ class BucketLine:
 
     def sendable(self) -> Batch | None:
         """The batch that may go out next, if any may."""
-        if self.state is not State.READY or not self.queue:
+        if self.state is not State.READY or self._gap or not self.queue:
             return None
-        if len(self.inflight) >= self.rules.inflight_max:
+        if self._span() >= self.rules.inflight_max:
             return None
         head = self.queue[0]
         return None if head.payload is None else head
+
+    def _span(self) -> int:
+        """Batches sent since the oldest one without an answer, that one included.
+
+        Later ones count even when they are acknowledged: they push the oldest one out of the
+        five that the server remembers.
+        """
+        if not self.inflight or not self.rules.idempotent:
+            return len(self.inflight)
+        return (self.next_sequence - self.inflight[0].sequence) % (SEQUENCE_MAX + 1)
 
     def take(self) -> Batch:
         """The sendable batch, numbered and counted as in flight."""
@@ -141,6 +152,8 @@ class BucketLine:
         self.inflight.remove(batch)
         self.failures = 0
         self._progress_at = now
+        if self._gap and not self.inflight:
+            self.state = State.DRAINING  # the last clear answer: now new numbers can be given
 
     def refused(self, batch: Batch, error: FlussError, now: float) -> bool:
         """The batch was answered with an error; true when it has failed for good."""

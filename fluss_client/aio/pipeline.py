@@ -162,14 +162,14 @@ class Pipeline:
     def _explained(self, batch: Batch, cause: BaseException) -> FlussError:
         what = f"{batch.row_count} rows for {batch.bucket} of {self._table.table_path}"
         text = f"{what} were not written: {cause}"
-        if batch.maybe_written:
-            text += " (an attempt ended without an answer, so they may be there nevertheless)"
         error: FlussError
         if isinstance(cause, TableNotExistError | PartitionNotExistError):
             if isinstance(cause, PartitionNotExistError):
                 self._on_partition_gone()
             error = type(cause)(text)
         else:
+            if batch.maybe_written:
+                text += " (an attempt ended without an answer, so they may be there nevertheless)"
             error = WriteError(text, batch.bucket, batch.row_count)
             if isinstance(cause, FlussError):
                 error.error_code = cause.error_code

@@ -120,8 +120,8 @@ def _test_lines(value: str, position: int, data_type: DataType) -> list[str]:
         high = 1 << (INT_BITS[root] - 1)
         return [f"if type({value}) is not int or not {-high} <= {value} < {high}: {check}"]
     if root is Root.FLOAT:
-        high = FLOAT32_MAX
-        return [f"if type({value}) is not float or not {-high!r} <= {value} <= {high!r}: {check}"]
+        most = FLOAT32_MAX
+        return [f"if type({value}) is not float or not {-most!r} <= {value} <= {most!r}: {check}"]
     if root is Root.TIMESTAMP and data_type.precision < NANOSECOND_PRECISION:
         return [f"if type({value}) is not datetime or {value}.tzinfo is not None: {check}"]
     if root in _SIZED:

@@ -222,8 +222,9 @@ class Sender:
         self._spawn(self._make_ready(line))
 
     async def _make_ready(self, line: BucketLine) -> None:
-        if line.broken and line.last_error is not None:
-            self._lost(line.drop(), line.last_error)
+        if line.last_error is not None:
+            dropped = line.drop(None if line.broken else time.monotonic())
+            self._lost(dropped, line.last_error)
         while line.backlog:
             try:
                 await self._preparer.attempt(line)
@@ -237,12 +238,12 @@ class Sender:
                 self._lost(line.drop(), error)
                 line.state = State.NEW
                 raise
-        if not line.backlog:
+        if line.backlog:
+            line.state = State.READY
+            for batch in line.take_again():
+                self._start_request(line.node, [(line, batch)])
+        else:
             line.state, line.failures = State.NEW, 0
-            return
-        line.state = State.READY
-        for batch in line.take_again():
-            self._start_request(line.node, [(line, batch)])
         self._wake(line)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -173,15 +173,16 @@ def _timestamp(name: str, data_type: DataType) -> Check:
     bounded = data_type.precision >= NANOSECOND_PRECISION
 
     def check(value: Any) -> dt.datetime:
-        if not isinstance(value, dt.datetime) or value != value:
+        if not isinstance(value, dt.datetime) or value != value:  # NaT is not itself
             _wrong(name, data_type, value, "; give a datetime.datetime")
         if value.tzinfo is not None:
             if not local:
                 _wrong(name, data_type, value, "; give it without a zone")
             value = value.astimezone(dt.UTC).replace(tzinfo=None)
-        if bounded and not NANOSECOND_FIRST <= value <= NANOSECOND_LAST:
+        moment: dt.datetime = value
+        if bounded and not NANOSECOND_FIRST <= moment <= NANOSECOND_LAST:
             _wrong(name, data_type, value, "; nanoseconds reach from 1677 to 2262 only")
-        return value
+        return moment
 
     return check
 

@@ -1,0 +1,276 @@
+"""Rows: what is taken, what is changed, what is refused, and with which words."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fluss_client.aio.row_input import CHUNK_ROWS_MAX, Chunk, row_taker
+from fluss_client.aio.write_handle import WriteResultHandle
+from fluss_client.errors import RowError
+from fluss_client.model.schema import Column, Schema
+from fluss_client.model.types import DataType, DataTypes, Field
+
+EAST = dt.timezone(dt.timedelta(hours=2))
+NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456)
+
+
+def chunk() -> Chunk:
+    return Chunk(WriteResultHandle(lambda: None), 0.0)
+
+
+def stored(data_type: DataType, value: Any) -> Any:
+    """What a column of this type holds after the value was given, as Arrow shows it."""
+    schema = Schema.of([Column("c", data_type)])
+    taken = chunk()
+    row_taker(schema, [0])({"c": value}, taken)
+    return taken.to_arrow(schema).column(0)[0].as_py()
+
+
+class Colour(str, enum.Enum):  # noqa: UP042 - its own text differs, as StrEnum's does not
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "expected"),
+    [
+        (DataTypes.boolean(), True, True),
+        (DataTypes.boolean(), np.bool_(False), False),
+        (DataTypes.tinyint(), -128, -128),
+        (DataTypes.smallint(), 32767, 32767),
+        (DataTypes.int(), np.int64(3), 3),
+        (DataTypes.int(), 0, 0),
+        (DataTypes.bigint(), -(1 << 63), -(1 << 63)),
+        (DataTypes.float(), 1, 1.0),
+        (DataTypes.float(), np.float32(1.5), 1.5),
+        (DataTypes.float(), float("inf"), float("inf")),
+        (DataTypes.double(), 7, 7.0),
+        (DataTypes.double(), 1e300, 1e300),
+        (DataTypes.char(3), "äöü", "äöü"),
+        (DataTypes.string(), "plain", "plain"),
+        (DataTypes.string(), "日本", "日本"),
+        (DataTypes.string(), Colour.RED, "red"),
+        (DataTypes.binary(2), b"ab", b"ab"),
+        (DataTypes.bytes(), bytearray(b"x"), b"x"),
+        (DataTypes.bytes(), memoryview(b"xy"), b"xy"),
+        (DataTypes.decimal(5, 2), Decimal("1.2"), Decimal("1.20")),
+        (DataTypes.decimal(5, 2), Decimal("1.235"), Decimal("1.24")),
+        (DataTypes.decimal(38, 0), Decimal("9" * 38), Decimal("9" * 38)),
+        (DataTypes.date(), dt.date(2024, 2, 29), dt.date(2024, 2, 29)),
+        (DataTypes.time(0), dt.time(1, 2, 3), dt.time(1, 2, 3)),
+        (DataTypes.time(3), dt.time(1, 2, 3, 4000), dt.time(1, 2, 3, 4000)),
+        (DataTypes.timestamp(6), NOON, NOON),
+        (DataTypes.timestamp(3), NOON, NOON.replace(microsecond=123000)),
+        (DataTypes.timestamp_ltz(6), NOON, NOON),
+        (DataTypes.timestamp_ltz(6), NOON.replace(tzinfo=EAST), NOON - dt.timedelta(hours=2)),
+        (DataTypes.array(DataTypes.int()), [1, None, 3], [1, None, 3]),
+        (DataTypes.array(DataTypes.int()), (1, 2), [1, 2]),
+        (DataTypes.array(DataTypes.double()), np.array([1.5]), [1.5]),
+        (DataTypes.map(DataTypes.string(), DataTypes.int()), {"a": 1}, [("a", 1)]),
+        (DataTypes.map(DataTypes.string(), DataTypes.int()), [("a", None)], [("a", None)]),
+        (
+            DataTypes.row([Field("x", DataTypes.int()), Field("y", DataTypes.string())]),
+            {"x": 1},
+            {"x": 1, "y": None},
+        ),
+        (
+            DataTypes.row([Field("x", DataTypes.int()), Field("y", DataTypes.string())]),
+            (1, "b"),
+            {"x": 1, "y": "b"},
+        ),
+    ],
+)
+def test_a_value_that_fits(data_type: DataType, value: Any, expected: Any) -> None:
+    assert stored(data_type, value) == expected
+    assert stored(data_type, None) is None
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value"),
+    [
+        (DataTypes.boolean(), 1),
+        (DataTypes.boolean(), "true"),
+        (DataTypes.tinyint(), 128),
+        (DataTypes.smallint(), -32769),
+        (DataTypes.int(), 1 << 31),
+        (DataTypes.int(), True),
+        (DataTypes.int(), 1.0),
+        (DataTypes.int(), "1"),
+        (DataTypes.bigint(), 1 << 63),
+        (DataTypes.bigint(), Decimal(1)),
+        (DataTypes.float(), 1e39),
+        (DataTypes.float(), True),
+        (DataTypes.double(), "1.0"),
+        (DataTypes.double(), 10**400),
+        (DataTypes.char(2), "abc"),
+        (DataTypes.string(), 1),
+        (DataTypes.string(), b"x"),
+        (DataTypes.string(), "\ud800"),
+        (DataTypes.binary(2), b"abc"),
+        (DataTypes.bytes(), "x"),
+        (DataTypes.decimal(5, 2), Decimal("1000")),
+        (DataTypes.decimal(5, 2), Decimal("999.995")),
+        (DataTypes.decimal(5, 2), Decimal("NaN")),
+        (DataTypes.decimal(5, 2), 1.5),
+        (DataTypes.decimal(5, 2), Decimal("1e999999")),
+        (DataTypes.date(), NOON),
+        (DataTypes.date(), "2024-02-29"),
+        (DataTypes.time(), dt.time(1, 2, 3, 1)),
+        (DataTypes.time(), dt.time(1, tzinfo=EAST)),
+        (DataTypes.timestamp(), NOON.replace(tzinfo=EAST)),
+        (DataTypes.timestamp(), dt.date(2024, 1, 1)),
+        (DataTypes.timestamp(), 1_700_000_000),
+        (DataTypes.timestamp(9), dt.datetime(2263, 1, 1)),
+        (DataTypes.timestamp_ltz(), "2024-01-01T00:00:00Z"),
+        (DataTypes.array(DataTypes.int()), "12"),
+        (DataTypes.array(DataTypes.int()), ["1"]),
+        (DataTypes.array(DataTypes.int()), 1),
+        (DataTypes.map(DataTypes.string(), DataTypes.int()), {None: 1}),
+        (DataTypes.map(DataTypes.string(), DataTypes.int()), [1]),
+        (DataTypes.row([Field("x", DataTypes.int())]), {"z": 1}),
+        (DataTypes.row([Field("x", DataTypes.int())]), (1, 2)),
+    ],
+)
+def test_a_value_that_does_not_fit(data_type: DataType, value: Any) -> None:
+    with pytest.raises(RowError) as caught:
+        stored(data_type, value)
+    assert "column 'c" in str(caught.value)
+
+
+def test_an_error_shows_the_value_and_cuts_a_long_one() -> None:
+    with pytest.raises(RowError, match=r"column 'c' is int: 'seven' \(str\) does not fit"):
+        stored(DataTypes.int(), "seven")
+    with pytest.raises(RowError) as caught:
+        stored(DataTypes.int(), "x" * 10_000)
+    assert len(str(caught.value)) < 200
+
+
+TWO = Schema.of(
+    [Column("id", DataTypes.int().with_nullable(False)), Column("name", DataTypes.string())]
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"id": 1, "name": "a"}, (1, "a")),
+        ({"name": "a", "id": 1}, (1, "a")),
+        ({"id": 1}, (1, None)),
+        ([1, "a"], (1, "a")),
+        ((1, None), (1, None)),
+    ],
+)
+def test_forms_of_a_row(row: Any, expected: tuple[Any, ...]) -> None:
+    taken = chunk()
+    row_taker(TWO, [0, 1])(row, taken)
+    assert taken.rows == [expected]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"name": "a"}, "column 'id' is int NOT NULL and takes no null"),
+        ({"id": None, "name": "a"}, "column 'id' is int NOT NULL and takes no null"),
+        ({"id": 1, "nmae": "a"}, "no column 'nmae' here; the columns are id, name"),
+        ({"id": 1, "name": "a", "z": 0}, "no column 'z' here"),
+        ([1], "a row of 2 values is needed (id, name), not of 1"),
+        (5, "a row is a dict, list or tuple, not int"),
+        (None, "a row is a dict, list or tuple, not NoneType"),
+    ],
+)
+def test_a_row_that_does_not_fit_leaves_nothing_behind(row: Any, message: str) -> None:
+    taken = chunk()
+    with pytest.raises(RowError) as caught:
+        row_taker(TWO, [0, 1])(row, taken)
+    assert message in str(caught.value)
+    assert taken.rows == []
+
+
+def test_some_columns_in_the_order_of_the_caller() -> None:
+    schema = Schema.of([Column(name, DataTypes.int()) for name in "abc"])
+    taken = chunk()
+    take = row_taker(schema, [2, 0])
+    take([30, 1], taken)
+    take({"a": 2, "c": 31}, taken)
+    with pytest.raises(RowError, match="no column 'b' here; the columns are c, a"):
+        take({"b": 1}, taken)
+    assert taken.rows == [(1, None, 30), (2, None, 31)]
+
+
+def test_column_names_need_not_be_identifiers() -> None:
+    names = ["a b", "class", "it's", 'say "x"', "row", "chunk", "v1", "\\", "{0}"]
+    schema = Schema.of([Column(name, DataTypes.int()) for name in names])
+    taken = chunk()
+    row_taker(schema, range(len(names)))({name: at for at, name in enumerate(names)}, taken)
+    assert taken.rows == [tuple(range(len(names)))]
+
+
+def test_a_chunk_is_full_by_rows_or_by_bytes() -> None:
+    schema = Schema.of([Column("s", DataTypes.string())])
+    take = row_taker(schema, [0])
+    small, large = chunk(), chunk()
+    while small.room > 0:
+        take(("x",), small)
+    assert CHUNK_ROWS_MAX // 2 < len(small.rows) <= CHUNK_ROWS_MAX
+    take(("x" * (1 << 20),), large)
+    assert large.room <= 0
+
+
+def test_deletes_are_marked() -> None:
+    taken = chunk()
+    take = row_taker(TWO, [0, 1])
+    for at in range(3):
+        take((at, None), taken)
+    assert taken.delete_mask() is None
+    taken.deletes.append(1)
+    mask = taken.delete_mask()
+    assert mask is not None
+    assert mask.tolist() == [False, True, False]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.integers(-(1 << 31), (1 << 31) - 1),
+            st.none() | st.text(st.characters(codec="utf-8")),
+            st.none() | st.floats(),
+            st.none() | st.booleans(),
+            st.none() | st.datetimes(),
+            st.none() | st.binary(),
+        ),
+        min_size=1,
+    ),
+    st.sampled_from([dict, list, tuple]),
+)
+def test_what_is_given_is_what_arrow_makes_of_it(rows: list[tuple[Any, ...]], form: type) -> None:
+    wire = pa.schema(
+        [
+            ("i", pa.int32()),
+            ("s", pa.string()),
+            ("d", pa.float64()),
+            ("b", pa.bool_()),
+            ("t", pa.timestamp("us")),
+            ("y", pa.binary()),
+        ]
+    )
+    schema = Schema(wire)
+    take = row_taker(schema, range(6))
+    taken = chunk()
+    for row in rows:
+        take(form(zip(wire.names, row, strict=True)) if form is dict else form(row), taken)
+    expected = [
+        pa.array(list(values), field.type)
+        for values, field in zip(zip(*rows, strict=True), wire, strict=True)
+    ]
+    found = taken.to_arrow(schema)
+    for ours, theirs in zip(found.columns, expected, strict=True):
+        assert ours.type.equals(theirs.type)
+        assert repr(ours.to_pylist()) == repr(theirs.to_pylist())
