@@ -192,8 +192,8 @@ class _KeyedReader:
         self._ask = ask
         self._batcher = _Batcher(places.backend, places.table, prefix)
         table = places.table
-        self._names = table.get_column_names()
-        self._types = [c.type for c in table.schema.columns]
+        self._names = tuple(table.get_column_names())
+        self._types = tuple(c.type for c in table.schema.columns)
         self._format = RowFormat[table.properties.get(KV_FORMAT, "COMPACTED").upper()]
 
     async def values_of(self, key: KeyLike) -> list[bytes]:

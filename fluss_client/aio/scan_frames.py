@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CHANGE_TYPE_COLUMN = "_change_type"
 
 _FIELD = pa.field(CHANGE_TYPE_COLUMN, pa.string(), nullable=False)
-_WORDS = pa.array(["append_only", "insert", "update_before", "update_after", "delete"])
+_WORDS = ("append_only", "insert", "update_before", "update_after", "delete")
 
 
 def shown_schema(projection: Projection, table: TableInfo) -> pa.Schema:
@@ -35,7 +35,7 @@ def shown_batch(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
     batch = piece.batch
     if piece.change_types is None:
         return batch
-    words = _WORDS.take(pa.array(piece.change_types))
+    words = pa.array(_WORDS).take(pa.array(piece.change_types))
     return pa.RecordBatch.from_arrays([*batch.columns, words], schema=schema)
 
 

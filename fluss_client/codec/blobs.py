@@ -7,6 +7,7 @@ that Arrow's kernels, which copy string by string in native code, do the moving.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -27,7 +28,6 @@ FEW = 16
 
 _INT32_MAX = (1 << 31) - 1
 _LARGE = pa.large_binary()
-_NOTHING = pa.scalar(b"", _LARGE)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -153,6 +153,12 @@ class Blobs:
         return Blobs(np.concatenate([part.data for part in parts]), offsets_of(lengths))
 
 
+@functools.cache
+def _nothing() -> pa.Scalar:
+    # Not at import: the first value that Arrow makes from Python's own imports pandas.
+    return pa.scalar(b"", _LARGE)
+
+
 def offsets_of(lengths: npt.NDArray[np.integer]) -> Ints:
     """Where strings of these lengths begin when they lie back to back, and the end."""
     offsets = np.zeros(lengths.size + 1, np.int64)
@@ -179,7 +185,7 @@ def join(pieces: Sequence[Blobs | Bytes]) -> Blobs:
         lists = [column.to_list() for column in columns]
         return Blobs.from_list([b"".join(row) for row in zip(*lists, strict=True)])
     arrays = [column._large() for column in columns]
-    return Blobs.from_arrow(pc.binary_join_element_wise(*arrays, _NOTHING))
+    return Blobs.from_arrow(pc.binary_join_element_wise(*arrays, _nothing()))
 
 
 def splice(template: Bytes, cuts: Ints, items: Blobs) -> Bytes:
