@@ -15,7 +15,7 @@ import pytest
 
 from fluss_client.config import Config
 
-KINDS = ("plain", "sasl", "lake")
+KINDS = ("embedded", "plain", "sasl", "lake")
 
 _numbers = itertools.count()
 
@@ -40,7 +40,14 @@ def _lake(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"bootstrap.servers": cluster.info.bootstrap_servers}
 
 
+def _embedded(request: pytest.FixtureRequest) -> dict[str, Any]:
+    folder = request.getfixturevalue("tmp_path_factory").mktemp("embedded")
+    # Tests of what survives a power cut make directories of their own.
+    return {"bootstrap.servers": f"embedded:{folder}", "embedded.synchronous": "off"}
+
+
 _SETTINGS: dict[str, Callable[[pytest.FixtureRequest], dict[str, Any]]] = {
+    "embedded": _embedded,
     "plain": _plain,
     "sasl": _sasl,
     "lake": _lake,
