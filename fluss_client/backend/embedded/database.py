@@ -92,7 +92,7 @@ class Database:
         try:
             connection = self._open("rwc", 0)
             try:
-                self._waiting(lambda: self._create(connection))
+                self.waiting(lambda: self._create(connection))
             except BaseException:
                 connection.close()
                 raise
@@ -191,9 +191,9 @@ class Database:
         """Start a write; waits for other writers up to the lock timeout."""
         if self.read_only:
             raise EmbeddedReadOnlyError(f"{self.directory} can be read but not written")
-        self._waiting(lambda: connection.execute("BEGIN IMMEDIATE"))
+        self.waiting(lambda: connection.execute("BEGIN IMMEDIATE"))
 
-    def _waiting(self, attempt: Callable[[], T]) -> T:
+    def waiting(self, attempt: Callable[[], T]) -> T:
         """Repeat an attempt while others hold the lock.
 
         SQLite's own waiting sleeps up to 100 ms at a time, and a writer that never sleeps wins

@@ -62,6 +62,7 @@ class Lake:
         from pyiceberg.transforms import IdentityTransform
 
         schema = _schema(descriptor)
+        _check_bucket_key(descriptor, schema)
         try:
             catalog.create_namespace_if_not_exists(path.database_name)
             catalog.create_table(
@@ -102,6 +103,14 @@ def _check(descriptor: TableDescriptor) -> None:
     for name in descriptor.partition_keys:
         if descriptor.schema.column(name).type.root not in (Root.STRING, Root.CHAR):
             raise InvalidTableError(f"partition column '{name}' must be a string for Iceberg")
+
+
+def _check_bucket_key(descriptor: TableDescriptor, schema: Any) -> None:
+    from pyiceberg.transforms import BucketTransform
+
+    for name in descriptor.bucket_keys:
+        if not BucketTransform(descriptor.bucket_count or 1).can_transform(schema.find_type(name)):
+            raise UnknownServerError(f"Iceberg cannot make buckets of column '{name}'")
 
 
 def _schema(descriptor: TableDescriptor) -> Any:

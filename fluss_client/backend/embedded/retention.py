@@ -12,6 +12,7 @@ import sqlite3
 from fluss_client.backend.embedded import options as opt
 from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored
 from fluss_client.backend.embedded.ddl import OFFSET_MAX
+from fluss_client.backend.embedded.log import batch_id
 from fluss_client.backend.embedded.validation import is_lake_enabled
 
 EXPIRED_PER_WRITE_MAX = 64
@@ -30,11 +31,11 @@ def expire_batches(
     bound = bucket.log_end
     if is_lake_enabled(properties):
         bound = min(bound, bucket.lake_end)
-    start = bucket.no << 40 | bucket.log_start
+    start = batch_id(bucket.no, bucket.log_start)
     rows = connection.execute(
         "SELECT id, next_offset, commit_time FROM log WHERE id >= ? AND id <= ? "
         "ORDER BY id LIMIT ?",
-        (start, bucket.no << 40 | OFFSET_MAX, count_max),
+        (start, batch_id(bucket.no, OFFSET_MAX), count_max),
     )
     gone = []
     for batch, next_offset, commit_time in rows:
@@ -59,7 +60,7 @@ def reclaim_step(connection: sqlite3.Connection) -> bool:
     if row is None:
         return False
     (bucket,) = row
-    low, high = bucket << 40, bucket << 40 | OFFSET_MAX
+    low, high = batch_id(bucket, 0), batch_id(bucket, OFFSET_MAX)
     batches = connection.execute(
         "SELECT id, nbytes FROM log WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?",
         (low, high, RECLAIMED_PER_STEP_MAX),

@@ -24,6 +24,7 @@ from fluss_client.errors import (
     TableAlreadyExistError,
     TableNotExistError,
     TooManyBucketsError,
+    UnknownServerError,
 )
 from fluss_client.model.json import descriptor_to_json, schema_to_json
 from fluss_client.model.schema import Schema
@@ -213,6 +214,8 @@ def _check_alterable(descriptor: TableDescriptor, keys: list[str]) -> None:
 
 
 def _add_columns(connection: sqlite3.Connection, stored: Stored, change: TableChange) -> None:
+    if validation.is_lake_enabled(stored.descriptor.properties):
+        raise UnknownServerError("a table with an Iceberg table behind it takes no new columns")
     schema = with_columns(stored.info.schema, change.add_columns)
     schema_id = stored.info.schema_id + 1
     _add_schema(connection, stored.info.table_id, schema_id, schema)
