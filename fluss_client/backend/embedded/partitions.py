@@ -14,7 +14,13 @@ from datetime import UTC, datetime
 
 from fluss_client.backend.embedded import options as opt
 from fluss_client.backend.embedded import validation
-from fluss_client.backend.embedded.catalog import Catalog, Stored, now_ms, take_number
+from fluss_client.backend.embedded.catalog import (
+    Catalog,
+    Stored,
+    check_exists,
+    now_ms,
+    take_number,
+)
 from fluss_client.backend.embedded.tables import add_buckets
 from fluss_client.codec.auto_partition import AutoPartition, TimeUnit
 from fluss_client.codec.partition_names import (
@@ -124,7 +130,10 @@ def list_partitions(
 
 
 def partition_id(connection: sqlite3.Connection, table: TableInfo, name: str) -> int:
-    """The id of a partition; error 36 when there is none of that name."""
+    """The id of a partition; errors 7 and 37 for the table, 36 when it has none of that name."""
+    check_exists(connection, table, None)
+    if not table.is_partitioned():
+        raise TableNotPartitionedError(f"table {table.table_path} has no partitions")
     found = _id_of(connection, table.table_id, name)
     if found is None:
         raise PartitionNotExistError(
