@@ -1,0 +1,164 @@
+"""The Iceberg catalog behind a table's lake, opened with pyiceberg.
+
+The server shows how it reaches the catalog in the table's `table.datalake.iceberg.*` properties,
+in the names of Iceberg's Java library. They are turned into pyiceberg's. On top of them come the
+environment and then the caller's overrides, both in pyiceberg's names. Secrets belong in the
+environment: `FLUSS_LAKE_<ALIAS>__S3__SECRET_ACCESS_KEY` is `s3.secret-access-key` for the cluster
+of that alias (`__` stands for a dot, `_` for a dash). Nothing here prints a secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from fluss_client.errors import ConfigError, MissingExtraError, UnsupportedError
+from fluss_client.model.table import TableInfo
+from fluss_orchestrate.core.lake.errors import NoLakeError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+DEFAULT_CATALOG_NAME = "fluss-iceberg-catalog"
+"""The name that the server gives its catalog; a JDBC catalog keeps it with every table."""
+LAKE_ENABLED = "table.datalake.enabled"
+LAKE_FORMAT = "table.datalake.format"
+PROPERTY_PREFIX = "table.datalake.iceberg."
+VARIABLE_PREFIX = "FLUSS_LAKE_"
+SQLITE_LOCK_TIMEOUT_S = 60
+CATALOGS_MAX = 16
+REDACTED = "******"
+
+_SECRET = re.compile(r"secret|password|token|credential|access-key|sas|private|oauth", re.I)
+_IMPLEMENTATIONS = {
+    "org.apache.iceberg.jdbc.JdbcCatalog": "jdbc",
+    "org.apache.iceberg.rest.RESTCatalog": "rest",
+    "org.apache.iceberg.hive.HiveCatalog": "hive",
+    "org.apache.iceberg.aws.glue.GlueCatalog": "glue",
+}
+_TYPES = {"jdbc": "sql", "sql": "sql", "rest": "rest", "hive": "hive", "glue": "glue"}
+_JAVA_ONLY = ("catalog-impl", "io-impl", "jdbc.", "hadoop.")
+
+_lock = threading.Lock()
+_open: dict[tuple[int, frozenset[tuple[str, str]]], Catalog] = {}
+
+
+def has_lake(table: TableInfo) -> bool:
+    """Whether the table is kept in a lake."""
+    return table.properties.get(LAKE_ENABLED, "false").lower() == "true"
+
+
+def catalog_properties(
+    table: TableInfo, cluster_alias: str, overrides: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What pyiceberg needs to open the catalog of a table, its secrets included: do not print it.
+
+    `NoLakeError` without a lake; `UnsupportedError` for a catalog that pyiceberg cannot open.
+    """
+    if not has_lake(table):
+        raise NoLakeError(table.table_path)
+    kind = table.properties.get(LAKE_FORMAT, "iceberg").lower()
+    if kind != "iceberg":
+        raise UnsupportedError(f"{table.table_path} is kept in {kind}; only Iceberg can be read")
+    given = {
+        key.removeprefix(PROPERTY_PREFIX): value
+        for key, value in table.properties.items()
+        if key.startswith(PROPERTY_PREFIX)
+    }
+    given |= environment_properties(cluster_alias)
+    given |= {key: str(value) for key, value in (overrides or {}).items()}
+    return to_pyiceberg(given)
+
+
+def environment_properties(cluster_alias: str) -> dict[str, str]:
+    """The catalog properties of a cluster that the environment sets."""
+    alias = re.sub(r"[^A-Za-z0-9]", "_", cluster_alias).upper()
+    prefix = f"{VARIABLE_PREFIX}{alias}__"
+    return {
+        name.removeprefix(prefix).lower().replace("__", ".").replace("_", "-"): value
+        for name, value in os.environ.items()
+        if name.startswith(prefix)
+    }
+
+
+def to_pyiceberg(given: Mapping[str, str]) -> dict[str, str]:
+    """Properties of Iceberg's Java library as pyiceberg names them."""
+    implementation = given.get("catalog-impl")
+    named = given.get("type") or _IMPLEMENTATIONS.get(implementation or "", "")
+    kind = _TYPES.get(named.lower())
+    if kind is None:
+        raise UnsupportedError(
+            f"pyiceberg cannot open a catalog of type '{named or implementation}'; it knows jdbc, "
+            "rest, hive and glue. Give another way to the same tables as overrides"
+        )
+    result = {
+        key: value
+        for key, value in given.items()
+        if not key.startswith(_JAVA_ONLY) and key != "type"
+    }
+    result["type"] = kind
+    result.setdefault("name", DEFAULT_CATALOG_NAME)
+    if kind == "sql" and "uri" in result:
+        result["uri"] = _sql_uri(
+            result["uri"], given.get("jdbc.user", ""), given.get("jdbc.password", "")
+        )
+    return result
+
+
+def _sql_uri(uri: str, user: str, password: str) -> str:
+    """An SQLAlchemy URL for a JDBC one; one that is SQLAlchemy's already stays as it is."""
+    if not uri.startswith("jdbc:"):
+        return uri
+    rest = uri.removeprefix("jdbc:")
+    if rest.startswith("sqlite:"):
+        path = rest.removeprefix("sqlite:").removeprefix("//").split("?")[0]
+        path = path.removeprefix("file:")
+        # The server holds the same file open; a short wait for its lock is no error.
+        return f"sqlite:///{path}?timeout={SQLITE_LOCK_TIMEOUT_S}"
+    if rest.startswith("postgresql:"):
+        parts = urlsplit(rest)
+        login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
+        return f"postgresql+psycopg2://{login}{parts.netloc}{parts.path}"
+    raise ConfigError(
+        f"no SQLAlchemy URL is known for jdbc:{rest.split(':')[0]}; pass it as the override 'uri'"
+    )
+
+
+def redacted(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties that may be shown: secrets, and logins in addresses, are covered."""
+    return {
+        key: REDACTED if _SECRET.search(key) else re.sub(r"//[^/@]*@", f"//{REDACTED}@", value)
+        for key, value in properties.items()
+    }
+
+
+def open_catalog(properties: Mapping[str, str]) -> Catalog:
+    """The pyiceberg catalog of some properties; the same ones give the same catalog."""
+    try:
+        from pyiceberg.catalog import load_catalog
+    except ImportError:
+        raise MissingExtraError("pyiceberg", "lake") from None
+    key = (os.getpid(), frozenset(properties.items()))
+    with _lock:
+        catalog = _open.get(key)
+        if catalog is None:
+            rest: dict[str, Any] = {k: v for k, v in properties.items() if k != "name"}
+            catalog = load_catalog(properties.get("name", DEFAULT_CATALOG_NAME), **rest)
+            while len(_open) >= CATALOGS_MAX:
+                _open.pop(next(iter(_open)))
+            _open[key] = catalog
+        return catalog
+
+
+def load_lake_table(
+    table: TableInfo, cluster_alias: str, overrides: Mapping[str, str] | None = None
+) -> Table:
+    """The Iceberg table that holds a Fluss table, as it is now. Blocks on I/O."""
+    catalog = open_catalog(catalog_properties(table, cluster_alias, overrides))
+    path = table.table_path
+    return catalog.load_table((path.database_name, path.table_name))

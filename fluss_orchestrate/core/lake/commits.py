@@ -1,0 +1,74 @@
+"""Committing data files to an Iceberg table against one base snapshot, once.
+
+pyiceberg repeats a commit that lost a race, on top of whatever the winner wrote. What was checked
+before the first attempt need not hold then: two runs of one plan would both append. So its own
+repetition is switched off here, a lost race is an error, and who commits looks again first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fluss_orchestrate.core.lake.errors import CommitConflictError
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+log = logging.getLogger(__name__)
+RETRIES_PROPERTY = "commit.retry.num-retries"
+
+
+def commit_append(
+    table: Table,
+    files: Sequence[DataFile],
+    snapshot_properties: Mapping[str, str],
+    table_properties: Mapping[str, str] | None = None,
+) -> int:
+    """Append files to the snapshot that `table` was loaded with; the id of the new snapshot.
+
+    The table properties change in the same commit. `CommitConflictError` when another commit came
+    first: then nothing of this one is in the table, and the files may be used again. When the
+    outcome is not known, the table is looked at; if it does not show the snapshot, the error is
+    raised as it is, and the commit may still appear.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+
+    base = _without_retries(table)
+    transaction = base.transaction()
+    if table_properties:
+        transaction.set_properties(dict(table_properties))
+    with transaction.update_snapshot(
+        snapshot_properties=dict(snapshot_properties)
+    ).merge_append() as append:
+        for file in files:
+            append.append_data_file(file)
+    snapshot_id: int = append.snapshot_id
+    try:
+        transaction.commit_transaction()
+    except CommitFailedException as error:
+        raise CommitConflictError(f"{'.'.join(table.name())}: {error}") from error
+    except Exception as error:
+        if table.refresh().snapshot_by_id(snapshot_id) is None:
+            raise
+        log.warning("the commit of snapshot %s was reported as failed: %s", snapshot_id, error)
+    return snapshot_id
+
+
+def _without_retries(table: Table) -> Table:
+    """The same table; pyiceberg reads how often to retry from its loaded properties.
+
+    Only this copy says 0: what is committed is built from the catalog's own metadata.
+    """
+    from pyiceberg.table import Table as IcebergTable
+
+    properties = {**table.metadata.properties, RETRIES_PROPERTY: "0"}
+    return IcebergTable(
+        identifier=table.name(),
+        metadata=table.metadata.model_copy(update={"properties": properties}),
+        metadata_location=table.metadata_location,
+        io=table.io,
+        catalog=table.catalog,
+    )

@@ -1,0 +1,83 @@
+"""Errors of the lake and of tiering. They stand under the client's root, `FlussError`."""
+
+from __future__ import annotations
+
+from fluss_client.errors import ClientError, UnsupportedError
+from fluss_client.model.table import TablePath
+
+
+class LakeError(ClientError):
+    """The lake of a table cannot be used in this way; `table` says which."""
+
+    def __init__(self, table: TablePath, message: str) -> None:
+        super().__init__(f"{table}: {message}")
+        self.table = table
+
+
+class NoLakeError(LakeError):
+    """The table has no lake."""
+
+    def __init__(self, table: TablePath) -> None:
+        super().__init__(
+            table,
+            "it has no lake: create it with table.datalake.enabled=true on a cluster that has "
+            "datalake.format set",
+        )
+
+
+class LakeRangeError(LakeError):
+    """The lake does not hold exactly the offsets that were asked for."""
+
+    def __init__(self, table: TablePath, message: str, expected: int = -1, found: int = -1) -> None:
+        super().__init__(table, message)
+        self.expected = expected
+        self.found = found
+
+
+class CommitConflictError(ClientError):
+    """Another commit to the Iceberg table came first; nothing of this one is in it."""
+
+    retriable = True
+
+
+class TieringNotAllowedError(ClientError):
+    """Tiering was not asked for: it takes the place of the cluster's own tiering service."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "tiering is off unless asked for: pass allow_tiering=True where no other tiering "
+            "service (Flink) works on these tables"
+        )
+
+
+class KeyTableTieringError(UnsupportedError):
+    """Tables with a primary key cannot be tiered by this yet."""
+
+    def __init__(self, table: TablePath) -> None:
+        super().__init__(
+            f"{table} has a primary key: tiering of key tables is not offered yet; run the "
+            "cluster's own tiering service for it"
+        )
+        self.table = table
+
+
+class TieringFencedError(LakeError):
+    """The coordinator gave this round of the table to another worker; nothing was committed."""
+
+    retriable = True
+
+
+class TieringVerifyError(LakeError):
+    """What was written is not what the offsets say; nothing was told to the cluster."""
+
+
+class TieringContendedError(LakeError):
+    """Others kept committing to the table's lake; this round was given up."""
+
+    retriable = True
+
+
+class WaitTimedOutError(LakeError):
+    """The lake did not get there in time; waiting again loses nothing."""
+
+    retriable = True

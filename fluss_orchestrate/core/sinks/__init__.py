@@ -1,0 +1,30 @@
+"""Where the rows of a plan go, exactly once under its id."""
+
+from fluss_orchestrate.core.sinks.base import ReadPlan, Sink, SinkResult, range_plan
+from fluss_orchestrate.core.sinks.errors import (
+    PinExpiredError,
+    SinkContendedError,
+    SinkError,
+    SinkPositionError,
+    SinkSchemaError,
+)
+from fluss_orchestrate.core.sinks.function import FunctionSink
+from fluss_orchestrate.core.sinks.iceberg import IcebergSink
+from fluss_orchestrate.core.sinks.parquet import ParquetSink
+from fluss_orchestrate.core.sinks.schema_policy import SchemaPolicy
+
+__all__ = [
+    "FunctionSink",
+    "IcebergSink",
+    "ParquetSink",
+    "PinExpiredError",
+    "ReadPlan",
+    "SchemaPolicy",
+    "Sink",
+    "SinkContendedError",
+    "SinkError",
+    "SinkPositionError",
+    "SinkResult",
+    "SinkSchemaError",
+    "range_plan",
+]
