@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from fluss_client.backend.cluster.calls import Calls, path_pb
+from fluss_client.backend.cluster.settling import settle_database, settle_partitions
 from fluss_client.backend.contract import TableChange
 from fluss_client.errors import (
     ClientError,
@@ -69,6 +70,8 @@ class AdminCalls(Calls):
         request = pb.DropDatabaseRequest(
             database_name=name, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade
         )
+        if cascade:
+            await settle_database(self, name)
         await self.on_coordinator(apis.DROP_DATABASE, request, repeatable=ignore_if_not_exists)
 
     async def list_databases(self) -> list[str]:
@@ -129,6 +132,7 @@ class AdminCalls(Calls):
         request = pb.DropTableRequest(
             table_path=path_pb(path), ignore_if_not_exists=ignore_if_not_exists
         )
+        await settle_partitions(self, path)
         await self.on_coordinator(apis.DROP_TABLE, request, repeatable=ignore_if_not_exists)
 
     async def alter_table(
@@ -266,6 +270,7 @@ class AdminCalls(Calls):
             partition_spec=_spec_pb(spec),
             ignore_if_not_exists=ignore_if_not_exists,
         )
+        await settle_partitions(self, path, spec)
         await self.on_coordinator(apis.DROP_PARTITION, request, repeatable=ignore_if_not_exists)
 
     async def list_partitions(
