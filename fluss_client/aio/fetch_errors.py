@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fluss_client.aio.fetch_state import BucketState
 from fluss_client.aio.offsets import bucket_offsets
 from fluss_client.aio.scan_errors import OffsetUnavailableError
@@ -22,30 +24,17 @@ UNKNOWN_TRIES_MAX = 3
 """Answers "unknown bucket" in a row before the table and partition are looked up."""
 EARLIEST_TRIES_MAX = 3
 """How often a subscription from the earliest offset is moved on when retention overtakes it."""
-
-_MAYBE_DROPPED = (UnknownTableOrBucketError, LeaderNotAvailableError, UnknownServerError)
+EXISTENCE_FRESH_S = 0.5
+"""How long one look at the table answers for all of its buckets."""
 
 
 def wants_diagnosis(state: BucketState, error: FlussError) -> bool:
-    """Whether `diagnose` may know more about this error than it says itself."""
-    if isinstance(error, LogOffsetOutOfRangeError):
-        return True
-    if isinstance(error, UnknownServerError):
-        return True
-    return isinstance(error, _MAYBE_DROPPED) and (state.failures + 1) % UNKNOWN_TRIES_MAX == 0
-
-
-async def diagnose(
-    backend: Backend, table: TableInfo, state: BucketState, error: FlussError
-) -> FlussError:
-    """The error that tells most: the range that is there, what was dropped, or `error` itself."""
-    try:
-        if isinstance(error, LogOffsetOutOfRangeError):
-            return await _with_range(backend, table, state, error)
-        return await find_dropped(backend, table, state.bucket) or error
-    except FlussError:
-        # The server cannot be asked; the first error stands.
-        return error
+    """Whether a diagnosis may know more about this error than it says itself."""
+    if isinstance(error, UnknownTableOrBucketError):
+        return (state.failures + 1) % UNKNOWN_TRIES_MAX == 0
+    return isinstance(
+        error, LogOffsetOutOfRangeError | LeaderNotAvailableError | UnknownServerError
+    )
 
 
 def may_start_again(state: BucketState) -> bool:
@@ -53,40 +42,71 @@ def may_start_again(state: BucketState) -> bool:
     return state.fresh and state.start == EARLIEST_OFFSET and state.failures < EARLIEST_TRIES_MAX
 
 
-async def _with_range(
-    backend: Backend, table: TableInfo, state: BucketState, error: FlussError
-) -> FlussError:
-    bucket, offset = state.bucket, state.offset
-    try:
-        earliest = await bucket_offsets(backend, table, [bucket], OffsetSpec.earliest())
-        latest = await bucket_offsets(backend, table, [bucket], OffsetSpec.latest())
-    except FlussError:
-        told = OffsetUnavailableError(table, bucket, offset, None, None)
-    else:
-        told = OffsetUnavailableError(table, bucket, offset, earliest[bucket], latest[bucket])
-    told.__cause__ = error
-    return told
+class Diagnosis:
+    """Asks the backend what lies behind the errors of one table's buckets."""
 
+    def __init__(self, backend: Backend, table: TableInfo) -> None:
+        self._backend = backend
+        self._table = table
+        self._asking = asyncio.Lock()
+        self._asked_at = float("-inf")
+        self._table_error: FlussError | None = None
+        self._partitions: set[int] = set()
 
-async def find_dropped(
-    backend: Backend, table: TableInfo, bucket: TableBucket
-) -> FlussError | None:
-    """The error for a table or partition that is gone; None when both are there."""
-    path = table.table_path
-    try:
-        now = await backend.get_table_info(path)
-    except TableNotExistError:
-        return TableNotExistError(f"table {path} was dropped while {bucket} was read")
-    if now.table_id != table.table_id:
-        return TableNotExistError(
-            f"table {path} was dropped while {bucket} was read, and made anew with id "
-            f"{now.table_id}; open it again"
+    async def of(self, state: BucketState, error: FlussError) -> FlussError:
+        """The error that tells most: what range there is, what was dropped, or `error` itself."""
+        if isinstance(error, LogOffsetOutOfRangeError):
+            return await self._with_range(state, error)
+        try:
+            return await self.find_dropped(state.bucket) or error
+        except FlussError:
+            # The server cannot be asked; the first error stands.
+            return error
+
+    async def _with_range(self, state: BucketState, error: FlussError) -> FlussError:
+        bucket, offset = state.bucket, state.offset
+        earliest: dict[TableBucket, int] = {}
+        latest: dict[TableBucket, int] = {}
+        try:
+            earliest = await self._offsets(bucket, OffsetSpec.earliest())
+            latest = await self._offsets(bucket, OffsetSpec.latest())
+        except FlussError:
+            # Told without the range then.
+            latest = {}
+        told = OffsetUnavailableError(
+            self._table, bucket, offset, earliest.get(bucket), latest.get(bucket)
         )
-    if bucket.partition_id is None:
-        return None
-    partitions = await backend.list_partitions(path, None)
-    if any(partition.partition_id == bucket.partition_id for partition in partitions):
-        return None
-    return PartitionNotExistError(
-        f"partition {bucket.partition_id} of table {path} was dropped while {bucket} was read"
-    )
+        told.__cause__ = error
+        return told
+
+    async def _offsets(self, bucket: TableBucket, spec: OffsetSpec) -> dict[TableBucket, int]:
+        return await bucket_offsets(self._backend, self._table, [bucket], spec)
+
+    async def find_dropped(self, bucket: TableBucket) -> FlussError | None:
+        """The error for a table or partition that is gone; None when both are there."""
+        loop = asyncio.get_running_loop()
+        async with self._asking:
+            if loop.time() - self._asked_at > EXISTENCE_FRESH_S:
+                await self._look()
+                self._asked_at = loop.time()
+        if self._table_error is not None:
+            return self._table_error
+        if bucket.partition_id is None or bucket.partition_id in self._partitions:
+            return None
+        path = self._table.table_path
+        return PartitionNotExistError(f"partition {bucket.partition_id} of {path} was dropped")
+
+    async def _look(self) -> None:
+        path = self._table.table_path
+        try:
+            now = await self._backend.get_table_info(path)
+        except TableNotExistError:
+            self._table_error = TableNotExistError(f"table {path} was dropped")
+            return
+        if now.table_id != self._table.table_id:
+            self._table_error = TableNotExistError(
+                f"table {path} was dropped and made anew with id {now.table_id}; open it again"
+            )
+        elif now.is_partitioned():
+            partitions = await self._backend.list_partitions(path, None)
+            self._partitions = {partition.partition_id for partition in partitions}

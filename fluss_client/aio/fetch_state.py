@@ -93,6 +93,7 @@ class BucketState:
         "queue",
         "retry_at",
         "skipped",
+        "stale",
         "start",
         "stop",
     )
@@ -104,6 +105,8 @@ class BucketState:
         self.position = start
         self.stop = stop
         self.node: int | None = None
+        self.stale = False
+        """What the backend remembers as its node was contradicted."""
         self.queue: deque[Chunk] = deque()
         self.cursor = 0
         """Rows of the first decoded slice that were handed out already."""

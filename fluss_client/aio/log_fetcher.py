@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from fluss_client.aio.decoding import Decoder
-from fluss_client.aio.fetch_errors import diagnose, may_start_again, wants_diagnosis
+from fluss_client.aio.fetch_errors import Diagnosis, may_start_again, wants_diagnosis
 from fluss_client.aio.fetch_plan import make_request, plan_fetch
 from fluss_client.aio.fetch_state import BucketState, Chunk, Piece
 from fluss_client.aio.offsets import resolve_offsets
@@ -22,10 +22,17 @@ from fluss_client.aio.projection import Projection
 from fluss_client.aio.scan_errors import with_bucket
 from fluss_client.backend.contract import Backend, FetchedBucket, FetchRequest
 from fluss_client.config import Config
-from fluss_client.errors import ClosedError, FlussError, LogOffsetOutOfRangeError
+from fluss_client.errors import (
+    ClosedError,
+    FlussError,
+    LeaderNotAvailableError,
+    LogOffsetOutOfRangeError,
+)
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.net.retry import backoff_ms
 
+LOCATE_PATIENCE_S = 2.0
+"""How long a backend may look for a leader before the table's existence is doubted."""
 EMPTY_PAUSE_S = 0.01
 """The least time between two fetches of a node when the first brought nothing."""
 
@@ -54,6 +61,7 @@ class LogFetcher:
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._decoder = Decoder(projection.restore, config.scanner_log_fetch_max_bytes, self._list)
+        self._diagnosis = Diagnosis(backend, table)
         self._states: dict[TableBucket, BucketState] = {}
         self._homeless: dict[TableBucket, BucketState] = {}
         """Those whose offset or leader is not known (any more)."""
@@ -314,17 +322,24 @@ class LogFetcher:
             state.offset = state.position = found[state.bucket]
 
     async def _locate(self, state: BucketState) -> None:
+        bucket = state.bucket
         try:
-            if state.failures:
-                await self._backend.forget_location(self._table, state.bucket)
-            node_id = await self._backend.locate(self._table, state.bucket)
+            if state.stale:
+                state.stale = False
+                await self._backend.forget_location(self._table, bucket)
+            async with asyncio.timeout(LOCATE_PATIENCE_S):
+                node_id = await self._backend.locate(self._table, bucket)
         except FlussError as error:
             self._fail([state], error)
             return
+        except TimeoutError:
+            # Asked again soon, but for a table that was dropped meanwhile.
+            self._fail([state], LeaderNotAvailableError("no server is known to lead it"))
+            return
         if not state.closed:
-            self._homeless.pop(state.bucket, None)
+            self._homeless.pop(bucket, None)
             state.node = node_id
-            self._nodes.setdefault(node_id, _Node(node_id)).states[state.bucket] = state
+            self._nodes.setdefault(node_id, _Node(node_id)).states[bucket] = state
 
     async def _fetch(self, node: _Node, chosen: list[BucketState], request: FetchRequest) -> None:
         self._counts["fetches"] += 1
@@ -409,7 +424,7 @@ class LogFetcher:
                 self._judge(state, error)
 
     async def _find_out(self, state: BucketState, error: FlussError) -> None:
-        self._judge(state, await diagnose(self._backend, self._table, state, error))
+        self._judge(state, await self._diagnosis.of(state, error))
 
     def _judge(self, state: BucketState, error: FlussError) -> None:
         if state.closed:
@@ -437,4 +452,5 @@ class LogFetcher:
         if state.node is not None:
             self._nodes[state.node].states.pop(state.bucket, None)
             state.node = None
+            state.stale = True
         self._homeless[state.bucket] = state

@@ -23,7 +23,7 @@ from fluss_client.errors import (
     UnknownTableOrBucketError,
 )
 from fluss_client.model.cluster import EARLIEST_OFFSET
-from fluss_client.model.table import PartitionInfo
+from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo
 from tests.unit.aio_scan.fake_backend import FakeBackend, make_table, on_loop, recreated, until
 from tests.unit.aio_scan.test_polling import LONG_MS, poll_offsets, scanner
 
@@ -162,7 +162,7 @@ async def test_a_dropped_table_is_found_out() -> None:
     async with scanner(backend) as scan:
         scan.subscribe(0, 0)
         backend.dropped = True
-        with pytest.raises(TableNotExistError, match=r"db.events was dropped .*bucket=0"):
+        with pytest.raises(TableNotExistError, match=r"bucket=0.*db.events was dropped"):
             await scan.poll(LONG_MS)
     assert len(backend.requests) == fetch_errors.UNKNOWN_TRIES_MAX
 
@@ -205,6 +205,29 @@ async def test_an_unknown_bucket_of_a_table_that_exists_is_waited_for() -> None:
     async with scanner(backend) as scan:
         scan.subscribe(0, 0)
         assert await poll_offsets(scan, 1) == [0]
+
+
+@on_loop
+async def test_a_backend_that_looks_long_for_a_leader_does_not_hide_a_dropped_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_fetcher, "LOCATE_PATIENCE_S", 0.01)
+    backend = FakeBackend(make_table(buckets=2))
+    backend.append(1, 1)
+
+    async def locate(table: TableInfo, bucket: TableBucket) -> int:
+        if bucket.bucket_id == 0:
+            await asyncio.Event().wait()
+        return 1
+
+    monkeypatch.setattr(backend, "locate", locate)
+    async with scanner(backend) as scan:
+        scan.subscribe_buckets({0: 0, 1: 0})
+        # Meanwhile the other bucket is read.
+        assert await poll_offsets(scan, 1) == [0]
+        backend.dropped = True
+        with pytest.raises(TableNotExistError, match="was dropped"):
+            await scan.poll(LONG_MS)
 
 
 @on_loop
