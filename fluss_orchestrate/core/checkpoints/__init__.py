@@ -1,0 +1,29 @@
+"""Checkpoints: how far each scan is, as an append-only history of events, in Fluss or SQL.
+
+`fluss_orchestrate.core.checkpoints.report` lists and shows them and tells their lag.
+"""
+
+from fluss_orchestrate.core.checkpoints.events import CheckpointState, Event, EventKind
+from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
+from fluss_orchestrate.core.checkpoints.position import TablePosition
+from fluss_orchestrate.core.checkpoints.sql_store import SqlCheckpointStore
+from fluss_orchestrate.core.checkpoints.store import CheckpointStore, EventLog
+from fluss_orchestrate.core.checkpoints.transfer import (
+    compact,
+    export_checkpoints,
+    import_checkpoints,
+)
+
+__all__ = [
+    "CheckpointState",
+    "CheckpointStore",
+    "Event",
+    "EventKind",
+    "EventLog",
+    "FlussCheckpointStore",
+    "SqlCheckpointStore",
+    "TablePosition",
+    "compact",
+    "export_checkpoints",
+    "import_checkpoints",
+]

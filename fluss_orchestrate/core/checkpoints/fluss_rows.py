@@ -1,0 +1,160 @@
+"""The rows of a checkpoint table in Fluss: look them up, and put them so that the first one stays.
+
+The table keeps the first row of every key, so a put that was sent twice, or that comes late, does
+no harm. What a put has done only a look-up tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fluss_client.aio.lookup import Lookuper
+from fluss_client.aio.lookup_keys import KeyMaker
+from fluss_client.backend.contract import Backend, BucketWrite, Payload
+from fluss_client.codec.rows import RowFormat, encode_rows
+from fluss_client.config import Config
+from fluss_client.errors import FlussError, SchemaError, TableNotExistError
+from fluss_client.model.schema import Schema
+from fluss_client.model.table import (
+    KV_FORMAT,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+)
+from fluss_client.net.retry import Deadline, retrying
+from fluss_client.runtime import workers
+
+log = logging.getLogger(__name__)
+
+ACKS_ALL = -1
+REPLICAS_WANTED = 3
+MERGE_ENGINE = "table.merge-engine"
+REPLICATION = "table.replication.factor"
+
+Row = Mapping[str, Any]
+Key = tuple[str, int]
+
+COLUMNS = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        ("kind", pa.string()),
+        ("nonce", pa.string()),
+        ("run_key", pa.string()),
+        ("plan_id", pa.string()),
+        ("created_ms", pa.int64()),
+        ("target", pa.int64()),
+        ("body", pa.binary()),
+    ]
+)
+
+
+class CheckpointTable:
+    """The table, opened; its coroutines run on the I/O thread."""
+
+    def __init__(self, backend: Backend, config: Config, info: TableInfo) -> None:
+        self._backend = backend
+        self._config = config
+        self._info = info
+        self._bucket = TableBucket(info.table_id, 0)
+        self._lookuper = Lookuper(backend, info, config)
+        self._keys = KeyMaker(info, info.primary_keys, info.physical_primary_keys)
+        self._format = RowFormat[info.properties.get(KV_FORMAT, "COMPACTED").upper()]
+        self._types = [c.type for c in info.schema.columns]
+
+    @staticmethod
+    async def open(backend: Backend, config: Config, path: TablePath) -> CheckpointTable:
+        """The table, created when it is not there; many may do this at once."""
+        try:
+            info = await backend.get_table_info(path)
+        except TableNotExistError:
+            await backend.create_database(path.database_name, None, True)
+            descriptor = await _descriptor(backend, path)
+            await backend.create_table(path, descriptor, True)
+            info = await backend.get_table_info(path)
+        _check(info)
+        return CheckpointTable(backend, config, info)
+
+    async def lookup(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
+        """The rows of some keys, None where there is none."""
+        if len(keys) == 1:
+            return [await self._lookuper.lookup(keys[0])]
+        found = await self._lookuper.lookup_many(list(keys))
+        assert isinstance(found, list)
+        return found
+
+    async def put(self, rows: Sequence[Row]) -> None:
+        """Offer rows, all of them in one batch; those whose key is taken are ignored.
+
+        Returns when every replica in sync has the batch. The same bytes are sent again when no
+        answer came, until `retry-timeout` has passed; then nobody knows, and the error says so.
+        """
+        loop = asyncio.get_running_loop()
+        payload = await loop.run_in_executor(workers(), self._encode, rows)
+        timeout_ms = self._config.request_timeout_ms
+
+        async def send() -> None:
+            node = await self._backend.locate(self._info, self._bucket)
+            write = BucketWrite(self._bucket, payload)
+            acks = await self._backend.upsert(self._info, node, [write], None, ACKS_ALL, timeout_ms)
+            if acks[0].error is not None:
+                raise acks[0].error
+
+        async def forget(error: FlussError) -> None:
+            if error.stale_metadata:
+                await self._backend.forget_location(self._info, self._bucket)
+
+        await retrying(send, Deadline(self._config.retry_timeout_ms), on_error=forget)
+
+    def _encode(self, rows: Sequence[Row]) -> Payload:
+        names = COLUMNS.names
+        whole = [{name: row.get(name) for name in names} for row in rows]
+        keys = self._keys.encode_many([(row["name"], row["seq"]) for row in whole]).keys
+        batch = pa.RecordBatch.from_pylist(whole, schema=COLUMNS)
+        values = encode_rows(batch, self._types, self._format)
+        return self._backend.encode_upsert(self._info, keys, values, None)
+
+
+async def _descriptor(backend: Backend, path: TablePath) -> TableDescriptor:
+    properties = {MERGE_ENGINE: "first_row"}
+    if backend.capabilities.replication:
+        nodes = await backend.get_server_nodes()
+        tablets = sum(node.server_type == "TabletServer" for node in nodes)
+        replicas = max(1, min(REPLICAS_WANTED, tablets))
+        if replicas < REPLICAS_WANTED:
+            log.warning(
+                "checkpoint table %s gets %d replica(s), because the cluster has %d tablet "
+                "server(s): checkpoints can be lost with a disk",
+                path,
+                replicas,
+                tablets,
+            )
+        properties[REPLICATION] = str(replicas)
+    schema = Schema(COLUMNS, primary_keys=["name", "seq"])
+    return TableDescriptor(
+        schema,
+        bucket_count=1,
+        bucket_keys=["name"],
+        comment="Checkpoints of fluss-orchestrate",
+        properties=properties,
+    )
+
+
+def _check(info: TableInfo) -> None:
+    engine = info.properties.get(MERGE_ENGINE, "").lower()
+    wrong = ""
+    if info.get_column_names() != COLUMNS.names:
+        wrong = f"its columns are {info.get_column_names()}"
+    elif engine != "first_row" or info.num_buckets != 1:
+        wrong = f"its merge engine is '{engine}' with {info.num_buckets} bucket(s)"
+    if wrong:
+        raise SchemaError(
+            f"{info.table_path} is no checkpoint table: {wrong}; give the store another table "
+            "name and let it create the table"
+        )

@@ -1,0 +1,330 @@
+"""Checkpoints kept in Fluss itself, in a table that keeps the first row of every key.
+
+Rows, all in one bucket, so that a batch of them is there as a whole or not at all:
+
+    (name, sequence)             an event; its body too, when that is small
+    (body of a nonce, 0)         a larger body, written in the batch of its event
+    (base of a name, 0)          the first sequence, where it is not 0 (after `compact`)
+    (runs of a name and key, k)  the k-th `plan` or `abandon` event of a run key
+    (names, k)                   the k-th name of the store
+
+The first writer of a sequence wins. Only a visible row with the nonce of the attempt says who
+that was. The row in `runs` for an event goes into the batch of the event after it: so every event
+but the head is in the index, and the head is looked at anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from fluss_client.errors import TimedOutError
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.table import TablePath
+from fluss_client.net.retry import Deadline, backoff_ms
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.checkpoints.events import (
+    INDEXED_KINDS,
+    RESERVED,
+    Event,
+    EventKind,
+    event_of,
+    new_nonce,
+)
+from fluss_orchestrate.core.checkpoints.fluss_rows import CheckpointTable, Key, Row
+from fluss_orchestrate.core.checkpoints.store import CheckpointStore
+
+DEFAULT_DATABASE = "fluss_orchestrate"
+DEFAULT_TABLE = "checkpoints"
+INLINE_BODY_BYTES_MAX = 4096
+"""Larger bodies get a row of their own, so that looking for the head moves few bytes."""
+GALLOP_STEPS = 40
+PROBES_AT_ONCE = 32
+RUN_SLOTS_AT_ONCE = 8
+EVENTS_AT_ONCE = 64
+HEADS_KEPT_MAX = 256
+
+_NAMES = f"{RESERVED}names"
+T = TypeVar("T")
+
+
+class FlussCheckpointStore(CheckpointStore):
+    """The default store: a table of the cluster that is read, or of another one.
+
+    The table is created when it is first used. It does not own the connection.
+    """
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        database: str = DEFAULT_DATABASE,
+        table: str = DEFAULT_TABLE,
+    ) -> None:
+        self.path = TablePath(database, table)
+        super().__init__(FlussEventLog(connection, self.path))
+
+
+class FlussEventLog:
+    """Events as rows of a checkpoint table."""
+
+    def __init__(self, connection: FlussConnection, path: TablePath) -> None:
+        self._connection = connection
+        self._path = path
+        self._open_lock = threading.Lock()
+        self._table: CheckpointTable | None = None
+        self._heads: dict[str, Event] = {}
+
+    def _opened(self) -> CheckpointTable:
+        with self._open_lock:
+            if self._table is None:
+                core = self._connection.core
+                self._table = runtime().call(
+                    CheckpointTable.open(core.backend, core.config, self._path)
+                )
+            return self._table
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return runtime().call(work)
+
+    def head(self, name: str) -> Event | None:
+        """The last event, found with a few look-ups however long the history is."""
+        return self._call(self._head(self._opened(), name))
+
+    def event(self, name: str, sequence: int) -> Event | None:
+        """One event."""
+        found = self.events(name, sequence, sequence + 1)
+        return found[0] if found else None
+
+    def events(self, name: str, start: int, stop: int) -> list[Event]:
+        """The events of some sequences."""
+        return self._call(self._events(self._opened(), name, start, stop))
+
+    def plan_event_of(self, name: str, run_key: str) -> Event | None:
+        """The plan of a run key, by the index."""
+        return self._call(self._plan_event_of(self._opened(), name, run_key))
+
+    def append(self, event: Event, previous: Event | None) -> bool:
+        """Put the event, then look whose row is there."""
+        return self._call(self._append(self._opened(), event, previous))
+
+    def names(self) -> list[str]:
+        """Every name that was registered and has events."""
+        return self._call(self._names(self._opened()))
+
+    def close(self) -> None:
+        """Nothing to let go of: the connection is the caller's."""
+
+    async def _head(self, table: CheckpointTable, name: str) -> Event | None:
+        known = self._heads.get(name)
+        if known is not None:
+            here, after = await table.lookup([(name, known.sequence), (name, known.sequence + 1)])
+            if here is not None and here["nonce"] == known.nonce:
+                if after is None:
+                    return known
+                return await self._head_from(table, name, known.sequence + 1)
+            # What was known is gone: the store was made anew.
+            del self._heads[name]
+        base = (await table.lookup([(_base_key(name), 0)]))[0]
+        return await self._head_from(table, name, 0 if base is None else int(base["target"]))
+
+    async def _head_from(self, table: CheckpointTable, name: str, base: int) -> Event | None:
+        row = await self._last(table, name, await self._look(table, name, _gallop(base)))
+        if row is None:
+            return None
+        return self._remember((await self._with_bodies(table, [row]))[0])
+
+    async def _last(
+        self, table: CheckpointTable, name: str, found: dict[int, dict[str, Any] | None]
+    ) -> dict[str, Any] | None:
+        """The row of the highest sequence, given some rows around it."""
+        there = [s for s, row in found.items() if row is not None]
+        if not there:
+            return None
+        low = max(there)
+        high = min((s for s, row in found.items() if row is None and s > low), default=low + 1)
+        row = found[low]
+        while high - low > 1:
+            step = max(1, (high - low) // PROBES_AT_ONCE)
+            found = await self._look(table, name, range(low + step, high, step))
+            for sequence, candidate in found.items():
+                if candidate is not None and sequence > low:
+                    low, row = sequence, candidate
+            high = min((s for s, r in found.items() if r is None and s > low), default=high)
+        return row
+
+    async def _look(
+        self, table: CheckpointTable, name: str, sequences: Sequence[int]
+    ) -> dict[int, dict[str, Any] | None]:
+        rows = await table.lookup([(name, s) for s in sequences])
+        return dict(zip(sequences, rows, strict=True))
+
+    async def _with_bodies(
+        self, table: CheckpointTable, rows: Sequence[dict[str, Any]]
+    ) -> list[Event]:
+        missing = [(_body_key(row["nonce"]), 0) for row in rows if row["body"] is None]
+        bodies = iter(await table.lookup(missing) if missing else ())
+        events = []
+        for row in rows:
+            body = row["body"]
+            if body is None:
+                # The same batch brought it, so it is there.
+                body = (next(bodies) or {}).get("body") or b""
+            events.append(event_of(row, bytes(body)))
+        return events
+
+    async def _events(
+        self, table: CheckpointTable, name: str, start: int, stop: int
+    ) -> list[Event]:
+        events: list[Event] = []
+        for first in range(start, stop, EVENTS_AT_ONCE):
+            wanted = range(first, min(stop, first + EVENTS_AT_ONCE))
+            rows = await table.lookup([(name, s) for s in wanted])
+            there = [row for row in rows if row is not None]
+            events += await self._with_bodies(table, there)
+        return events
+
+    async def _plan_event_of(self, table: CheckpointTable, name: str, run_key: str) -> Event | None:
+        _, last = await self._run_slots(table, name, run_key)
+        if last is None or last["kind"] != EventKind.PLAN:
+            return None
+        found = await self._events(table, name, last["target"], last["target"] + 1)
+        return found[0] if found else None
+
+    async def _run_slots(
+        self, table: CheckpointTable, name: str, run_key: str
+    ) -> tuple[int, dict[str, Any] | None]:
+        """How many entries a run key has in the index, and the last one."""
+        key = _run_name(name, run_key)
+        count, last = 0, None
+        while True:
+            keys = [(key, count + i) for i in range(RUN_SLOTS_AT_ONCE)]
+            for row in await table.lookup(keys):
+                if row is None:
+                    return count, last
+                count, last = count + 1, row
+
+    async def _append(self, table: CheckpointTable, event: Event, previous: Event | None) -> bool:
+        rows: list[Row] = []
+        if previous is None:
+            await self._register(table, event.name)
+            if event.sequence > 0:
+                rows.append({"name": _base_key(event.name), "seq": 0, "target": event.sequence})
+        elif previous.kind in INDEXED_KINDS:
+            rows += await self._index_rows(table, previous)
+        body = event.body()
+        inline = len(body) <= INLINE_BODY_BYTES_MAX
+        if not inline:
+            rows.append({"name": _body_key(event.nonce), "seq": 0, "body": body})
+        rows.append(_event_row(event, body if inline else None))
+        await table.put(rows)
+        won = await self._visible(table, (event.name, event.sequence)) == event.nonce
+        if won:
+            self._remember(event)
+        return won
+
+    async def _visible(self, table: CheckpointTable, key: Key) -> str:
+        """The nonce of the row that holds a key which was put, by us or by another."""
+        deadline = Deadline(self._connection.config.request_timeout_ms)
+        for attempt in range(1 << 30):
+            row = (await table.lookup([key]))[0]
+            if row is not None:
+                return str(row["nonce"])
+            if deadline.passed():
+                break
+            await asyncio.sleep(backoff_ms(attempt) / 1000)
+        raise TimedOutError(
+            f"{self._path}: event {key[1]} of checkpoint '{key[0]}' was acknowledged but does "
+            "not show; do the same again, which is safe"
+        )
+
+    async def _index_rows(self, table: CheckpointTable, event: Event) -> list[Row]:
+        """The index entry of an event that is about to get a successor; none if it has one.
+
+        No other entry can take the slot: the next event of this run key comes after that
+        successor, whose batch holds this entry too.
+        """
+        count, last = await self._run_slots(table, event.name, event.run_key)
+        if last is not None and last["target"] >= event.sequence:
+            return []
+        return [
+            {
+                "name": _run_name(event.name, event.run_key),
+                "seq": count,
+                "kind": str(event.kind),
+                "nonce": event.nonce,
+                "plan_id": event.plan_id,
+                "target": event.sequence,
+            }
+        ]
+
+    async def _register(self, table: CheckpointTable, name: str) -> None:
+        """Enter a name into the list of names; twice does no harm."""
+        while True:
+            found = await self._look(table, _NAMES, _gallop(0))
+            last = await self._last(table, _NAMES, found)
+            slot = 0 if last is None else int(last["seq"]) + 1
+            nonce = new_nonce()
+            row = {"name": _NAMES, "seq": slot, "nonce": nonce, "body": name.encode()}
+            await table.put([row])
+            if await self._visible(table, (_NAMES, slot)) == nonce:
+                return
+
+    async def _names(self, table: CheckpointTable) -> list[str]:
+        found: dict[str, None] = {}
+        slot = 0
+        while True:
+            keys = [(_NAMES, slot + i) for i in range(EVENTS_AT_ONCE)]
+            rows = [row for row in await table.lookup(keys) if row is not None]
+            found.update({bytes(row["body"]).decode(): None for row in rows})
+            if len(rows) < len(keys):
+                break
+            slot += len(keys)
+        names = list(found)
+        # A crash may come between a name's entry and its first event.
+        bases = await table.lookup([(_base_key(n), 0) for n in names]) if names else []
+        firsts = [
+            (n, 0 if base is None else int(base["target"]))
+            for n, base in zip(names, bases, strict=True)
+        ]
+        there = await table.lookup(firsts) if firsts else []
+        return [n for n, row in zip(names, there, strict=True) if row is not None]
+
+    def _remember(self, event: Event) -> Event:
+        known = self._heads.get(event.name)
+        if known is None or known.sequence <= event.sequence:
+            self._heads[event.name] = event
+            if len(self._heads) > HEADS_KEPT_MAX:
+                del self._heads[next(iter(self._heads))]
+        return event
+
+
+def _gallop(base: int) -> list[int]:
+    """Sequences from `base` on, each step twice as long as the one before."""
+    return [base + (1 << k) - 1 for k in range(GALLOP_STEPS)]
+
+
+def _event_row(event: Event, body: bytes | None) -> Row:
+    return {
+        "name": event.name,
+        "seq": event.sequence,
+        "kind": str(event.kind),
+        "nonce": event.nonce,
+        "run_key": event.run_key,
+        "plan_id": event.plan_id,
+        "created_ms": event.created_ms,
+        "body": body,
+    }
+
+
+def _base_key(name: str) -> str:
+    return f"{RESERVED}base{RESERVED}{name}"
+
+
+def _body_key(nonce: str) -> str:
+    return f"{RESERVED}body{RESERVED}{nonce}"
+
+
+def _run_name(name: str, run_key: str) -> str:
+    return f"{RESERVED}run{RESERVED}{name}{RESERVED}{run_key}"

@@ -1,0 +1,110 @@
+"""How far a checkpoint is: the next offset of every place of one table.
+
+With each offset goes, where it is known, the commit time of the batch that holds the last offset
+before it. A log that lost its tail and grew again has the same offsets with other times, and so
+is told from the one that was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.plan import BucketRange, Place
+
+NO_PARTITION = -1
+
+
+def place_order(place: Place) -> tuple[int, int]:
+    """Sorts places by partition id, then bucket; a table without partitions by bucket."""
+    partition_id, bucket = place
+    return (NO_PARTITION if partition_id is None else partition_id), bucket
+
+
+@dataclass(frozen=True, slots=True)
+class TablePosition:
+    """The next offset of each known place of one table."""
+
+    table: TableIdentity
+    offsets: Mapping[Place, int]
+    commit_ms: Mapping[Place, int] = field(default_factory=dict)
+    """Commit time of the batch that holds offset - 1, for the places where it is known."""
+    partitions: Mapping[int, str] = field(default_factory=dict)
+    """Names of the partitions, for people."""
+
+    def partition_name(self, place: Place) -> str | None:
+        """The name of the place's partition, if it has one."""
+        return None if place[0] is None else self.partitions.get(place[0])
+
+    def range_from(self, place: Place, stop: int) -> BucketRange:
+        """The range from this position to `stop`."""
+        start = self.offsets.get(place, 0)
+        return BucketRange(place[0], self.partition_name(place), place[1], start, stop)
+
+    def advanced(
+        self, ranges: Iterable[BucketRange], commit_ms: Mapping[Place, int]
+    ) -> TablePosition:
+        """The position after `ranges` were read, with the commit times of their last batches.
+
+        An offset never moves back; a place that moves without a commit time has none any more.
+        """
+        offsets = dict(self.offsets)
+        times = dict(self.commit_ms)
+        partitions = dict(self.partitions)
+        for r in ranges:
+            place = r.place
+            if r.partition_id is not None and r.partition is not None:
+                partitions[r.partition_id] = r.partition
+            if r.stop <= offsets.get(place, -1):
+                continue
+            offsets[place] = r.stop
+            times.pop(place, None)
+            if place in commit_ms:
+                times[place] = commit_ms[place]
+        return TablePosition(self.table, offsets, times, partitions)
+
+    def without(self, places: Iterable[Place]) -> TablePosition:
+        """The position without some places."""
+        gone = set(places)
+        offsets = {p: o for p, o in self.offsets.items() if p not in gone}
+        times = {p: t for p, t in self.commit_ms.items() if p not in gone}
+        left = {p[0] for p in offsets}
+        names = {i: n for i, n in self.partitions.items() if i in left}
+        return TablePosition(self.table, offsets, times, names)
+
+    def to_json(self) -> dict[str, Any]:
+        """The position as plain values: per partition its id, name, offsets and times by bucket.
+
+        Ten thousand places stay small: a bucket is an index into a list, not a key.
+        """
+        groups: dict[int | None, dict[int, int]] = {}
+        for (partition_id, bucket), offset in self.offsets.items():
+            groups.setdefault(partition_id, {})[bucket] = offset
+        places = []
+        for partition_id in sorted(groups, key=lambda p: place_order((p, 0))):
+            buckets = groups[partition_id]
+            count = max(buckets) + 1
+            times = [self.commit_ms.get((partition_id, b)) for b in range(count)]
+            name = None if partition_id is None else self.partitions.get(partition_id)
+            offsets = [buckets.get(b) for b in range(count)]
+            places.append([partition_id, name, offsets, times if any(times) else []])
+        return {"table": self.table.to_json(), "places": places}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TablePosition:
+        """The position from `to_json`."""
+        offsets: dict[Place, int] = {}
+        commit_ms: dict[Place, int] = {}
+        partitions: dict[int, str] = {}
+        for partition_id, name, by_bucket, times in value["places"]:
+            if partition_id is not None and name is not None:
+                partitions[partition_id] = name
+            for bucket, offset in enumerate(by_bucket):
+                if offset is not None:
+                    offsets[partition_id, bucket] = offset
+            for bucket, time in enumerate(times):
+                if time is not None:
+                    commit_ms[partition_id, bucket] = time
+        return cls(TableIdentity.from_json(value["table"]), offsets, commit_ms, partitions)

@@ -1,0 +1,194 @@
+"""Checkpoints in a SQL database: SQLite for one machine, PostgreSQL for many.
+
+The primary key (name, sequence) makes the first insert of a sequence the only one. The server must
+keep what it has committed: no asynchronous replica, no `synchronous_commit = off`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from fluss_client.errors import ConfigError, MissingExtraError
+from fluss_orchestrate.core.checkpoints.events import INDEXED_KINDS, Event, EventKind, event_of
+from fluss_orchestrate.core.checkpoints.store import CheckpointStore
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine, Table
+
+DEFAULT_SQL_TABLE = "fluss_checkpoints"
+LOCK_TIMEOUT_S = 60
+WRITE_ATTEMPTS_MAX = 5
+_COLUMNS = ("name", "seq", "kind", "nonce", "run_key", "plan_id", "created_ms", "body")
+
+
+class SqlCheckpointStore(CheckpointStore):
+    """A store in the database of an SQLAlchemy URL; its table is created when it is first used."""
+
+    def __init__(self, url: str, table: str = DEFAULT_SQL_TABLE) -> None:
+        super().__init__(SqlEventLog(url, table))
+
+
+class SqlEventLog:
+    """Events as rows of a SQL table. After a fork each process opens connections of its own."""
+
+    def __init__(self, url: str, table: str) -> None:
+        try:
+            import sqlalchemy
+        except ImportError:
+            raise MissingExtraError("SQLAlchemy", "sql") from None
+        self._sa = sqlalchemy
+        try:
+            self._url = sqlalchemy.make_url(url)
+        except sqlalchemy.exc.ArgumentError as error:
+            raise ConfigError(f"a SQL checkpoint store needs an SQLAlchemy URL: {error}") from None
+        self._rows = _table(table)
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._pid = -1
+
+    def _opened(self) -> Engine:
+        with self._lock:
+            if self._engine is None or self._pid != os.getpid():
+                if self._engine is not None:
+                    # The parent's connections are not ours to close.
+                    self._engine.dispose(close=False)
+                self._engine = self._open()
+                self._pid = os.getpid()
+            return self._engine
+
+    def _open(self) -> Engine:
+        sa = self._sa
+        engine: Engine
+        if self._url.get_backend_name() == "sqlite":
+            engine = sa.create_engine(
+                self._url,
+                connect_args={"timeout": LOCK_TIMEOUT_S, "isolation_level": None},
+                poolclass=sa.NullPool if self._url.database else sa.StaticPool,
+            )
+            sa.event.listen(engine, "connect", _durable)
+        else:
+            engine = sa.create_engine(self._url, pool_pre_ping=True)
+        try:
+            self._rows.metadata.create_all(engine)
+        except (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.OperationalError):
+            # Another process created it between the look and the creation; if not, this tells.
+            with engine.connect() as connection:
+                connection.execute(sa.select(self._rows.c.seq).limit(1))
+        return engine
+
+    def head(self, name: str) -> Event | None:
+        """The last event of a name."""
+        c = self._rows.c
+        return self._one(c.name == name, descending=True)
+
+    def event(self, name: str, sequence: int) -> Event | None:
+        """One event."""
+        c = self._rows.c
+        return self._one(self._sa.and_(c.name == name, c.seq == sequence))
+
+    def events(self, name: str, start: int, stop: int) -> list[Event]:
+        """The events of some sequences, in order."""
+        c = self._rows.c
+        query = (
+            self._sa.select(self._rows)
+            .where(c.name == name, c.seq >= start, c.seq < stop)
+            .order_by(c.seq)
+        )
+        with self._opened().connect() as connection:
+            return [_event(row) for row in connection.execute(query).mappings()]
+
+    def plan_event_of(self, name: str, run_key: str) -> Event | None:
+        """The last event that gave the run key a plan or took it away."""
+        c = self._rows.c
+        kinds = [str(kind) for kind in INDEXED_KINDS]
+        where = self._sa.and_(c.name == name, c.run_key == run_key, c.kind.in_(kinds))
+        event = self._one(where, descending=True)
+        return event if event is not None and event.kind is EventKind.PLAN else None
+
+    def append(self, event: Event, previous: Event | None) -> bool:
+        """Insert the event; whose row is there then, its nonce tells."""
+        sa = self._sa
+        values = {
+            "name": event.name,
+            "seq": event.sequence,
+            "kind": str(event.kind),
+            "nonce": event.nonce,
+            "run_key": event.run_key,
+            "plan_id": event.plan_id,
+            "created_ms": event.created_ms,
+            "body": event.body(),
+        }
+        failure: Exception | None = None
+        for _ in range(WRITE_ATTEMPTS_MAX):
+            try:
+                with self._opened().begin() as connection:
+                    connection.execute(sa.insert(self._rows).values(values))
+            except sa.exc.IntegrityError:
+                # Taken: by another, or by this very attempt when its answer was lost.
+                failure = None
+            except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+                failure = error
+                continue
+            return self._nonce(event.name, event.sequence) == event.nonce
+        assert failure is not None
+        raise failure
+
+    def _nonce(self, name: str, sequence: int) -> str | None:
+        c = self._rows.c
+        query = self._sa.select(c.nonce).where(c.name == name, c.seq == sequence)
+        with self._opened().connect() as connection:
+            found = connection.execute(query).scalar_one_or_none()
+            return None if found is None else str(found)
+
+    def names(self) -> list[str]:
+        """Every name."""
+        query = self._sa.select(self._rows.c.name).distinct()
+        with self._opened().connect() as connection:
+            return [str(name) for name in connection.execute(query).scalars()]
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._lock:
+            if self._engine is not None and self._pid == os.getpid():
+                self._engine.dispose()
+            self._engine = None
+
+    def _one(self, where: Any, descending: bool = False) -> Event | None:
+        c = self._rows.c
+        order = c.seq.desc() if descending else c.seq
+        query = self._sa.select(self._rows).where(where).order_by(order).limit(1)
+        with self._opened().connect() as connection:
+            row = connection.execute(query).mappings().first()
+            return None if row is None else _event(row)
+
+
+def _table(name: str) -> Table:
+    import sqlalchemy as sa
+
+    return sa.Table(
+        name,
+        sa.MetaData(),
+        sa.Column("name", sa.String(600), primary_key=True),
+        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("kind", sa.String(16), nullable=False),
+        sa.Column("nonce", sa.String(64), nullable=False),
+        sa.Column("run_key", sa.Text, nullable=False),
+        sa.Column("plan_id", sa.String(64), nullable=False),
+        sa.Column("created_ms", sa.BigInteger, nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Index(f"{name}_runs", "name", "run_key", "seq"),
+    )
+
+
+def _durable(connection: Any, _: Any) -> None:
+    """Many readers beside one writer, and a commit that survives a power cut."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.close()
+
+
+def _event(row: Any) -> Event:
+    return event_of({name: row[name] for name in _COLUMNS}, bytes(row["body"]))

@@ -1,0 +1,282 @@
+"""Checkpoint stores: an append-only history of events per name, and what is done with it.
+
+A store offers `EventLog`: find the head, claim the next sequence. Everything else is the same for
+all stores and stands in `CheckpointStore`: read the head, make the event that may follow it,
+claim its sequence, and begin again when another was first. No clock and no lock decides anything.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Protocol
+
+from fluss_orchestrate.core.checkpoints import transitions
+from fluss_orchestrate.core.checkpoints.events import (
+    RESERVED,
+    Event,
+    EventKind,
+    check_checkpoint_name,
+)
+from fluss_orchestrate.core.checkpoints.position import TablePosition
+from fluss_orchestrate.core.errors import CheckpointConflictError, CheckpointNotFoundError
+from fluss_orchestrate.core.plan import Place, ScanPlan
+from fluss_orchestrate.core.receipts import Receipt
+
+CLAIM_ATTEMPTS_MAX = 100
+"""How often a sequence may be lost to others before giving up; each loss is another's progress."""
+_PAUSE_MAX_S = 0.02
+
+
+class EventLog(Protocol):
+    """Where events are kept.
+
+    An event is in the log when a read shows it, never because a write seemed to succeed. Sequences
+    of a name have no gaps. Calls block, and may be made from several threads.
+    """
+
+    def head(self, name: str) -> Event | None:
+        """The last event of a name."""
+
+    def event(self, name: str, sequence: int) -> Event | None:
+        """One event."""
+
+    def events(self, name: str, start: int, stop: int) -> list[Event]:
+        """The events that there are with start ≤ sequence < stop, in order."""
+
+    def plan_event_of(self, name: str, run_key: str) -> Event | None:
+        """The `plan` event of a run key, unless it was abandoned.
+
+        Knows every event that is followed by another one. So a caller reads the head first,
+        looks at it, and then asks this.
+        """
+
+    def append(self, event: Event, previous: Event | None) -> bool:
+        """Claim the event's sequence, which follows `previous`; False if another has it.
+
+        With no `previous` this is the first event of its name, whatever its sequence.
+        """
+
+    def names(self) -> list[str]:
+        """Every name that has events."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class CheckpointStore:
+    """Checkpoints by name. Safe to use from many processes at once."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+
+    def head(self, name: str) -> Event | None:
+        """The last event, which carries the whole state; None for an unknown name."""
+        return self.log.head(name)
+
+    def require(self, name: str) -> Event:
+        """The last event of a checkpoint that must exist."""
+        head = self.log.head(name)
+        if head is None:
+            raise CheckpointNotFoundError(name)
+        return head
+
+    def names(self, *, internal: bool = False) -> list[str]:
+        """The checkpoints of this store; with `internal` those that scans keep for themselves."""
+        return sorted(n for n in self.log.names() if internal or not n.startswith(RESERVED))
+
+    def history(self, name: str, limit: int = 50) -> Iterator[Event]:
+        """The newest events first, at most `limit`."""
+        head = self.require(name)
+        start = max(0, head.sequence - limit + 1)
+        yield from reversed(self.log.events(name, start, head.sequence + 1))
+
+    def plan_of(self, name: str, run_key: str, head: Event | None) -> ScanPlan | None:
+        """The plan that this run key was given, finished or not; None if it has none.
+
+        `head` must have been read before this call.
+        """
+        if head is None:
+            return None
+        pending = head.state.pending
+        if pending is not None and pending.run_key == run_key:
+            return pending
+        if head.kind is EventKind.ABANDON and head.run_key == run_key:
+            return None
+        event = self.log.plan_event_of(name, run_key)
+        return None if event is None else event.state.pending
+
+    def try_plan(
+        self,
+        head: Event | None,
+        plan: ScanPlan,
+        position: TablePosition,
+        details: Mapping[str, Any] | None = None,
+    ) -> ScanPlan | None:
+        """Record a plan that was made upon `head`; None when another event came first."""
+        check_checkpoint_name(plan.name.removeprefix(RESERVED))
+        event = transitions.plan_event(head, plan, position, details)
+        return event.state.pending if self.log.append(event, head) else None
+
+    def commit(
+        self, plan: ScanPlan, receipt: Receipt, commit_ms: Mapping[Place, int] | None = None
+    ) -> Receipt:
+        """Finish a plan: compare-and-set on the pending one.
+
+        A plan that was committed already, by whomever, gives the receipt of that commit. A plan
+        that was abandoned, or that the store does not know, is an error.
+        """
+
+        def step(head: Event | None) -> Event | None:
+            pending = None if head is None else head.state.pending
+            if head is None or pending is None or not _same(pending, plan):
+                return None
+            return transitions.commit_event(head, receipt, commit_ms or {})
+
+        done = self._advance(plan.name, step)
+        if done is not None and done.receipt is not None:
+            return done.receipt
+        return self._receipt_of(plan)
+
+    def _receipt_of(self, plan: ScanPlan) -> Receipt:
+        event = self.log.event(plan.name, plan.sequence)
+        known = None if event is None else event.state.pending
+        if event is None or known is None or not _same(known, plan):
+            raise CheckpointConflictError(
+                plan.name,
+                f"the store knows no plan {plan.plan_id} at {plan.sequence}; it was restored, "
+                "compacted away or belongs to another store. Nothing was committed: compare the "
+                "sink with `show`, then `reset` the checkpoint if needed",
+                plan.sequence,
+                plan.plan_id,
+            )
+        # Between a plan and its end come only adoptions.
+        sequence = plan.sequence
+        while event is not None:
+            sequence += 1
+            event = self.log.event(plan.name, sequence)
+            if event is not None and event.kind is EventKind.COMMIT and event.receipt is not None:
+                return event.receipt
+            if event is not None and event.kind is not EventKind.ADOPT:
+                break
+        raise CheckpointConflictError(
+            plan.name,
+            f"plan {plan.plan_id} was given up ({'gone' if event is None else event.kind}); its "
+            "rows may be planned again, so take them out of the sink",
+            plan.sequence,
+            plan.plan_id,
+        )
+
+    def adopt(self, name: str, run_key: str) -> ScanPlan:
+        """Take the pending plan over for another run, and record that."""
+
+        def step(head: Event | None) -> Event | None:
+            head = _known(name, head)
+            pending = head.state.pending
+            if pending is not None and run_key in (pending.run_key, head.state.adopted_by):
+                return None
+            return transitions.adopt_event(head, run_key)
+
+        self._advance(name, step)
+        pending = self.require(name).state.pending
+        if pending is None:
+            raise CheckpointConflictError(name, "its plan was finished meanwhile; plan again")
+        return pending
+
+    def abandon(self, name: str, plan_id: str | None = None, reason: str = "") -> Event:
+        """Give the pending plan up: its rows will be planned again. A decision for people."""
+        return self._must(
+            name, lambda head: transitions.abandon_event(_known(name, head), plan_id, reason)
+        )
+
+    def reset(
+        self, name: str, position: TablePosition, reason: str = "", *, abandon_pending: bool = False
+    ) -> Event:
+        """Set the position, back or forth, and record why."""
+        check_checkpoint_name(name.removeprefix(RESERVED))
+        while True:
+            head = self.head(name)
+            pending = None if head is None else head.state.pending
+            if not abandon_pending or pending is None or (head and head.state.retired):
+                break
+            self.abandon(name, pending.plan_id, reason or "reset")
+        return self._must(name, lambda head: transitions.reset_event(head, name, position, reason))
+
+    def set_first(
+        self, name: str, position: TablePosition, details: Mapping[str, Any] | None = None
+    ) -> Event:
+        """Set a position that has none yet; otherwise the one that is there stays, and is given."""
+
+        def step(head: Event | None) -> Event | None:
+            if head is not None:
+                return None
+            return replace(
+                transitions.reset_event(None, name, position, ""), details=dict(details or {})
+            )
+
+        return self._advance(name, step) or self.require(name)
+
+    def retire(self, name: str, reason: str = "", *, with_pending: bool = False) -> Event:
+        """End a checkpoint. Its history stays, plans are refused, a reset brings it back."""
+
+        def step(head: Event | None) -> Event | None:
+            if head is not None and head.state.retired:
+                return None
+            return transitions.retire_event(head, name, reason, with_pending)
+
+        return self._advance(name, step) or self.require(name)
+
+    def _must(self, name: str, step: Callable[[Event | None], Event]) -> Event:
+        event = self._advance(name, step)
+        assert event is not None
+        return event
+
+    def _advance(self, name: str, step: Callable[[Event | None], Event | None]) -> Event | None:
+        """Append what `step` makes of the head; None when it wants nothing."""
+        for attempt in range(CLAIM_ATTEMPTS_MAX):
+            head = self.head(name)
+            event = step(head)
+            if event is None or self.log.append(event, head):
+                return event
+            pause(attempt)
+        raise lost_too_often(name)
+
+    def close(self) -> None:
+        """Let go of connections that this store opened itself."""
+        self.log.close()
+
+    def __enter__(self) -> CheckpointStore:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def pause(attempt: int) -> None:
+    """A moment's wait after a lost claim, so that racers do not stay in step."""
+    time.sleep(random.uniform(0, min(_PAUSE_MAX_S, 0.001 * (attempt + 1))))  # noqa: S311
+
+
+def lost_too_often(name: str) -> CheckpointConflictError:
+    """The error of a caller that lost every race."""
+    return CheckpointConflictError(
+        name, f"others were faster {CLAIM_ATTEMPTS_MAX} times in a row; try again"
+    )
+
+
+def _known(name: str, head: Event | None) -> Event:
+    if head is None:
+        raise CheckpointNotFoundError(name)
+    return head
+
+
+def _same(one: ScanPlan, other: ScanPlan) -> bool:
+    return one.sequence == other.sequence and one.plan_id == other.plan_id

@@ -1,0 +1,154 @@
+"""What may follow what: each function gives the event that comes after a head, or refuses.
+
+Nothing here reads or writes. A store claims the sequence of the event; when another claimed it
+first, the caller begins again with the new head.
+
+    (nothing) ── PLAN, RESET
+    idle      ── PLAN, RESET, RETIRE
+    pending   ── ADOPT, COMMIT, ABANDON
+    retired   ── RESET
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from fluss_orchestrate.core.checkpoints.events import (
+    CheckpointState,
+    Event,
+    EventKind,
+    new_nonce,
+    now_ms,
+)
+from fluss_orchestrate.core.checkpoints.position import TablePosition
+from fluss_orchestrate.core.errors import (
+    CheckpointConflictError,
+    CheckpointNotFoundError,
+    CheckpointRetiredError,
+    PendingPlanError,
+)
+from fluss_orchestrate.core.plan import Place, ScanPlan
+from fluss_orchestrate.core.receipts import Receipt
+
+FIRST_SEQUENCE = 0
+REPORTED = ("lost_ranges", "gone_ranges", "lake_ranges", "restarted")
+"""What a plan's details say that its receipt must say too."""
+
+
+def next_sequence(head: Event | None) -> int:
+    """The sequence to claim after `head`."""
+    return FIRST_SEQUENCE if head is None else head.sequence + 1
+
+
+def plan_event(
+    head: Event | None,
+    plan: ScanPlan,
+    position: TablePosition,
+    details: Mapping[str, Any] | None = None,
+) -> Event:
+    """A plan becomes pending. `position` is where it begins, for every known place.
+
+    The plan's own sequence is set to the event's.
+    """
+    check_idle(plan.name, head)
+    check_not_retired(plan.name, head)
+    pending = replace(plan, sequence=next_sequence(head))
+    state = CheckpointState(position=position, pending=pending)
+    return _event(head, plan.name, EventKind.PLAN, state, pending, details)
+
+
+def commit_event(head: Event, receipt: Receipt, commit_ms: Mapping[Place, int]) -> Event:
+    """The pending plan is finished: the position moves to the end of its ranges."""
+    pending = _pending(head)
+    position = head.state.position
+    assert position is not None
+    state = CheckpointState(position=position.advanced(pending.ranges, commit_ms))
+    event = _event(head, head.name, EventKind.COMMIT, state, pending, None)
+    reported = {key: head.details[key] for key in REPORTED if key in head.details}
+    return replace(event, receipt=replace(receipt, details={**receipt.details, **reported}))
+
+
+def abandon_event(head: Event, plan_id: str | None, reason: str) -> Event:
+    """The pending plan is given up: the position stays, and its run key is free again."""
+    pending = _pending(head)
+    if plan_id is not None and plan_id != pending.plan_id:
+        raise CheckpointConflictError(
+            head.name,
+            f"plan {plan_id} is not the pending one, which is {pending.plan_id} of run "
+            f"'{pending.run_key}'; nothing was abandoned",
+            pending.sequence,
+            plan_id,
+        )
+    state = CheckpointState(position=head.state.position)
+    return _event(head, head.name, EventKind.ABANDON, state, pending, {"reason": reason})
+
+
+def adopt_event(head: Event, run_key: str) -> Event:
+    """Another run finishes the pending plan."""
+    pending = _pending(head)
+    state = replace(head.state, adopted_by=run_key)
+    details = {**head.details, "of": pending.run_key}
+    event = _event(head, head.name, EventKind.ADOPT, state, pending, details)
+    return replace(event, run_key=run_key)
+
+
+def reset_event(head: Event | None, name: str, position: TablePosition, reason: str) -> Event:
+    """The position is set by hand; a retired checkpoint comes back."""
+    check_idle(name, head)
+    state = CheckpointState(position=position)
+    return _event(head, name, EventKind.RESET, state, None, {"reason": reason})
+
+
+def retire_event(head: Event | None, name: str, reason: str, with_pending: bool = False) -> Event:
+    """The checkpoint is not used any more; its history stays."""
+    if head is None:
+        raise CheckpointNotFoundError(name)
+    if not with_pending:
+        check_idle(name, head)
+    state = replace(head.state, retired=True)
+    return _event(head, name, EventKind.RETIRE, state, None, {"reason": reason})
+
+
+def check_idle(name: str, head: Event | None) -> None:
+    """Refuse while a plan is pending."""
+    if head is not None and head.state.pending is not None and not head.state.retired:
+        pending = head.state.pending
+        raise PendingPlanError(
+            name, pending.run_key, pending.plan_id, pending.sequence, pending.created_ms
+        )
+
+
+def check_not_retired(name: str, head: Event | None) -> None:
+    """Refuse when the checkpoint was retired."""
+    if head is not None and head.state.retired:
+        raise CheckpointRetiredError(name)
+
+
+def _pending(head: Event) -> ScanPlan:
+    check_not_retired(head.name, head)
+    if head.state.pending is None:
+        raise CheckpointConflictError(head.name, "it has no pending plan")
+    return head.state.pending
+
+
+def _event(
+    head: Event | None,
+    name: str,
+    kind: EventKind,
+    state: CheckpointState,
+    plan: ScanPlan | None,
+    details: Mapping[str, Any] | None,
+) -> Event:
+    return Event(
+        name=name,
+        sequence=next_sequence(head),
+        kind=kind,
+        state=state,
+        run_key="" if plan is None else plan.run_key,
+        plan_id="" if plan is None else plan.plan_id,
+        nonce=new_nonce(),
+        created_ms=now_ms(),
+        details=dict(details or {}),
+    )

@@ -1,0 +1,179 @@
+"""Errors of checkpoints and incremental scans: what was found, where, and what to do next.
+
+Each carries fields beside its text, so that a shell can decide without reading the message. They
+all stand under the client's root, `FlussError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluss_client.errors import ClientError
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.plan import BucketRange
+
+RANGES_SHOWN_MAX = 5
+
+
+def show_ranges(ranges: Sequence[BucketRange]) -> str:
+    """Ranges as text: the first few, and how many more there are."""
+    shown = "; ".join(_show(r) for r in ranges[:RANGES_SHOWN_MAX])
+    more = len(ranges) - RANGES_SHOWN_MAX
+    return f"{shown}; and {more} more" if more > 0 else shown
+
+
+def _show(r: BucketRange) -> str:
+    where = f"bucket {r.bucket}"
+    if r.partition_id is not None:
+        where = f"partition {r.partition or '?'} (id {r.partition_id}) {where}"
+    stop = "…" if r.stop < 0 else str(r.stop)
+    return f"{where} [{r.start}, {stop})"
+
+
+class CheckpointError(ClientError):
+    """A checkpoint cannot be used in this way; `name` says which."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"checkpoint '{name}': {message}")
+        self.name = name
+
+
+class CheckpointNotFoundError(CheckpointError):
+    """There is no checkpoint of this name in the store."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "there is none; `list` shows those of this store")
+
+
+class CheckpointRetiredError(CheckpointError):
+    """The checkpoint was retired; a reset brings it back."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "it was retired; use another name, or `reset` it to bring it back")
+
+
+class CheckpointConflictError(CheckpointError):
+    """The store does not hold what the caller builds on; nothing was recorded.
+
+    `sequence` and `plan_id` name the plan that was to be finished.
+    """
+
+    def __init__(self, name: str, message: str, sequence: int = -1, plan_id: str = "") -> None:
+        super().__init__(name, message)
+        self.sequence = sequence
+        self.plan_id = plan_id
+
+
+class PendingPlanError(CheckpointError):
+    """Another run's plan is not finished, and the policy does not allow to take it over."""
+
+    def __init__(self, name: str, run_key: str, plan_id: str, sequence: int, since_ms: int) -> None:
+        super().__init__(
+            name,
+            f"plan {plan_id} of run '{run_key}' is pending; let that run finish, plan with "
+            "on_pending='adopt' to finish it in its place, or `abandon` it if its rows must not "
+            "be read",
+        )
+        self.run_key = run_key
+        self.plan_id = plan_id
+        self.sequence = sequence
+        self.since_ms = since_ms
+
+
+class IncompleteReadError(CheckpointError):
+    """A run ended before its reader did; it was not committed and will be given again."""
+
+    def __init__(self, name: str, plan_id: str) -> None:
+        super().__init__(
+            name,
+            f"the rows of plan {plan_id} were not read to their end, so it was not committed; "
+            "read the reader until it is exhausted, or plan less with max_offsets",
+        )
+        self.plan_id = plan_id
+
+
+class GuardError(ClientError):
+    """The log is not what the checkpoint expects; `ranges` names the places."""
+
+    def __init__(
+        self, table: TableIdentity, message: str, ranges: Sequence[BucketRange] = ()
+    ) -> None:
+        super().__init__(f"{table.path}: {message}")
+        self.table = table
+        self.ranges = tuple(ranges)
+
+
+class RetentionPassedError(GuardError):
+    """Rows that were never read have been deleted by retention; `ranges` are those."""
+
+    def __init__(self, table: TableIdentity, ranges: Sequence[BucketRange], hint: str = "") -> None:
+        super().__init__(
+            table,
+            f"retention has deleted what was not read yet: {show_ranges(ranges)}; "
+            + (
+                hint
+                or "read it from the lake with on_retention='lake', or go on without it with "
+                "on_retention='earliest', and raise table.log.ttl or run more often"
+            ),
+            ranges,
+        )
+
+
+class TableIdentityChangedError(GuardError):
+    """The table is not the one that the checkpoint was made for."""
+
+    def __init__(self, expected: TableIdentity, found: TableIdentity | None) -> None:
+        if found is None:
+            what = "it does not exist any more"
+        elif expected.path != found.path or expected.cluster != found.cluster:
+            what = f"this is {found.uri} with id {found.table_id}"
+        else:
+            what = f"it was dropped and created again with id {found.table_id}"
+        super().__init__(
+            expected,
+            f"the checkpoint is about {expected.uri} with id {expected.table_id}, but {what}; "
+            "`abandon` its pending plan if there is one, then `reset` the checkpoint to begin with "
+            "the new table, or plan under another name",
+        )
+        self.expected = expected
+        self.found = found
+
+
+class PartitionGoneError(GuardError):
+    """Partitions were dropped before they were read to their end, as far as can be known.
+
+    A range that ends at -1 began there; where it ended nobody can tell any more.
+    """
+
+    def __init__(self, table: TableIdentity, ranges: Sequence[BucketRange]) -> None:
+        super().__init__(
+            table,
+            f"partitions were dropped; what came after the last read is lost: "
+            f"{show_ranges(ranges)}; if they were finished, plan with on_partition_gone='forget' "
+            "(`abandon` a pending plan that reads them first)",
+            ranges,
+        )
+
+
+class LogWentBackwardsError(GuardError):
+    """The log ends before the checkpoint's position, or holds other rows there than were read."""
+
+    def __init__(self, table: TableIdentity, ranges: Sequence[BucketRange], what: str) -> None:
+        super().__init__(
+            table,
+            f"the log went backwards: {what}: {show_ranges(ranges)}; a server lost rows that had "
+            "been read; compare the sink with the table, `abandon` a pending plan, and `reset` "
+            "the checkpoint to where both agree",
+            ranges,
+        )
+
+
+class NotYetError(ClientError):
+    """The end that was asked for has not come yet; ask again after `retry_after_ms`."""
+
+    retriable = True
+
+    def __init__(self, message: str, retry_after_ms: int, ranges: Sequence[BucketRange] = ()):
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
+        self.ranges = tuple(ranges)
