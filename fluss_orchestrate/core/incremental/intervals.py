@@ -1,0 +1,193 @@
+"""Backfills: the rows committed in [since, until), in any order, many at once.
+
+Each boundary is resolved to offsets once and recorded under a name of its own; whoever needs it
+later uses what was recorded. So the intervals [a, b) and [b, c) meet exactly, although they were
+planned by different processes at different times. Each interval is a checkpoint of its own, and
+the shared position of the table's scan is never touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from fluss_client.errors import ConfigError
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.table import TablePath
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.checkpoints.events import RESERVED, Event, now_ms
+from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
+from fluss_orchestrate.core.checkpoints.store import (
+    CLAIM_ATTEMPTS_MAX,
+    CheckpointStore,
+    lost_too_often,
+    pause,
+)
+from fluss_orchestrate.core.errors import PartitionGoneError, RetentionPassedError
+from fluss_orchestrate.core.incremental.boundaries import Boundary, find_boundary
+from fluss_orchestrate.core.incremental.guards import UNKNOWN_END, check_identity, check_retention
+from fluss_orchestrate.core.incremental.observe import observe
+from fluss_orchestrate.core.incremental.planning import Draft, columns_of, retention_details
+from fluss_orchestrate.core.incremental.reading import ProgressHook
+from fluss_orchestrate.core.incremental.run import ScanRun
+from fluss_orchestrate.core.incremental.scan import IncrementalScan
+from fluss_orchestrate.core.incremental.settings import Time, time_ms
+from fluss_orchestrate.core.plan import BucketRange, ScanPlan
+from fluss_orchestrate.core.receipts import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A boundary as the store has it."""
+
+    position: TablePosition
+    lost: frozenset[tuple[int | None, int]]
+    """Places whose rows at the boundary had been deleted when it was resolved."""
+    resolved_ms: int
+
+
+class IntervalScan:
+    """The rows of one table by commit time, interval by interval."""
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        table: TablePath | str,
+        name: str,
+        store: CheckpointStore | None = None,
+        **options: Any,
+    ) -> None:
+        """`options` are those of `IncrementalScan`; `name` is the backfill's own."""
+        self._scan = IncrementalScan(connection, table, name, store, **options)
+        self.store = self._scan.store
+
+    @property
+    def name(self) -> str:
+        """The backfill's name; its intervals are checkpoints `name/[since,until)`."""
+        return self._scan.name
+
+    def interval_name(self, since: Time, until: Time) -> str:
+        """The checkpoint of one interval."""
+        return f"{self.name}/[{time_ms(since)},{time_ms(until)})"
+
+    def plan(self, run_key: str, since: Time, until: Time) -> ScanPlan:
+        """The rows committed at or after `since` and before `until`, frozen.
+
+        The interval has one plan for ever: every run key gets the same ranges, and a run that
+        finds it pending finishes it. `NotYetError` until the end is final.
+        """
+        first_ms, last_ms = time_ms(since), time_ms(until)
+        if first_ms >= last_ms:
+            raise ConfigError(f"[{first_ms}, {last_ms}) is no interval: since must be before until")
+        name = self.interval_name(first_ms, last_ms)
+        for attempt in range(CLAIM_ATTEMPTS_MAX):
+            head = self.store.head(name)
+            if head is not None:
+                known = self._known(head)
+                if known is not None:
+                    return known
+            start, stop = self._boundary(first_ms), self._boundary(last_ms)
+            draft = runtime().call(self._draft(name, run_key, start, stop))
+            details = {"since_ms": first_ms, "until_ms": last_ms, **draft.details}
+            recorded = self.store.try_plan(head, draft.plan, draft.position, details)
+            if recorded is not None:
+                return recorded
+            pause(attempt)
+        raise lost_too_often(name)
+
+    def _known(self, head: Event) -> ScanPlan | None:
+        """The interval's plan, pending or finished; None when it was abandoned or reset."""
+        if head.state.pending is not None:
+            return head.state.pending
+        if head.receipt is None:
+            return None
+        event = self.store.log.event(head.name, int(head.receipt.details["sequence"]))
+        return None if event is None else event.state.pending
+
+    def read(self, plan: ScanPlan, progress: ProgressHook | None = None) -> pa.RecordBatchReader:
+        """The plan's rows in (partition, bucket, offset) order: all of them, or an error."""
+        return self._scan.read(plan, progress)
+
+    def commit(self, plan: ScanPlan, **given: Any) -> Receipt:
+        """Record that the interval is done; arguments as for `IncrementalScan.commit`."""
+        return self._scan.commit(plan, **given)
+
+    def run(
+        self, run_key: str, since: Time, until: Time, progress: ProgressHook | None = None
+    ) -> ScanRun:
+        """Plan now; read in the `with` block; commit when it ends without an error."""
+        return ScanRun(self._scan, run_key, self.plan(run_key, since, until), progress)
+
+    def _boundary(self, timestamp_ms: int) -> _Recorded:
+        """Where a time cuts the table: as recorded, or resolved now and recorded."""
+        name = f"{RESERVED}at{RESERVED}{self.name}{RESERVED}{timestamp_ms}"
+        head = self.store.head(name)
+        if head is None:
+            core = self._scan.connection.core
+            found: Boundary = runtime().call(
+                find_boundary(core.backend, core.config, self._scan.settings, timestamp_ms)
+            )
+            reason = {"at_ms": timestamp_ms, "lost": [list(p) for p in found.lost]}
+            head = self.store.set_first(name, found.position, reason)
+        position = head.state.position
+        assert position is not None
+        lost = frozenset((p, b) for p, b in head.details.get("lost", ()))
+        return _Recorded(position, lost, head.created_ms)
+
+    async def _draft(self, name: str, run_key: str, start: _Recorded, stop: _Recorded) -> Draft:
+        settings = self._scan.settings
+        core = self._scan.connection.core
+        view = await observe(core.backend, core.config.resolved_alias(), settings.path)
+        for boundary in (start, stop):
+            check_identity(boundary.position.table, view.identity)
+        ranges = self._ranges(start, stop)
+        gone = [r for r in ranges if r.place not in view.latest]
+        if gone:
+            raise PartitionGoneError(view.identity, gone)
+        kept = await check_retention(
+            core.backend,
+            view,
+            {r.place: r.start for r in ranges},
+            [r.place for r in ranges],
+            settings,
+            self._scan.can_read_lake,
+        )
+        left = [replace(r, start=min(r.stop, kept.starts[r.place])) for r in ranges]
+        plan = ScanPlan(
+            name=name,
+            run_key=run_key,
+            table=view.identity,
+            schema_id=view.info.schema_id,
+            columns=columns_of(view.info, settings),
+            metadata_columns=settings.metadata_columns,
+            ranges=tuple(r for r in left if r.count),
+            kind="changelog" if view.info.has_primary_key() else "log",
+            created_ms=now_ms(),
+        )
+        return Draft(plan, start.position, retention_details(kept))
+
+    def _ranges(self, start: _Recorded, stop: _Recorded) -> tuple[BucketRange, ...]:
+        ranges, lost, gone = [], [], []
+        begins, ends = start.position, stop.position
+        for place in sorted({*begins.offsets, *ends.offsets}, key=place_order):
+            end = ends.offsets.get(place)
+            if end is None:
+                # Either dropped before the end was resolved, or created after that.
+                if stop.resolved_ms >= start.resolved_ms:
+                    gone.append(begins.range_from(place, UNKNOWN_END))
+                continue
+            begin = begins.offsets.get(place, 0)
+            name = ends.partition_name(place)
+            whole = BucketRange(place[0], name, place[1], begin, max(begin, end))
+            if place in start.lost and whole.stop > 0:
+                lost.append(replace(whole, start=0, stop=begin))
+            if whole.count:
+                ranges.append(whole)
+        settings = self._scan.settings
+        if gone and settings.on_partition_gone != "forget":
+            raise PartitionGoneError(ends.table, gone)
+        if lost and settings.on_retention != "earliest":
+            raise RetentionPassedError(ends.table, lost)
+        return tuple(ranges)

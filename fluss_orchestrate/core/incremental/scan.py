@@ -1,0 +1,281 @@
+"""Exactly what is new since the last successful run: plan, read, commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from fluss_client.errors import ConfigError
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.table import TablePath
+from fluss_client.net.retry import Deadline, backoff_ms
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.checkpoints import transitions
+from fluss_orchestrate.core.checkpoints.events import Event, now_ms
+from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
+from fluss_orchestrate.core.checkpoints.position import TablePosition
+from fluss_orchestrate.core.checkpoints.store import (
+    CLAIM_ATTEMPTS_MAX,
+    CheckpointStore,
+    lost_too_often,
+    pause,
+)
+from fluss_orchestrate.core.errors import CheckpointConflictError
+from fluss_orchestrate.core.incremental.finishing import last_commit_times
+from fluss_orchestrate.core.incremental.planning import Planner
+from fluss_orchestrate.core.incremental.reading import (
+    PlanReading,
+    ProgressHook,
+    ReadOptions,
+    Tally,
+)
+from fluss_orchestrate.core.incremental.resetting import reset_position
+from fluss_orchestrate.core.incremental.run import ScanRun
+from fluss_orchestrate.core.incremental.settings import (
+    LakeReader,
+    ScanSettings,
+    Start,
+    Until,
+    names_of,
+)
+from fluss_orchestrate.core.plan import Place, ScanPlan
+from fluss_orchestrate.core.receipts import Receipt
+
+TALLIES_KEPT_MAX = 64
+RUN_KEY_LENGTH_MAX = 2_000
+
+
+class IncrementalScan:
+    """The increments of one table under one checkpoint name.
+
+    `plan` freezes ranges of offsets and records them as pending before anything is read; the same
+    run key always gets the same plan back. `read` gives its rows, the same every time. `commit`
+    moves the checkpoint. `run` does all three around a `with` block. Many processes may do this
+    under one name: each offset is in exactly one committed plan.
+    """
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        table: TablePath | str,
+        name: str,
+        store: CheckpointStore | None = None,
+        columns: Sequence[str] | None = None,
+        start: Start = "earliest",
+        on_pending: str = "adopt",
+        on_retention: str = "fail",
+        metadata_columns: Sequence[str] = (),
+        *,
+        on_partition_gone: str = "fail",
+        on_recreated: str = "fail",
+        lake_reader: LakeReader | None = None,
+        **more: Any,
+    ) -> None:
+        """`more` are the remaining fields of `ScanSettings`, such as `pending_timeout_ms`."""
+        path = TablePath.parse(table) if isinstance(table, str) else table
+        self.settings = ScanSettings(
+            name=name,
+            path=path,
+            columns=names_of(columns),
+            metadata_columns=names_of(metadata_columns) or (),
+            start=start,
+            on_pending=on_pending,
+            on_retention=on_retention,
+            on_partition_gone=on_partition_gone,
+            on_recreated=on_recreated,
+            **more,
+        )
+        self.connection = connection
+        self.store = FlussCheckpointStore(connection) if store is None else store
+        self._lake_reader = lake_reader
+        core = connection.core
+        self._planner = Planner(core.backend, core.config, self.settings, self.can_read_lake)
+        self._tallies: dict[tuple[str, int], Tally] = {}
+        self._begins: dict[tuple[str, int], TablePosition] = {}
+
+    @property
+    def name(self) -> str:
+        """The checkpoint's name."""
+        return self.settings.name
+
+    @property
+    def can_read_lake(self) -> bool:
+        """Whether rows that the log does not hold any more can be had from the lake."""
+        return self._lake_reader is not None
+
+    def plan(
+        self, run_key: str, until: Until = "latest", max_offsets: int | None = None
+    ) -> ScanPlan:
+        """What this run reads: frozen, recorded as pending, the same for the same run key.
+
+        While another run's plan is pending, `on_pending` decides: `adopt` gives that plan (its
+        `run_key` tells), to be finished before this run asks again for its own; `wait` waits for
+        it; `skip` gives an empty plan that is not recorded; `fail` raises `PendingPlanError`.
+        """
+        _check_run_key(run_key)
+        deadline = Deadline(self.settings.pending_timeout_ms)
+        attempt = 0
+        while attempt < CLAIM_ATTEMPTS_MAX:
+            head = self.store.head(self.name)
+            transitions.check_not_retired(self.name, head)
+            known = self.store.plan_of(self.name, run_key, head)
+            if known is not None:
+                return known
+            if head is not None and head.state.pending is not None:
+                answer = self._while_pending(head, run_key, deadline)
+                if answer is not None:
+                    return answer
+                continue
+            draft = runtime().call(self._planner.draft(head, run_key, until, max_offsets))
+            recorded = self.store.try_plan(head, draft.plan, draft.position, draft.details)
+            if recorded is not None:
+                _keep(self._begins, recorded, draft.position)
+                return recorded
+            pause(attempt)
+            attempt += 1
+        raise lost_too_often(self.name)
+
+    def _while_pending(self, head: Event, run_key: str, deadline: Deadline) -> ScanPlan | None:
+        """Another run's plan, or an empty one; None to look again."""
+        pending = head.state.pending
+        assert pending is not None
+        policy = self.settings.on_pending
+        if policy == "adopt":
+            try:
+                return self.store.adopt(self.name, run_key)
+            except CheckpointConflictError:
+                # It was finished between the look and the adoption.
+                return None
+        if policy == "skip":
+            return replace(pending, run_key=run_key, ranges=(), sequence=-1, created_ms=now_ms())
+        if policy == "fail" or deadline.passed():
+            transitions.check_idle(self.name, head)
+        time.sleep(backoff_ms(6) / 1000)
+        return None
+
+    def read(self, plan: ScanPlan, progress: ProgressHook | None = None) -> pa.RecordBatchReader:
+        """The plan's rows in (partition, bucket, offset) order: all of them, or an error."""
+        return self.open_plan(plan, progress).reader()
+
+    def open_plan(self, plan: ScanPlan, progress: ProgressHook | None = None) -> PlanReading:
+        """A read of the plan that also tells how far it is."""
+        options = ReadOptions(
+            commit_ms=self._times_before(plan),
+            lake_reader=self._lake_reader if self.settings.on_retention == "lake" else None,
+            backwards_wait_ms=self.settings.backwards_wait_ms,
+            progress=progress,
+        )
+        reading = PlanReading(self.connection, plan, options)
+        _keep(self._tallies, plan, reading.tally)
+        return reading
+
+    def _times_before(self, plan: ScanPlan) -> dict[Place, int]:
+        """When the last rows before the plan's ranges were committed, by what the plan records."""
+        if plan.sequence < 0 or plan.kind == "state" or plan.is_empty:
+            return {}
+        position = self._begins.get((plan.plan_id, plan.sequence))
+        if position is None:
+            event = self.store.log.event(plan.name, plan.sequence)
+            position = None if event is None else event.state.position
+        if position is None:
+            return {}
+        return {
+            r.place: position.commit_ms[r.place]
+            for r in plan.ranges
+            if r.place in position.commit_ms and position.offsets[r.place] == r.start
+        }
+
+    def commit(
+        self,
+        plan: ScanPlan,
+        *,
+        rows: int | None = None,
+        bytes: int | None = None,  # noqa: A002 (the receipt's own name for it)
+        snapshot_id: int | None = None,
+        details: Mapping[str, Any] | None = None,
+        tally: Tally | None = None,
+    ) -> Receipt:
+        """Move the checkpoint to the end of the plan; call it when the sink holds the rows.
+
+        Compare-and-set: a plan that was committed already gives the receipt of that commit, an
+        abandoned one is an error. `rows` and `bytes` are counted when this scan did the reading.
+        """
+        tally = tally or self._tallies.get((plan.plan_id, plan.sequence)) or Tally()
+        if rows is None:
+            rows = tally.rows if tally.complete else _rows_by_offsets(plan)
+        receipt = Receipt(
+            kind="increment",
+            table=plan.table,
+            run_key=plan.run_key,
+            ranges=plan.ranges,
+            rows=rows,
+            bytes=tally.bytes if bytes is None else bytes,
+            plan_id=plan.plan_id,
+            snapshot_id=snapshot_id,
+            started_ms=plan.created_ms,
+            finished_ms=now_ms(),
+            details={"name": plan.name, "sequence": plan.sequence, **(details or {})},
+        )
+        if plan.sequence < 0:
+            return replace(receipt, details={**receipt.details, "skipped": True})
+        times = last_commit_times(self.connection, plan, tally.commit_ms)
+        return self.store.commit(plan, receipt, times)
+
+    def run(
+        self,
+        run_key: str,
+        until: Until = "latest",
+        max_offsets: int | None = None,
+        progress: ProgressHook | None = None,
+    ) -> ScanRun:
+        """Plan now; read in the `with` block; commit when it ends without an error.
+
+        With `on_pending="adopt"` the plan may be one that another run left (`run.adopted`), and
+        this run's own comes with the next call; `runs` makes that loop.
+        """
+        return ScanRun(self, run_key, self.plan(run_key, until, max_offsets), progress)
+
+    def runs(
+        self,
+        run_key: str,
+        until: Until = "latest",
+        max_offsets: int | None = None,
+        progress: ProgressHook | None = None,
+    ) -> Iterator[ScanRun]:
+        """First the plans that others left unfinished, then this run's own: enter each one.
+
+        A run that was not committed when the next one is asked for ends the iteration.
+        """
+        while True:
+            current = self.run(run_key, until, max_offsets, progress)
+            yield current
+            if not current.adopted or current.receipt is None:
+                return
+
+    def reset(self, to: Start, reason: str = "", *, abandon_pending: bool = False) -> Event:
+        """Set the checkpoint to `earliest`, `latest`, a time or offsets, and record why."""
+        position = reset_position(self.connection, self.settings, to)
+        return self.store.reset(self.name, position, reason, abandon_pending=abandon_pending)
+
+
+def _keep(kept: dict[tuple[str, int], Any], plan: ScanPlan, value: Any) -> None:
+    kept[plan.plan_id, plan.sequence] = value
+    while len(kept) > TALLIES_KEPT_MAX:
+        del kept[next(iter(kept))]
+
+
+def _rows_by_offsets(plan: ScanPlan) -> int:
+    """Rows of a plan that somebody else has read: a log has one per offset, others are unknown."""
+    return plan.offsets if plan.kind == "log" else -1
+
+
+def _check_run_key(run_key: str) -> None:
+    if not run_key or len(run_key) > RUN_KEY_LENGTH_MAX:
+        raise ConfigError(
+            f"a run key has 1 to {RUN_KEY_LENGTH_MAX} characters: use what names the run for good, "
+            "such as dag/task/run"
+        )

@@ -1,0 +1,109 @@
+"""What a scan is asked for, checked once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from fluss_client.errors import ConfigError
+from fluss_client.model.cluster import LakeSnapshot
+from fluss_client.model.table import TableBucket, TablePath
+from fluss_orchestrate.core.checkpoints.events import check_checkpoint_name
+from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
+from fluss_orchestrate.core.receipts import Receipt
+
+ON_PENDING = ("adopt", "wait", "skip", "fail")
+ON_RETENTION = ("fail", "earliest", "lake")
+ON_PARTITION_GONE = ("fail", "forget")
+ON_RECREATED = ("fail", "restart")
+PENDING_TIMEOUT_MS = 600_000
+BACKWARDS_WAIT_MS = 5_000
+
+Offsets = Mapping[int, int] | Mapping[Place, int] | Mapping[TableBucket, int]
+"""Offsets by bucket, by (partition id, bucket), or by `TableBucket`."""
+Time = int | dt.datetime
+"""Milliseconds since 1970, or a time with its zone."""
+Start = str | Time | Offsets
+"""`earliest`, `latest`, `state`, a time, or offsets."""
+Until = str | Time | Offsets | LakeSnapshot | Receipt
+"""`latest`, `lake`, a time, offsets, a lake snapshot, or another run's receipt."""
+
+LakeReader = Callable[[ScanPlan], Iterable[pa.RecordBatch]]
+"""Reads a plan of one range from the lake: its rows by offset, in the plan's columns."""
+
+
+@dataclass(frozen=True)
+class ScanSettings:
+    """The choices of one scan."""
+
+    name: str
+    path: TablePath
+    columns: tuple[str, ...] | None = None
+    """None reads the columns that the table has when a plan is made."""
+    metadata_columns: tuple[str, ...] = ()
+    start: Start = field(default="earliest")
+    on_pending: str = "adopt"
+    on_retention: str = "fail"
+    on_partition_gone: str = "fail"
+    on_recreated: str = "fail"
+    pending_timeout_ms: int = PENDING_TIMEOUT_MS
+    backwards_wait_ms: int = BACKWARDS_WAIT_MS
+    settle_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        check_checkpoint_name(self.name)
+        _one_of("on_pending", self.on_pending, ON_PENDING)
+        _one_of("on_retention", self.on_retention, ON_RETENTION)
+        _one_of("on_partition_gone", self.on_partition_gone, ON_PARTITION_GONE)
+        _one_of("on_recreated", self.on_recreated, ON_RECREATED)
+        if isinstance(self.start, str):
+            _one_of("start", self.start, ("earliest", "latest", "state"))
+        for name in self.metadata_columns:
+            _one_of("metadata_columns", name, METADATA_COLUMNS)
+        if self.columns is not None and not self.columns:
+            raise ConfigError("columns must name at least one column; leave it out to read all")
+        named = [*(self.columns or ()), *self.metadata_columns]
+        if len(set(named)) != len(named):
+            raise ConfigError(f"a column is named twice: {named}")
+
+
+def names_of(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Column names as a tuple; a lone text is a mistake that would be read letter by letter."""
+    if isinstance(columns, str):
+        raise ConfigError(f"columns takes a list of names, not '{columns}'")
+    return None if columns is None else tuple(columns)
+
+
+def time_ms(value: Time) -> int:
+    """A time in milliseconds; one without a zone is refused, because it means nothing."""
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is None:
+            raise ConfigError(f"{value} has no time zone: add one, such as datetime.timezone.utc")
+        # Whole milliseconds, rounded up: a batch of that millisecond may be older than the time.
+        delta = value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+        return -(-delta // dt.timedelta(milliseconds=1))
+    return value
+
+
+def place_offsets(offsets: Offsets) -> dict[Place, int]:
+    """Offsets by place, however they were keyed."""
+    found: dict[Place, int] = {}
+    for key, offset in offsets.items():
+        if isinstance(key, TableBucket):
+            place: Place = (key.partition_id, key.bucket_id)
+        elif isinstance(key, tuple):
+            place = key
+        else:
+            place = (None, int(key))
+        if not isinstance(offset, int) or offset < 0:
+            raise ConfigError(f"{offset!r} is no offset (bucket {place[1]})")
+        found[place] = offset
+    return found
+
+
+def _one_of(what: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{what} is one of {', '.join(allowed)}, not '{value}'")
