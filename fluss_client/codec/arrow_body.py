@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from fluss_client.codec.columns import to_wire as to_wire
 from fluss_client.codec.crc32c import BytesLike
+from fluss_client.codec.hollow import fill_hollow
 from fluss_client.codec.ipc_metadata import PREFIX, read_metadata
 from fluss_client.codec.lz4_body import encode_lz4
 from fluss_client.errors import ConfigError, CorruptDataError
@@ -102,9 +103,9 @@ def decode_body(body: BytesLike, wire_schema: pa.Schema) -> pa.RecordBatch:
     try:
         batch = pa.ipc.read_record_batch(buffer, wire_schema)
         batch.validate(full=True)
+        return fill_hollow(batch)
     except (pa.ArrowException, OSError, ValueError, MemoryError, IndexError) as error:
         raise CorruptDataError(f"the Arrow record batch cannot be read: {error}") from error
-    return batch
 
 
 def _check_sizes(message: memoryview) -> None:
