@@ -166,7 +166,8 @@ class Reader:
 def _kept_positions(shown: Schema, columns: tuple[int, ...], written: Schema) -> list[int]:
     """Where the wanted columns are in the schema that a batch was written with."""
     ids = {shown.columns[i].id for i in columns}
-    return [i for i, column in enumerate(written.columns) if column.id in ids]
+    # A batch that is too old for all of them still has to tell how many rows it has.
+    return [i for i, column in enumerate(written.columns) if column.id in ids] or [0]
 
 
 def _marks(values: list[int]) -> str:
