@@ -49,7 +49,7 @@ SET_OPTION, RESET_OPTION = 0, 1
 COLUMN_LAST = 0
 OFFSET_KINDS = {"earliest": 0, "latest": 1, "timestamp": 2}
 TABLE_KNOWN_WAIT_MS = 10_000
-TABLE_KNOWN_SOON_MS = 3_000
+TABLE_KNOWN_SOON_MS = 5_000
 CREATE_ATTEMPTS_MAX = 3
 
 log = logging.getLogger(__name__)
@@ -91,10 +91,25 @@ class AdminCalls(Calls):
     async def create_table(
         self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
     ) -> None:
-        if descriptor.partition_keys:
-            await self._create_partitioned(path, descriptor, ignore_if_exists)
-        else:
-            await self._send_create_table(path, descriptor, ignore_if_exists)
+        """Create a table that the coordinator knows.
+
+        A coordinator of Fluss 0.9 now and then misses a creation, most often of a table with
+        partitions. Such a table never gets a leader or a partition, so it is empty, and the one
+        that this very call made is made again.
+        """
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            try:
+                await self._send_create_table(path, descriptor, ignore_if_exists=False)
+            except TableAlreadyExistError:
+                if ignore_if_exists:
+                    return
+                raise
+            made = await self.get_table_info(path)
+            if await self._known_to_coordinator(made, TABLE_KNOWN_SOON_MS):
+                return
+            log.warning("the coordinator missed the creation of %s; creating it again", path)
+            await self.drop_table(path, True)
+        await self._send_create_table(path, descriptor, ignore_if_exists)
 
     async def _send_create_table(
         self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
@@ -105,28 +120,6 @@ class AdminCalls(Calls):
             ignore_if_exists=ignore_if_exists,
         )
         await self.on_coordinator(apis.CREATE_TABLE, request, repeatable=ignore_if_exists)
-
-    async def _create_partitioned(
-        self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
-    ) -> None:
-        """Create a table that the coordinator knows.
-
-        A coordinator of Fluss 0.9 misses one creation in fifty, and such a table can never get a
-        partition. The one that this very call made is empty then, and is made again.
-        """
-        for _ in range(CREATE_ATTEMPTS_MAX):
-            try:
-                await self._send_create_table(path, descriptor, ignore_if_exists=False)
-            except TableAlreadyExistError:
-                if ignore_if_exists:
-                    return
-                raise
-            info = await self.get_table_info(path)
-            if await self._known_to_coordinator(info, TABLE_KNOWN_SOON_MS):
-                return
-            log.warning("the coordinator missed the creation of %s; creating it again", path)
-            await self.drop_table(path, True)
-        await self._send_create_table(path, descriptor, ignore_if_exists)
 
     async def drop_table(self, path: TablePath, ignore_if_not_exists: bool) -> None:
         request = pb.DropTableRequest(
@@ -232,15 +225,16 @@ class AdminCalls(Calls):
     async def _wait_until_coordinator_knows(self, path: TablePath) -> None:
         """Guard against a coordinator that missed the creation of a partitioned table.
 
-        Fluss 0.9 would fail at such a CreatePartition in a way that stops every new table.
+        Fluss 0.9 would fail at such a CreatePartition in a way that stops every new table. The
+        table may be another client's, so it is not made again here.
         """
         info = await self.get_table_info(path)
         if info.is_partitioned() and not await self._known_to_coordinator(
             info, TABLE_KNOWN_WAIT_MS
         ):
             raise ClientError(
-                f"the coordinator does not know table {path}: a fault of Fluss 0.9 when a "
-                "partitioned table is created; drop the table and create it again"
+                f"the coordinator does not know table {path}: a fault of Fluss 0.9 when a table is "
+                "created; drop the table, which can hold no row, and create it again"
             )
 
     async def _known_to_coordinator(self, table: TableInfo, wait_ms: int) -> bool:
