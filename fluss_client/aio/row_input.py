@@ -1,17 +1,20 @@
 """Rows as dicts, lists or tuples: checked at the call, gathered, turned into Arrow by columns.
 
-For each table a function is generated that checks one row and adds it to a chunk. It tests every
-value for exactly the type that its column wants and leaves all else to `value_checks`, which
+For each writer a function is generated that checks one row and adds it to the open chunk. It tests
+every value for exactly the type that its column wants and leaves all else to `value_checks`, which
 changes the value or raises; so the common row costs one call and no loop over columns.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_client.aio.value_checks import (
@@ -31,52 +34,102 @@ CHUNK_BYTES_MAX: Final = 1 << 20
 _ROW_COST: Final = CHUNK_BYTES_MAX // CHUNK_ROWS_MAX
 _TEXT_BYTES_MAX: Final = 4
 _VALUE_BYTES: Final = 16
+Deletes = npt.NDArray[np.bool_] | None
+_EPOCH: Final = dt.datetime(1970, 1, 1)
+_MICROSECONDS: Final = pa.timestamp("us")
+_MICROSECOND_SPANS: Final = pa.duration("us")
 _SIZED = frozenset({Root.STRING, Root.CHAR, Root.BYTES})
 
 
 class Chunk:
-    """Rows that share one handle. `room` sinks with every row; at or below 0 the chunk is full."""
+    """Rows that share one handle. `room` sinks with every row; at or below 0 the chunk is full.
 
-    __slots__ = ("deletes", "due", "handle", "room", "rows")
+    The values of all rows stand in one flat list: a tuple or list kept per row would make the
+    garbage collector look at them again and again, which costs more than all the checks. A row is
+    added without a lock: its values by one `extend`, which no other thread sees half done. Who adds
+    looks at `open` after that, who takes the rows away closes the chunk before that; so a row that
+    came too late is noticed by the one who added it.
+    """
 
-    def __init__(self, handle: WriteResultHandle, due: float) -> None:
+    __slots__ = ("due", "handle", "late", "marked", "open", "room", "values", "width")
+
+    def __init__(self, handle: WriteResultHandle, due: float, width: int, marked: bool) -> None:
         self.handle = handle
         self.due = due
-        self.rows: list[tuple[Any, ...]] = []
-        self.deletes: list[int] = []
+        self.width = width
+        self.marked = marked
+        """Whether each row has a last value that says whether it is a delete."""
+        self.values: list[Any] = []
         self.room = CHUNK_BYTES_MAX
+        self.open = True
+        self.late: list[WriteResultHandle] = []
+        """Handles of rows that came after the chunk was closed."""
 
-    def to_arrow(self, schema: Schema) -> pa.RecordBatch:
-        """The rows in the table's wire schema."""
-        wire = schema.wire
+    @property
+    def row_count(self) -> int:
+        """Rows in it."""
+        return len(self.values) // self.width
+
+    def take(self) -> list[Any]:
+        """Take the rows out; the chunk is closed."""
+        taken = self.values[:]
+        del self.values[: len(taken)]
+        return taken
+
+    def to_arrow(self, taken: list[Any], schema: Schema) -> tuple[pa.RecordBatch, Deletes]:
+        """Rows in the table's wire schema, and which of them are deletes (None: none is)."""
         columns = [
-            pa.array(values, field.type)
-            for values, field in zip(zip(*self.rows, strict=True), wire, strict=True)
+            _column(taken[at :: self.width], field.type) for at, field in enumerate(schema.wire)
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=wire)
-
-    def delete_mask(self) -> np.ndarray | None:
-        """Which rows are deletes; None when none is."""
-        if not self.deletes:
-            return None
-        mask = np.zeros(len(self.rows), bool)
-        mask[self.deletes] = True
-        return mask
+        deletes = None
+        if self.marked:
+            marks = np.array(taken[self.width - 1 :: self.width], bool)
+            deletes = marks if marks.any() else None
+        return pa.RecordBatch.from_arrays(columns, schema=schema.wire), deletes
 
 
-Take = Callable[[Any, Chunk], None]
+def _column(values: list[Any], data_type: pa.DataType) -> pa.Array:
+    """Checked values as Arrow."""
+    if data_type == _MICROSECONDS:
+        # Arrow turns a timedelta into a number three times as fast as a datetime.
+        try:
+            spans = list(map(operator.sub, values, itertools.repeat(_EPOCH)))
+        except TypeError:
+            pass  # there is a null among them
+        else:
+            return pa.array(spans, _MICROSECOND_SPANS).view(data_type)
+    return pa.array(values, data_type)
 
 
-def row_taker(schema: Schema, columns: Sequence[int]) -> Take:
-    """A function that checks a row and adds it to a chunk.
+class RowSink(Protocol):
+    """Where checked rows go: into the open chunk, else the slow way."""
+
+    _chunk: Chunk
+
+    def _add_checked(self, values: tuple[Any, ...], size: int) -> WriteResultHandle:
+        """There was no open chunk with room."""
+
+    def _rescue(self, chunk: Chunk) -> WriteResultHandle:
+        """The chunk was closed while a row was being added."""
+
+
+AddRow = Callable[[Any], WriteResultHandle]
+
+
+def row_adder(
+    schema: Schema, columns: Sequence[int], sink: RowSink, *, delete: bool | None = None
+) -> AddRow:
+    """A function that checks a row and adds it to the sink's open chunk.
 
     `columns` are the positions that a row gives, in the order of a list or tuple; all others
     become null. A dict may leave out nullable columns. RowError names the column and the value.
+    `delete` marks each row as a delete or not; None where chunks have no marks.
     """
     names = [schema.columns[at].name for at in columns]
     scope: dict[str, Any] = {
         "datetime": dt.datetime,
         "date": dt.date,
+        "sink": sink,
         "unpack": _unpacker(names),
         "nested_size": _nested_size,
     }
@@ -86,30 +139,34 @@ def row_taker(schema: Schema, columns: Sequence[int]) -> Take:
         scope[f"check{position}"] = checker_for(column.name, column.type)
         tests += _test_lines(f"v{position}", position, column.type)
     given = {at: f"v{position}" for position, at in enumerate(columns)}
-    stored = ", ".join(given.get(at, "None") for at in range(len(schema.columns)))
+    stored = "".join(given.get(at, "None") + ", " for at in range(len(schema.columns)))
+    stored += "" if delete is None else f"{delete}, "
     values = "".join(f"v{position}, " for position in range(len(names)))
-    source = "\n    ".join(
-        (
-            "def take(row, chunk):",
-            "kind = type(row)",
-            f"if kind is dict and len(row) == {len(names)}:",
-            "    try:",
-            *(f"        v{position} = row[{name!r}]" for position, name in enumerate(names)),
-            "    except KeyError:",
-            f"        {values}= unpack(row)",
-            f"elif (kind is tuple or kind is list) and len(row) == {len(names)}:",
-            f"    {values}= row",
-            "else:",
-            f"    {values}= unpack(row)",
-            f"size = {max(_ROW_COST, _VALUE_BYTES * len(names))}",
-            *tests,
-            f"chunk.rows.append(({stored},))",
-            "chunk.room -= size",
-        )
+    lines = (
+        "def add(row):",
+        "kind = type(row)",
+        f"if kind is dict and len(row) == {len(names)}:",
+        "    try:",
+        *(f"        v{position} = row[{name!r}]" for position, name in enumerate(names)),
+        "    except KeyError:",
+        f"        {values}= unpack(row)",
+        f"elif (kind is tuple or kind is list) and len(row) == {len(names)}:",
+        f"    {values}= row",
+        "else:",
+        f"    {values}= unpack(row)",
+        f"size = {max(_ROW_COST, _VALUE_BYTES * len(names))}",
+        *tests,
+        "chunk = sink._chunk",
+        "if chunk.room > 0:",
+        "    chunk.room -= size",
+        f"    chunk.values.extend(({stored}))",
+        "    return chunk.handle if chunk.open else sink._rescue(chunk)",
+        f"return sink._add_checked(({stored}), size)",
     )
+    source = "\n    ".join(lines)
     exec(compile(source, "<row checks>", "exec"), scope)  # noqa: S102 - from the schema's own parts
-    take: Take = scope["take"]
-    return take
+    add: AddRow = scope["add"]
+    return add
 
 
 def _test_lines(value: str, position: int, data_type: DataType) -> list[str]:
@@ -122,7 +179,7 @@ def _test_lines(value: str, position: int, data_type: DataType) -> list[str]:
     if root is Root.FLOAT:
         most = FLOAT32_MAX
         return [f"if type({value}) is not float or not {-most!r} <= {value} <= {most!r}: {check}"]
-    if root is Root.TIMESTAMP and data_type.precision < NANOSECOND_PRECISION:
+    if root in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ) and data_type.precision < NANOSECOND_PRECISION:
         return [f"if type({value}) is not datetime or {value}.tzinfo is not None: {check}"]
     if root in _SIZED:
         fast = f"type({value}) is bytes"

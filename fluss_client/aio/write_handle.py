@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 
 from fluss_client.errors import FlussError
 
@@ -45,6 +46,27 @@ class WriteResultHandle:
         if not self._future.done():
             return "WriteResultHandle(pending)"
         return f"WriteResultHandle({'failed' if self._error else 'acknowledged'})"
+
+    @classmethod
+    def joined(cls, handles: Sequence[WriteResultHandle]) -> WriteResultHandle:
+        """A handle for the rows of several."""
+
+        def send_now() -> None:
+            for handle in handles:
+                handle.future()
+
+        whole = cls(send_now)
+        left = threading.Semaphore(len(handles) - 1)
+
+        def finished(future: concurrent.futures.Future[None]) -> None:
+            if not left.acquire(blocking=False):
+                failed = (handle._future.exception() for handle in handles)
+                whole._error = next((e for e in failed if isinstance(e, FlussError)), None)
+                whole._finish()
+
+        for handle in handles:
+            handle._future.add_done_callback(finished)
+        return whole
 
     # What follows is for the sender, on its loop.
 

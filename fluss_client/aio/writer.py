@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fluss_client.aio.arrow_input import ArrowInput
 from fluss_client.aio.channels import AppendChannel, UpsertChannel
-from fluss_client.aio.row_input import row_taker
+from fluss_client.aio.row_input import row_adder
 from fluss_client.aio.write_handle import WriteResultHandle
 from fluss_client.aio.writer_core import WriterCore
 from fluss_client.backend.contract import Backend
@@ -38,9 +38,9 @@ class AppendWriter(WriterCore):
                 "to it would spoil its changelog"
             )
         columns = range(len(table.schema.columns))
-        self._take_row = row_taker(table.schema, columns)
         self._arrow = ArrowInput(table.schema, columns)
         super().__init__(backend, table, config, AppendChannel(backend, table, config))
+        self._add_row = row_adder(table.schema, columns, self)
 
     def append(self, row: Any) -> WriteResultHandle:
         """Append a row: a dict by column name, or a list or tuple in column order.
@@ -48,12 +48,7 @@ class AppendWriter(WriterCore):
         RowError names a column and value that do not fit; BufferFullError means that the row was
         not taken. A naive datetime for a TIMESTAMP_LTZ column is read as UTC.
         """
-        with self._lock:
-            chunk = self._chunk
-            if chunk.room > 0:
-                self._take_row(row, chunk)
-                return chunk.handle
-        return self._add_row(self._take_row, row)
+        return self._add_row(row)
 
     def write_arrow(self, table: Any) -> None:
         """Append a `pyarrow.Table`, or anything that exports an Arrow stream (polars, DuckDB).
@@ -93,23 +88,18 @@ class UpsertWriter(WriterCore):
         targets = _checked_targets(table, target_columns)
         columns = targets or tuple(range(len(schema.columns)))
         keys = [schema.index[name] for name in table.primary_keys]
-        self._take_row = row_taker(schema, columns)
-        self._take_key = row_taker(schema, keys)
         self._arrow = ArrowInput(schema, columns)
         self._arrow_keys = ArrowInput(schema, keys)
         channel = UpsertChannel(
             backend, table, config, None if targets is None else sorted(targets)
         )
         super().__init__(backend, table, config, channel)
+        self._add_row = row_adder(schema, columns, self, delete=False)
+        self._add_delete = row_adder(schema, keys, self, delete=True)
 
     def upsert(self, row: Any) -> WriteResultHandle:
         """Insert a row or replace the one with its key; errors as in `AppendWriter.append`."""
-        with self._lock:
-            chunk = self._chunk
-            if chunk.room > 0:
-                self._take_row(row, chunk)
-                return chunk.handle
-        return self._add_row(self._take_row, row)
+        return self._add_row(row)
 
     def delete(self, pk: Any) -> WriteResultHandle:
         """Delete the row with this key: a dict of the primary-key columns, or a list or tuple.
@@ -117,11 +107,7 @@ class UpsertWriter(WriterCore):
         A writer of some columns sets those to null instead, and the row goes when no other column
         has a value.
         """
-        return self._add_row(self._take_delete, pk)
-
-    def _take_delete(self, pk: Any, chunk: Any) -> None:
-        self._take_key(pk, chunk)
-        chunk.deletes.append(len(chunk.rows) - 1)
+        return self._add_delete(pk)
 
     def write_arrow(self, table: Any) -> None:
         """Upsert a `pyarrow.Table`, or anything that exports an Arrow stream."""

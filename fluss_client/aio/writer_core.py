@@ -1,9 +1,10 @@
 """What both writers share: taking rows on any thread, handing them to the loop in order.
 
-Two locks. `_lock` guards the open chunk, for a moment at a time. `_gate` is held while rows are
-turned into pieces and handed over, so that pieces reach the loop in the order of the calls; it may
-be held during a question to the server (which partition is this?), so the I/O thread never takes
-it. Nobody holds a lock while waiting for room in the buffer.
+Adding a row needs no lock (`row_input.Chunk`). `_lock` guards the exchange of the open chunk, for a
+moment at a time. `_gate` is held while rows are turned into pieces and handed over, so that pieces
+reach the loop in the order of the calls; it may be held during a question to the server (which
+partition is this?), so the I/O thread never takes it. Nobody holds a lock while waiting for room in
+the buffer.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fluss_client.aio.channels import Channel
 from fluss_client.aio.exit_flush import flush_at_exit
 from fluss_client.aio.pipeline import Pipeline
 from fluss_client.aio.routing import Router
-from fluss_client.aio.row_input import CHUNK_BYTES_MAX, Chunk, Take
+from fluss_client.aio.row_input import CHUNK_BYTES_MAX, Chunk
 from fluss_client.aio.write_handle import WriteResultHandle
 from fluss_client.backend.contract import Backend
 from fluss_client.config import Config
@@ -50,6 +51,8 @@ GATE_RETRY_S = 0.005
 
 class WriterCore(ProcessBound):
     """The caller's side of a writer. Safe to use from any number of threads."""
+
+    _handle_type: type[WriteResultHandle] = WriteResultHandle
 
     def __init__(
         self, backend: Backend, table: TableInfo, config: Config, channel: Channel
@@ -72,7 +75,9 @@ class WriterCore(ProcessBound):
         self._closed = False
         self._timer_set = False
         # Stands in while there is no open chunk: it has no room, so that a row takes the slow way.
-        self._no_chunk = Chunk(WriteResultHandle(_nothing), 0.0)
+        self._marked = table.has_primary_key()
+        self._width = len(table.schema.columns) + self._marked
+        self._no_chunk = Chunk(WriteResultHandle(_nothing), 0.0, self._width, self._marked)
         self._no_chunk.room = 0
         self._chunk = self._no_chunk
         _writers.add(self)
@@ -80,20 +85,35 @@ class WriterCore(ProcessBound):
 
     # Rows
 
-    def _add_row(self, take: Take, row: Any) -> WriteResultHandle:
+    def _add_checked(self, values: tuple[Any, ...], size: int) -> WriteResultHandle:
         """Add a row when the open chunk had no room, or there was none."""
         while True:
             self._renew_chunk()
             with self._lock:
                 chunk = self._chunk
                 if chunk.room > 0:
-                    take(row, chunk)
+                    chunk.room -= size
+                    chunk.values.extend(values)
                     return chunk.handle
+
+    def _rescue(self, chunk: Chunk) -> WriteResultHandle:
+        """Hand over a row that was added while its chunk was being handed over.
+
+        It may have been just in time: the handle covers the rows before it, too.
+        """
+        late = self._handle_type(self._send_now)
+        chunk.late.append(late)
+        self._off_io_thread(self._hand_off_late, chunk, late)
+        return self._handle_type.joined([chunk.handle, *chunk.late])
+
+    def _hand_off_late(self, chunk: Chunk, handle: WriteResultHandle) -> None:
+        with self._gate:
+            self._pass_on(chunk, chunk.take(), handle, 0)
 
     def _renew_chunk(self) -> None:
         self._check_usable()
         full = self._chunk
-        if full.rows and full.room <= 0:
+        if full.values and full.room <= 0:
             self._refuse_io_thread()
             self._reserve(CHUNK_BYTES_MAX)
             with self._gate:
@@ -102,7 +122,8 @@ class WriterCore(ProcessBound):
         with self._lock:
             if self._chunk is self._no_chunk and not self._closed:
                 due = time.monotonic() + self._linger_s
-                self._chunk = Chunk(WriteResultHandle(self._send_now), due)
+                handle = self._handle_type(self._send_now)
+                self._chunk = Chunk(handle, due, self._width, self._marked)
                 if not self._timer_set:
                     self._timer_set = True
                     self._post(self._set_timer, self._linger_s)
@@ -114,23 +135,27 @@ class WriterCore(ProcessBound):
             if chunk is self._no_chunk or (expected is not None and chunk is not expected):
                 return False
             self._chunk = self._no_chunk
-        if not chunk.rows:
-            self._memory.release(reserved)  # its first row was refused; nobody has its handle
-            return True
+            chunk.open = False
+        self._pass_on(chunk, chunk.take(), chunk.handle, reserved)
+        return True
+
+    def _pass_on(
+        self, chunk: Chunk, taken: list[Any], handle: WriteResultHandle, reserved: int
+    ) -> None:
         try:
-            rows = chunk.to_arrow(self._table.schema)
-            pieces = self._router.split(rows, chunk.delete_mask(), single=True)
+            rows, deletes = chunk.to_arrow(taken, self._table.schema)
+            pieces = self._router.split(rows, deletes, single=True)
         except (FlussError, pa.ArrowException, ValueError, TypeError, OverflowError) as cause:
             self._memory.release(reserved)
             error = cause
             if not isinstance(cause, FlussError):
-                error = RowError(f"{len(chunk.rows)} rows do not fit the table: {cause}")
+                count = len(taken) // chunk.width
+                error = RowError(f"{count} rows do not fit the table: {cause}")
                 error.__cause__ = cause
-            self._post(self._pipeline.reject, chunk.handle, error)
-            return True
-        self._memory.force(sum(piece.nbytes for piece in pieces) - reserved)
-        self._post(self._pipeline.accept, chunk.handle, pieces, chunk.due)
-        return True
+            self._post(self._pipeline.reject, handle, error)
+        else:
+            self._memory.force(sum(piece.nbytes for piece in pieces) - reserved)
+            self._post(self._pipeline.accept, handle, pieces, chunk.due)
 
     # Batches
 
@@ -145,7 +170,7 @@ class WriterCore(ProcessBound):
                 self._check_usable()
                 self._hand_off()
                 pieces = self._router.split(rows, deletes)
-                handle = WriteResultHandle(self._send_now)
+                handle = self._handle_type(self._send_now)
                 self._memory.force(sum(piece.nbytes for piece in pieces) - reserved)
                 reserved = 0
                 due = time.monotonic() + self._linger_s
@@ -216,7 +241,7 @@ class WriterCore(ProcessBound):
 
     def rows_pending(self) -> int:
         """Rows taken and without an answer; exact when no other thread writes."""
-        return self._pipeline.rows_pending + len(self._chunk.rows)
+        return self._pipeline.rows_pending + self._chunk.row_count
 
     def _flush_to(self, done: concurrent.futures.Future[None]) -> None:
         with self._gate:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from fluss_client.errors import (
     BufferFullError,
     ClosedError,
     PartitionNotExistError,
+    RecordTooLargeError,
     ReentrantCallError,
     RowError,
     UnsupportedError,
@@ -276,7 +278,18 @@ def test_a_blocked_writer_goes_on_when_there_is_room(appender: Make) -> None:
     assert [row[0] for row in backend.rows()] == list(range(5000))
 
 
-def test_many_threads_lose_nothing_and_keep_their_own_order(appender: Make) -> None:
+@pytest.fixture
+def restless_threads() -> Iterator[None]:
+    """Threads change places in the middle of everything."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval_s)
+
+
+def test_many_threads_lose_nothing_and_keep_their_own_order(
+    appender: Make, restless_threads: None
+) -> None:
     backend = log_backend()
     writer = appender(backend, writer_buffer_memory_size=1 << 20)
 
@@ -295,6 +308,31 @@ def test_many_threads_lose_nothing_and_keep_their_own_order(appender: Make) -> N
             job.result(WAIT_S)
     for thread in range(8):
         assert [row[0] for row in backend.rows() if row[1] == str(thread)] == list(range(3000))
+
+
+@pytest.mark.parametrize("missed", [True, False])
+def test_a_row_added_while_its_chunk_is_taken_away(appender: Make, missed: bool) -> None:
+    backend = log_backend()
+    writer = appender(backend, writer_batch_timeout_ms=LONG)
+    writer.append((1, "a"))
+    chunk = writer._chunk
+    if not missed:
+        chunk.values.extend((2, "b"))
+    with writer._gate:
+        writer._hand_off()
+    if missed:
+        chunk.values.extend((2, "b"))
+    handle = writer._rescue(chunk)
+    wait(handle.future())
+    assert backend.rows() == [(1, "a"), (2, "b")]
+    backend.script = lambda write: Fault(RecordTooLargeError("too large"))
+    writer.append((3, "c"))
+    chunk = writer._chunk
+    with writer._gate:
+        writer._hand_off()
+    with pytest.raises(WriteError, match="too large"):
+        wait(writer._rescue(chunk).future())
+    assert isinstance(writer.flush_future().exception(WAIT_S), WriteError)
 
 
 def test_on_the_io_thread_a_write_that_could_wait_is_refused(appender: Make) -> None:

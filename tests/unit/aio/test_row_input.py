@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluss_client.aio.row_input import CHUNK_ROWS_MAX, Chunk, row_taker
+from fluss_client.aio.row_input import CHUNK_ROWS_MAX, Chunk, row_adder
 from fluss_client.aio.write_handle import WriteResultHandle
 from fluss_client.errors import RowError
 from fluss_client.model.schema import Column, Schema
@@ -23,16 +23,38 @@ EAST = dt.timezone(dt.timedelta(hours=2))
 NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456)
 
 
-def chunk() -> Chunk:
-    return Chunk(WriteResultHandle(lambda: None), 0.0)
+class Sink:
+    """A chunk that takes everything, and remembers what came the slow way."""
+
+    def __init__(self, width: int = 2, marked: bool = False) -> None:
+        self._chunk = Chunk(WriteResultHandle(lambda: None), 0.0, width, marked)
+        self.slow: list[tuple[Any, ...]] = []
+        self.rescued: list[Chunk] = []
+
+    def _add_checked(self, values: tuple[Any, ...], size: int) -> WriteResultHandle:
+        self.slow.append(values)
+        return self._chunk.handle
+
+    def _rescue(self, chunk: Chunk) -> WriteResultHandle:
+        self.rescued.append(chunk)
+        return chunk.handle
+
+    def arrow(self, schema: Schema) -> pa.RecordBatch:
+        """The chunk's rows as they would be written."""
+        return self._chunk.to_arrow(self._chunk.take(), schema)[0]
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """What the chunk holds."""
+        return list(zip(*[iter(self._chunk.values)] * self._chunk.width, strict=True))
 
 
 def stored(data_type: DataType, value: Any) -> Any:
     """What a column of this type holds after the value was given, as Arrow shows it."""
     schema = Schema.of([Column("c", data_type)])
-    taken = chunk()
-    row_taker(schema, [0])({"c": value}, taken)
-    return taken.to_arrow(schema).column(0)[0].as_py()
+    sink = Sink(1)
+    row_adder(schema, [0], sink)({"c": value})
+    return sink.arrow(schema).column(0)[0].as_py()
 
 
 class Colour(str, enum.Enum):  # noqa: UP042 - its own text differs, as StrEnum's does not
@@ -169,9 +191,9 @@ TWO = Schema.of(
     ],
 )
 def test_forms_of_a_row(row: Any, expected: tuple[Any, ...]) -> None:
-    taken = chunk()
-    row_taker(TWO, [0, 1])(row, taken)
-    assert taken.rows == [expected]
+    sink = Sink()
+    assert row_adder(TWO, [0, 1], sink)(row) is sink._chunk.handle
+    assert sink.rows == [expected]
 
 
 @pytest.mark.parametrize(
@@ -187,53 +209,71 @@ def test_forms_of_a_row(row: Any, expected: tuple[Any, ...]) -> None:
     ],
 )
 def test_a_row_that_does_not_fit_leaves_nothing_behind(row: Any, message: str) -> None:
-    taken = chunk()
+    sink = Sink()
     with pytest.raises(RowError) as caught:
-        row_taker(TWO, [0, 1])(row, taken)
+        row_adder(TWO, [0, 1], sink)(row)
     assert message in str(caught.value)
-    assert taken.rows == []
+    assert sink.rows == []
 
 
 def test_some_columns_in_the_order_of_the_caller() -> None:
     schema = Schema.of([Column(name, DataTypes.int()) for name in "abc"])
-    taken = chunk()
-    take = row_taker(schema, [2, 0])
-    take([30, 1], taken)
-    take({"a": 2, "c": 31}, taken)
+    sink = Sink(3)
+    add = row_adder(schema, [2, 0], sink)
+    add([30, 1])
+    add({"a": 2, "c": 31})
     with pytest.raises(RowError, match="no column 'b' here; the columns are c, a"):
-        take({"b": 1}, taken)
-    assert taken.rows == [(1, None, 30), (2, None, 31)]
+        add({"b": 1})
+    assert sink.rows == [(1, None, 30), (2, None, 31)]
 
 
 def test_column_names_need_not_be_identifiers() -> None:
-    names = ["a b", "class", "it's", 'say "x"', "row", "chunk", "v1", "\\", "{0}"]
+    names = ["a b", "class", "it's", 'say "x"', "row", "chunk", "v1", "\\", "{0}", "sink"]
     schema = Schema.of([Column(name, DataTypes.int()) for name in names])
-    taken = chunk()
-    row_taker(schema, range(len(names)))({name: at for at, name in enumerate(names)}, taken)
-    assert taken.rows == [tuple(range(len(names)))]
+    sink = Sink(len(names))
+    row_adder(schema, range(len(names)), sink)({name: at for at, name in enumerate(names)})
+    assert sink.rows == [tuple(range(len(names)))]
 
 
 def test_a_chunk_is_full_by_rows_or_by_bytes() -> None:
     schema = Schema.of([Column("s", DataTypes.string())])
-    take = row_taker(schema, [0])
-    small, large = chunk(), chunk()
-    while small.room > 0:
-        take(("x",), small)
-    assert CHUNK_ROWS_MAX // 2 < len(small.rows) <= CHUNK_ROWS_MAX
-    take(("x" * (1 << 20),), large)
-    assert large.room <= 0
+    sink = Sink(1)
+    add = row_adder(schema, [0], sink)
+    while not sink.slow:
+        add(("x",))
+    assert CHUNK_ROWS_MAX // 2 < len(sink.rows) <= CHUNK_ROWS_MAX
+    assert sink.slow == [("x",)]
+    sink._chunk = Chunk(WriteResultHandle(lambda: None), 0.0, 1, False)
+    add(("x" * (1 << 20),))
+    add(("late",))
+    assert len(sink.rows) == 1
+    assert sink.slow[1:] == [("late",)]
 
 
 def test_deletes_are_marked() -> None:
-    taken = chunk()
-    take = row_taker(TWO, [0, 1])
-    for at in range(3):
-        take((at, None), taken)
-    assert taken.delete_mask() is None
-    taken.deletes.append(1)
-    mask = taken.delete_mask()
-    assert mask is not None
-    assert mask.tolist() == [False, True, False]
+    sink = Sink(3, marked=True)
+    add = row_adder(TWO, [0, 1], sink, delete=False)
+    delete = row_adder(TWO, [0], sink, delete=True)
+    add((0, "a"))
+    taken = sink._chunk.take()
+    assert sink._chunk.to_arrow(taken, TWO)[1] is None
+    delete([1])
+    add((2, "c"))
+    rows, marks = sink._chunk.to_arrow(sink._chunk.take(), TWO)
+    assert marks is not None
+    assert marks.tolist() == [True, False]
+    assert [tuple(row.values()) for row in rows.to_pylist()] == [(1, None), (2, "c")]
+
+
+def test_a_row_that_comes_late_is_noticed() -> None:
+    sink = Sink(2)
+    add = row_adder(TWO, [0, 1], sink)
+    add((0, "a"))
+    assert not sink.rescued
+    sink._chunk.open = False
+    add((1, "b"))
+    assert sink.rescued == [sink._chunk]
+    assert sink.rows == [(0, "a"), (1, "b")]
 
 
 @given(
@@ -262,15 +302,15 @@ def test_what_is_given_is_what_arrow_makes_of_it(rows: list[tuple[Any, ...]], fo
         ]
     )
     schema = Schema(wire)
-    take = row_taker(schema, range(6))
-    taken = chunk()
+    sink = Sink(6)
+    add = row_adder(schema, range(6), sink)
     for row in rows:
-        take(form(zip(wire.names, row, strict=True)) if form is dict else form(row), taken)
+        add(form(zip(wire.names, row, strict=True)) if form is dict else form(row))
     expected = [
         pa.array(list(values), field.type)
         for values, field in zip(zip(*rows, strict=True), wire, strict=True)
     ]
-    found = taken.to_arrow(schema)
+    found = sink.arrow(schema)
     for ours, theirs in zip(found.columns, expected, strict=True):
         assert ours.type.equals(theirs.type)
         assert repr(ours.to_pylist()) == repr(theirs.to_pylist())
