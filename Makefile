@@ -40,6 +40,10 @@ $(VENV)/.synced: $(UV) requirements/dev.txt pyproject.toml
 test: setup ## run the tests (real clusters included)
 	$(PYTEST) $(ARGS)
 
+.PHONY: demo
+demo: setup ## run the main job: provision, increments through crashes, tier, count every row
+	@$(BIN)/python -m fluss_orchestrate.demo $(ARGS)
+
 .PHONY: test-long
 test-long: setup ## run the long form of one part's tests (PART=client, embedded, core, ...)
 	@test -n "$(PART)" || { echo "say which part: make test-long PART=client"; exit 1; }

@@ -1,0 +1,46 @@
+"""The incremental job: plan, sink, commit, with whatever an earlier run left finished first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluss_orchestrate.core.incremental.reading import ProgressHook
+from fluss_orchestrate.core.incremental.scan import IncrementalScan
+from fluss_orchestrate.core.incremental.settings import Until
+from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.sinks.base import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a job did: the receipt of its own plan, and those of plans it finished for others."""
+
+    receipt: Receipt
+    adopted: tuple[Receipt, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows of all plans together."""
+        return self.receipt.rows + sum(receipt.rows for receipt in self.adopted)
+
+
+def run_increment(
+    scan: IncrementalScan,
+    sink: Sink,
+    run_key: str,
+    until: Until = "latest",
+    *,
+    max_offsets: int | None = None,
+    progress: ProgressHook | None = None,
+) -> JobResult:
+    """Bring what is new into the sink, exactly once if the sink can.
+
+    Killed at any point and started again under the same run key, it goes on with the same plan.
+    """
+    receipts: list[Receipt] = []
+    for run in scan.runs(run_key, until, max_offsets, progress):
+        done = sink.write(run.plan, lambda plan: scan.read(plan, progress))
+        details = {"sink": dict(done.details), "exactly_once": sink.exactly_once}
+        run.receipt = scan.commit(run.plan, rows=done.rows, bytes=done.bytes, details=details)
+        receipts.append(run.receipt)
+    return JobResult(receipts[-1], tuple(receipts[:-1]))

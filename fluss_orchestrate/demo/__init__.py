@@ -1,0 +1,1 @@
+"""The main job in one command, on a laptop: `make demo`."""
