@@ -17,7 +17,7 @@ from fluss_client.aio.log_fetcher import LogFetcher
 from fluss_client.aio.offsets import Ranges, ranges_to_latest
 from fluss_client.aio.projection import Projection
 from fluss_client.aio.ranges import RangeReader, check_bucket
-from fluss_client.aio.records import StagedRecords, build_records
+from fluss_client.aio.records import RecordRun, StagedRecords, build_records
 from fluss_client.aio.scan_errors import SubscriptionError
 from fluss_client.aio.scan_frames import shown_batch, shown_schema, to_frame
 from fluss_client.backend.contract import Backend
@@ -120,7 +120,8 @@ class LogScanner(ProcessBound):
         limit = self._config.scanner_log_max_poll_records
         deadline = self._loop.time() + timeout_ms / 1000
         while True:
-            await self._stage(limit)
+            if self._staged.count < limit:
+                await self._stage(limit)
             if self._staged.count:
                 return self._staged.take(limit)
             if not await self._fetcher.wait(max(0.0, deadline - self._loop.time())):
@@ -362,7 +363,7 @@ class LogScanner(ProcessBound):
                 if self._staged.count < limit:
                     await asyncio.sleep(0)
 
-    def _records_of(self, piece: Piece) -> list[ScanRecord]:
+    def _records_of(self, piece: Piece) -> RecordRun:
         try:
             return build_records(
                 piece.batch, piece.base_offset, piece.timestamp, piece.change_types

@@ -1,14 +1,14 @@
 """Arrow batches as records: one `ScanRecord` with a dict row for each row.
 
 Columns are turned into Python values one column at a time, by NumPy where that is faster than
-Arrow, and rows are put together by a comprehension made for the column names: a loop over the
-values of each row would cost several times as much. Values are those that `to_pylist` gives.
+Arrow, and rows are put together by an expression made for the column names: a loop over the values
+of each row would cost several times as much. Values are those that `to_pylist` gives.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterator
 from datetime import tzinfo
 from functools import lru_cache
 from itertools import repeat
@@ -25,7 +25,7 @@ from fluss_client.model.table import TableBucket
 
 ROW_MAKERS_KEPT = 256
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
 _CHANGES = tuple(ChangeType)
 _DATETIME_UNITS = ("s", "ms", "us")
 # What a Python datetime can hold: the years 1 to 9999.
@@ -33,30 +33,71 @@ _DATETIME_MIN = np.datetime64("0001-01-01T00:00:00", "us")
 _DATETIME_MAX = np.datetime64("9999-12-31T23:59:59.999999", "us")
 
 
+class RecordRun(Collection[ScanRecord]):
+    """Consecutive records of one bucket, as columns of Python values.
+
+    Iterating makes one record at a time: those that are dropped at once cost the garbage
+    collector nothing, which a list of them would, and as much as making them.
+    """
+
+    __slots__ = ("_base", "_changes", "_columns", "_count", "_names", "_timestamp")
+
+    def __init__(
+        self,
+        base_offset: int,
+        timestamp: int,
+        changes: list[ChangeType] | None,
+        names: tuple[str, ...],
+        columns: list[list[Any]],
+        count: int,
+    ) -> None:
+        self._base = base_offset
+        self._timestamp = timestamp
+        self._changes = changes
+        self._names = names
+        self._columns = columns
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ScanRecord]:
+        changes = self._changes or repeat(ChangeType.AppendOnly)
+        offsets = range(self._base, self._base + self._count)
+        rows = _row_maker(self._names)(*self._columns)
+        # The generated constructor of a named tuple takes longer than all the rest of this line.
+        fields = zip(offsets, repeat(self._timestamp), changes, rows, strict=False)
+        return map(tuple.__new__, repeat(ScanRecord), fields)
+
+    def __contains__(self, record: object) -> bool:
+        return any(record == mine for mine in self)
+
+    def part(self, start: int, stop: int) -> RecordRun:
+        """Some of the records."""
+        stop = min(stop, self._count)
+        if start == 0 and stop == self._count:
+            return self
+        return RecordRun(
+            self._base + start,
+            self._timestamp,
+            None if self._changes is None else self._changes[start:stop],
+            self._names,
+            [column[start:stop] for column in self._columns],
+            stop - start,
+        )
+
+
 def build_records(
     batch: pa.RecordBatch,
     base_offset: int,
     timestamp: int,
     change_types: npt.NDArray[np.uint8] | None,
-) -> list[ScanRecord]:
+) -> RecordRun:
     """The rows of a batch as records with rising offsets."""
-    rows = build_rows(batch)
-    changes: Iterable[ChangeType]
-    if change_types is None:
-        changes = repeat(ChangeType.AppendOnly)
-    else:
-        changes = map(_CHANGES.__getitem__, change_types.tolist())
-    offsets = range(base_offset, base_offset + len(rows))
-    # The generated constructor of a named tuple takes longer than all the rest of this line.
-    fields = zip(offsets, repeat(timestamp), changes, rows, strict=False)
-    return list(map(tuple.__new__, repeat(ScanRecord), fields))
-
-
-def build_rows(batch: pa.RecordBatch) -> Rows:
-    """The rows of a batch as dicts."""
+    changes = None
+    if change_types is not None:
+        changes = list(map(_CHANGES.__getitem__, change_types.tolist()))
     names = tuple(batch.schema.names)
-    if not names:
-        return [{} for _ in range(batch.num_rows)]
     columns = []
     for name, column in zip(names, batch.columns, strict=True):
         try:
@@ -65,7 +106,7 @@ def build_rows(batch: pa.RecordBatch) -> Rows:
             raise RowError(
                 f"column '{name}': {error}; read it with a batch scanner, as Arrow"
             ) from error
-    return _row_maker(names)(*columns)
+    return RecordRun(base_offset, timestamp, changes, names, columns, batch.num_rows)
 
 
 def column_values(column: pa.Array) -> list[Any]:
@@ -125,7 +166,7 @@ def _zone(name: str) -> tzinfo | None:
 
 
 @lru_cache(maxsize=ROW_MAKERS_KEPT)
-def _row_maker(names: tuple[str, ...]) -> Callable[..., Rows]:
+def _row_maker(names: tuple[str, ...]) -> Callable[..., Iterator[Row]]:
     """A function of columns that gives rows: a dict display, compiled for these names.
 
     Three times as fast as `dict(zip(names, values))`. Names enter the text as literals only.
@@ -133,53 +174,66 @@ def _row_maker(names: tuple[str, ...]) -> Callable[..., Rows]:
     parts = [f"c{i}" for i in range(len(names))]
     fields = ", ".join(f"{name!r}: {part}" for name, part in zip(names, parts, strict=True))
     targets = ", ".join(parts)
-    source = f"lambda *columns: [{{{fields}}} for {targets}, in zip(*columns, strict=True)]"
-    maker: Callable[..., Rows] = eval(source, {"__builtins__": {"zip": zip}})  # noqa: S307
+    source = f"lambda *columns: ({{{fields}}} for {targets}, in zip(*columns, strict=True))"
+    maker: Callable[..., Iterator[Row]] = eval(source, {"__builtins__": {"zip": zip}})  # noqa: S307
     return maker
 
 
 class StagedRecords:
     """Records that were built and not yet handed out, so that a cancelled poll loses none."""
 
-    __slots__ = ("_runs", "count")
+    __slots__ = ("_at", "_records", "_runs", "count")
 
     def __init__(self) -> None:
-        self._runs: deque[tuple[TableBucket, deque[ScanRecord]]] = deque()
+        self._runs: deque[tuple[TableBucket, RecordRun]] = deque()
+        self._at = 0
+        """Records of the first run that were handed out."""
+        self._records: Iterator[ScanRecord] | None = None
+        """The rest of the first run, when it is handed out one by one."""
         self.count = 0
 
-    def add(self, bucket: TableBucket, records: list[ScanRecord]) -> None:
+    def add(self, bucket: TableBucket, records: RecordRun) -> None:
         """Put records of a bucket at the end."""
-        if records:
-            self._runs.append((bucket, deque(records)))
+        if len(records):
+            self._runs.append((bucket, records))
             self.count += len(records)
 
     def take(self, limit: int) -> ScanRecords:
         """At most so many records, oldest first within each bucket."""
-        found: dict[TableBucket, list[ScanRecord]] = {}
+        found: dict[TableBucket, Collection[ScanRecord]] = {}
         while self._runs and limit > 0:
             bucket, run = self._runs[0]
-            into = found.setdefault(bucket, [])
-            if len(run) <= limit:
-                taken = len(run)
-                into.extend(run)
-                self._runs.popleft()
-            else:
-                taken = limit
-                into.extend(run.popleft() for _ in range(limit))
-            limit -= taken
-            self.count -= taken
+            part = run.part(self._at, self._at + limit)
+            before = found.get(bucket)
+            found[bucket] = part if before is None else [*before, *part]
+            limit -= len(part)
+            self._records = None
+            self._advance(len(part))
         return ScanRecords(found)
 
     def take_one(self) -> ScanRecord:
         """The next record; there must be one."""
-        _, run = self._runs[0]
-        record = run.popleft()
-        if not run:
-            self._runs.popleft()
-        self.count -= 1
+        if self._records is None:
+            run = self._runs[0][1]
+            self._records = iter(run.part(self._at, len(run)))
+        record = next(self._records)
+        self._advance(1)
         return record
+
+    def _advance(self, taken: int) -> None:
+        self.count -= taken
+        self._at += taken
+        if self._at == len(self._runs[0][1]):
+            self._runs.popleft()
+            self._at = 0
+            self._records = None
 
     def drop(self, bucket: TableBucket) -> None:
         """Forget a bucket's records."""
+        if self._runs and self._at:
+            place, run = self._runs[0]
+            self._runs[0] = (place, run.part(self._at, len(run)))
+            self._at = 0
+            self._records = None
         self._runs = deque(entry for entry in self._runs if entry[0] != bucket)
         self.count = sum(len(run) for _, run in self._runs)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple, overload
 
 import pyarrow as pa
@@ -37,12 +38,16 @@ class RecordBatch:
 
 
 class ScanRecords:
-    """Records grouped by bucket: a sequence of records and a mapping of buckets at once."""
+    """Records grouped by bucket: a sequence of records and a mapping of buckets at once.
+
+    A bucket's records may be given as any collection; iterating may make them on the way, and
+    lists are made when they are asked for.
+    """
 
     __slots__ = ("_by_bucket", "_count", "_flat")
 
-    def __init__(self, by_bucket: Mapping[TableBucket, list[ScanRecord]]) -> None:
-        self._by_bucket = {b: r for b, r in by_bucket.items() if r}
+    def __init__(self, by_bucket: Mapping[TableBucket, Collection[ScanRecord]]) -> None:
+        self._by_bucket = {b: r for b, r in by_bucket.items() if len(r)}
         self._count = sum(len(r) for r in self._by_bucket.values())
         self._flat: list[ScanRecord] | None = None
 
@@ -54,15 +59,18 @@ class ScanRecords:
 
     def records(self, bucket: TableBucket) -> list[ScanRecord]:
         """The bucket's records; empty when it has none."""
-        return self._by_bucket.get(bucket, [])
+        found = self._by_bucket.get(bucket, [])
+        if not isinstance(found, list):
+            found = self._by_bucket[bucket] = list(found)
+        return found
 
     def values(self) -> Iterator[list[ScanRecord]]:
         """Record lists, one per bucket."""
-        return iter(self._by_bucket.values())
+        return map(self.records, self.buckets())
 
     def items(self) -> Iterator[tuple[TableBucket, list[ScanRecord]]]:
         """`(bucket, records)` pairs."""
-        return iter(self._by_bucket.items())
+        return ((bucket, self.records(bucket)) for bucket in self.buckets())
 
     def count(self) -> int:
         """The number of records in all buckets."""
@@ -74,14 +82,16 @@ class ScanRecords:
 
     def _all(self) -> list[ScanRecord]:
         if self._flat is None:
-            self._flat = [record for records in self._by_bucket.values() for record in records]
+            self._flat = list(chain.from_iterable(self.values()))
         return self._flat
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[ScanRecord]:
-        return iter(self._all())
+        if self._flat is not None:
+            return iter(self._flat)
+        return chain.from_iterable(self._by_bucket.values())
 
     def __contains__(self, bucket: object) -> bool:
         return bucket in self._by_bucket
@@ -96,7 +106,9 @@ class ScanRecords:
         self, index: int | slice | TableBucket
     ) -> ScanRecord | Sequence[ScanRecord] | list[ScanRecord]:
         if isinstance(index, TableBucket):
-            return self._by_bucket[index]
+            if index not in self._by_bucket:
+                raise KeyError(index)
+            return self.records(index)
         return self._all()[index]
 
     def __repr__(self) -> str:

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_client.aio.records import StagedRecords, build_records, build_rows, column_values
+from fluss_client.aio.records import StagedRecords, build_records, column_values
 from fluss_client.errors import RowError
 from fluss_client.model.cluster import ChangeType
-from fluss_client.model.records import ScanRecord
+from fluss_client.model.records import ScanRecord, ScanRecords
 from fluss_client.model.table import TableBucket
 
 UTC = dt.UTC
@@ -64,6 +64,10 @@ def test_the_values_of_a_column_are_those_of_to_pylist(
             assert [v and v.tzinfo for v in found] == [v and v.tzinfo for v in expected]
 
 
+def build_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    return [record.row for record in build_records(batch, 0, 0, None)]
+
+
 def test_rows_keep_the_names_and_order_of_the_columns() -> None:
     names = ["id", "it's", 'a "b"', "{x}", "c0", "", "\n", "lambda"]
     batch = pa.record_batch([pa.array([i, i + 1]) for i in range(len(names))], names=names)
@@ -91,7 +95,7 @@ def test_a_timestamp_that_python_cannot_hold_is_an_error_that_names_the_column()
 def test_records_have_rising_offsets_and_change_types() -> None:
     batch = pa.record_batch({"id": [1, 2, 3]})
     changes = np.array([1, 2, 4], np.uint8)
-    records = build_records(batch, 10, 5, changes)
+    records = list(build_records(batch, 10, 5, changes))
     assert [r.offset for r in records] == [10, 11, 12]
     kinds = [ChangeType.Insert, ChangeType.UpdateBefore, ChangeType.Delete]
     assert [r.change_type for r in records] == kinds
@@ -127,3 +131,37 @@ def test_staged_records_are_handed_out_in_order_and_within_limits() -> None:
     assert staged.count == 3
     staged.drop(first)
     assert staged.count == 0
+
+
+def test_polled_records_are_a_sequence_and_a_mapping_whatever_is_asked_first() -> None:
+    first, second = TableBucket(1, 0), TableBucket(1, 1)
+    batch = pa.record_batch({"id": list(range(4))})
+
+    def polled() -> ScanRecords:
+        changes = np.array([1, 2, 3, 4], np.uint8)
+        runs = {
+            first: build_records(batch, 0, 9, changes),
+            second: build_records(batch, 7, 9, None),
+        }
+        return ScanRecords({**runs, TableBucket(1, 2): []})
+
+    offsets = [0, 1, 2, 3, 7, 8, 9, 10]
+    assert [r.offset for r in polled()] == offsets
+    records = polled()
+    assert [r.offset for r in records] == [r.offset for r in records]
+    assert records[-1].offset == 10
+    assert [r.offset for r in records[2:5]] == [2, 3, 7]
+    assert list(records) == records[:]
+    assert records.records(first)[0] is records[first][0] is records[0]
+    assert records[second] == records.records(second)
+    assert dict(polled().items()) == {first: records[first], second: records[second]}
+    assert list(polled().values()) == [records[first], records[second]]
+    assert (len(records), records.count(), records.buckets()) == (8, 8, [first, second])
+    assert second in records
+    assert TableBucket(1, 2) not in records
+    with pytest.raises(KeyError):
+        records[TableBucket(1, 2)]
+    assert records.records(TableBucket(1, 2)) == []
+    run = build_records(batch, 3, 9, None)
+    assert ScanRecord(4, 9, ChangeType.AppendOnly, {"id": 1}) in run
+    assert [r.offset for r in run.part(1, 99)] == [4, 5, 6]
