@@ -23,10 +23,15 @@ from dataclasses import dataclass
 from fluss_client.aio.batching import NO_SEQUENCE, Batch
 from fluss_client.backend.contract import NO_WRITER
 from fluss_client.errors import (
+    AuthorizationError,
+    DeletionDisabledError,
     FlussError,
     HistoricalPartitionThrottledError,
+    InvalidTargetColumnError,
+    NonPrimaryKeyTableError,
     NotEnoughReplicasError,
     OutOfOrderSequenceError,
+    RecordTooLargeError,
     StorageBackpressureError,
     UnknownWriterIdError,
 )
@@ -37,9 +42,14 @@ SEQUENCE_MAX = (1 << 31) - 1
 # Answers that prove that nothing of the batch is in the log. A lost leadership is none of them: it
 # also ends the wait for the followers of a leader that has taken the batch.
 _SURELY_NOT_WRITTEN = (
+    AuthorizationError,
+    DeletionDisabledError,
     HistoricalPartitionThrottledError,
+    InvalidTargetColumnError,
+    NonPrimaryKeyTableError,
     NotEnoughReplicasError,
     OutOfOrderSequenceError,
+    RecordTooLargeError,
     StorageBackpressureError,
     UnknownWriterIdError,
 )
