@@ -611,7 +611,7 @@ def error_for(code: int, message: str | None = None) -> FlussError:
 def _without_trace(message: str) -> str:
     """What a Java stack trace says, without the places in the server's code."""
     if "\n\tat " not in message:
-        return message
+        return message.strip()
     lines = [line.strip() for line in message.splitlines()]
     said = [line for line in lines if line and not line.startswith(("at ", "... "))]
     return " ".join(dict.fromkeys(said))

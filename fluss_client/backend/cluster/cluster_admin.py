@@ -42,14 +42,23 @@ class ClusterAdminCalls(AdminCalls):
     async def get_table_stats(
         self, table: TableInfo, buckets: Sequence[TableBucket]
     ) -> dict[TableBucket, int]:
-        by_node: dict[int, list[TableBucket]] = {}
-        for bucket in buckets:
-            by_node.setdefault(await self.locate(table, bucket), []).append(bucket)
-        calls = (self._stats_on(node, table, part) for node, part in by_node.items())
-        counts: dict[TableBucket, int] = {}
-        for part in await asyncio.gather(*calls):
-            counts.update(part)
-        return counts
+        async def ask() -> dict[TableBucket, int]:
+            by_node: dict[int, list[TableBucket]] = {}
+            for bucket in buckets:
+                by_node.setdefault(await self.locate(table, bucket), []).append(bucket)
+            calls = (self._stats_on(node, table, part) for node, part in by_node.items())
+            counts: dict[TableBucket, int] = {}
+            for part in await asyncio.gather(*calls):
+                counts.update(part)
+            return counts
+
+        async def forget(error: FlussError) -> None:
+            if error.stale_metadata:
+                for bucket in buckets:
+                    self.metadata.forget(bucket)
+                await self.check_exists(table, buckets[0] if buckets else None)
+
+        return await retrying(ask, self._deadline(), on_error=forget)
 
     async def _stats_on(
         self, node: int, table: TableInfo, buckets: list[TableBucket]
