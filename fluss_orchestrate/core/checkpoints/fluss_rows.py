@@ -69,13 +69,15 @@ class CheckpointTable:
         self._types = [c.type for c in info.schema.columns]
 
     @staticmethod
-    async def open(backend: Backend, config: Config, path: TablePath) -> CheckpointTable:
+    async def open(
+        backend: Backend, config: Config, path: TablePath, replicas: int
+    ) -> CheckpointTable:
         """The table, created when it is not there; many may do this at once."""
         try:
             info = await backend.get_table_info(path)
         except TableNotExistError:
             await backend.create_database(path.database_name, None, True)
-            descriptor = await _descriptor(backend, path)
+            descriptor = await _descriptor(backend, path, replicas)
             await backend.create_table(path, descriptor, True)
             info = await backend.get_table_info(path)
         _check(info)
@@ -121,12 +123,12 @@ class CheckpointTable:
         return self._backend.encode_upsert(self._info, keys, values, None)
 
 
-async def _descriptor(backend: Backend, path: TablePath) -> TableDescriptor:
+async def _descriptor(backend: Backend, path: TablePath, wanted: int) -> TableDescriptor:
     properties = {MERGE_ENGINE: "first_row"}
     if backend.capabilities.replication:
         nodes = await backend.get_server_nodes()
         tablets = sum(node.server_type == "TabletServer" for node in nodes)
-        replicas = max(1, min(REPLICAS_WANTED, tablets))
+        replicas = max(1, min(wanted, tablets))
         if replicas < REPLICAS_WANTED:
             log.warning(
                 "checkpoint table %s gets %d replica(s), because the cluster has %d tablet "

@@ -33,7 +33,12 @@ from fluss_orchestrate.core.checkpoints.events import (
     event_of,
     new_nonce,
 )
-from fluss_orchestrate.core.checkpoints.fluss_rows import CheckpointTable, Key, Row
+from fluss_orchestrate.core.checkpoints.fluss_rows import (
+    REPLICAS_WANTED,
+    CheckpointTable,
+    Key,
+    Row,
+)
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 
 DEFAULT_DATABASE = "fluss_orchestrate"
@@ -53,7 +58,8 @@ T = TypeVar("T")
 class FlussCheckpointStore(CheckpointStore):
     """The default store: a table of the cluster that is read, or of another one.
 
-    The table is created when it is first used. It does not own the connection.
+    The table is created when it is first used, with `replicas` copies: three, or as many as the
+    cluster has servers. It does not own the connection.
     """
 
     def __init__(
@@ -61,17 +67,19 @@ class FlussCheckpointStore(CheckpointStore):
         connection: FlussConnection,
         database: str = DEFAULT_DATABASE,
         table: str = DEFAULT_TABLE,
+        replicas: int = REPLICAS_WANTED,
     ) -> None:
         self.path = TablePath(database, table)
-        super().__init__(FlussEventLog(connection, self.path))
+        super().__init__(FlussEventLog(connection, self.path, replicas))
 
 
 class FlussEventLog:
     """Events as rows of a checkpoint table."""
 
-    def __init__(self, connection: FlussConnection, path: TablePath) -> None:
+    def __init__(self, connection: FlussConnection, path: TablePath, replicas: int) -> None:
         self._connection = connection
         self._path = path
+        self._replicas = replicas
         self._open_lock = threading.Lock()
         self._table: CheckpointTable | None = None
         self._heads: dict[str, Event] = {}
@@ -81,7 +89,7 @@ class FlussEventLog:
             if self._table is None:
                 core = self._connection.core
                 self._table = runtime().call(
-                    CheckpointTable.open(core.backend, core.config, self._path)
+                    CheckpointTable.open(core.backend, core.config, self._path, self._replicas)
                 )
             return self._table
 
