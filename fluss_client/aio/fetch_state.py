@@ -170,7 +170,8 @@ class BucketState:
             self.skipped += part.next_offset - expected - part.row_count
             expected = part.next_offset
         reached = max(expected, fetched.next_offset)
-        self.at_end = reached >= fetched.high_watermark
+        if fetched.high_watermark >= 0:
+            self.at_end = reached >= fetched.high_watermark
         if self.stop is not None:
             reached = min(reached, max(expected, self.stop))
         if reached > expected:

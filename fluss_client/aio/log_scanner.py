@@ -16,7 +16,7 @@ from fluss_client.aio.fetch_state import Piece
 from fluss_client.aio.log_fetcher import LogFetcher
 from fluss_client.aio.offsets import Ranges, ranges_to_latest
 from fluss_client.aio.projection import Projection
-from fluss_client.aio.ranges import RangeReader, check_bucket
+from fluss_client.aio.ranges import RangeReader, check_bucket, place_of
 from fluss_client.aio.records import RecordRun, StagedRecords, build_records
 from fluss_client.aio.scan_errors import SubscriptionError
 from fluss_client.aio.scan_frames import shown_batch, shown_schema, to_frame
@@ -179,7 +179,7 @@ class LogScanner(ProcessBound):
             raise
         finally:
             await reader.close()
-        found.sort(key=lambda piece: (piece.bucket, piece.base_offset))
+        found.sort(key=lambda piece: (place_of(piece.bucket), piece.base_offset))
         return pa.Table.from_batches(map(self._as_arrow, found), self._schema)
 
     async def to_pandas(self) -> pd.DataFrame:

@@ -91,9 +91,9 @@ class RangeReader:
         self._ordered = ordered
         self._fetcher = LogFetcher(backend, table, projection, config)
         self._todo = deque(
-            (bucket, start, stop)
-            for bucket, (start, stop) in sorted(ranges.items(), key=_place)
-            if start < stop
+            (bucket, *ranges[bucket])
+            for bucket in sorted(ranges, key=place_of)
+            if ranges[bucket][0] < ranges[bucket][1]
         )
         self._window: dict[TableBucket, BucketState] = {}
 
@@ -193,6 +193,6 @@ def check_bucket(table: TableInfo, bucket: TableBucket) -> None:
         raise SubscriptionError(f"{bucket} does not fit table {path}, which {has} partitions")
 
 
-def _place(item: tuple[TableBucket, tuple[int, int]]) -> tuple[int, int]:
-    bucket = item[0]
+def place_of(bucket: TableBucket) -> tuple[int, int]:
+    """The order in which buckets are read: by partition id, then by bucket id."""
     return (-1 if bucket.partition_id is None else bucket.partition_id, bucket.bucket_id)

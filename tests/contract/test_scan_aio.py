@@ -107,6 +107,23 @@ def test_batches_on_the_own_loop(tables: Tables, config: Config) -> None:
     _run(config, table.get_table_path(), job)
 
 
+def test_a_blocking_reader_on_the_thread_of_the_loop(tables: Tables, config: Config) -> None:
+    table = tables.create(EVENTS)
+    tables.append(table, _rows(0, 500))
+
+    async def job(connection: aio.FlussConnection, table: aio.FlussTable) -> None:
+        info = table.get_table_info()
+        scan = aio.TableScan(connection.backend, info, config, connection.writer_backend)
+        async with await scan.create_record_batch_log_scanner() as scanner:
+            scanner.subscribe(0, 100)
+            assert scanner.to_arrow_batch_reader().read_all() == _rows(100, 500)
+            tables.append(tables.open(info.table_path), _rows(500, 501))
+            (batch,) = await scanner.poll_record_batch(POLL_MS)
+            assert batch.base_offset == 500
+
+    _run(config, table.get_table_path(), job)
+
+
 def test_a_range_read_gives_exactly_its_offsets(tables: Tables, config: Config) -> None:
     table = tables.create(EVENTS, buckets=4, bucket_keys=["id"])
     for start in range(0, 4000, 1000):

@@ -98,6 +98,21 @@ async def test_to_arrow_reads_to_the_latest_and_polls_go_on_from_there() -> None
 
 
 @on_loop
+async def test_to_arrow_sorts_by_partition_bucket_and_offset() -> None:
+    backend = FakeBackend(make_table(buckets=2, partitioned=True))
+    for partition in (30, 4):
+        for bucket in range(2):
+            backend.append(backend.bucket(bucket, partition), 2)
+            backend.append(backend.bucket(bucket, partition), 1)
+    async with scanner(backend, batches=True) as scan:
+        places = [(p, b) for p in (30, 4) for b in (1, 0)]
+        scan.subscribe_partition_buckets({(p, b): p // 30 for p, b in places})
+        found = (await scan.to_arrow()).select(["id", "name"]).to_pylist()
+    names = [row["name"] for row in found]
+    assert names == ["0-0", "0-1", "0-2", "1-0", "1-1", "1-2", "0-1", "0-2", "1-1", "1-2"]
+
+
+@on_loop
 async def test_to_arrow_takes_over_what_polls_have_fetched_ahead() -> None:
     backend = FakeBackend(make_table(buckets=1))
     for _ in range(6):
