@@ -1,0 +1,244 @@
+"""Reading exactly some offsets of a log table from Iceberg, in their order, or an error.
+
+Every row in the lake has its `__bucket`, `__offset` and `__timestamp`. What is given back has the
+table's own types again; only digits below a microsecond are lost, which Iceberg's timestamps do
+not have. Deleted offsets can be read like this, but not changelogs: the lake holds their result.
+
+One file at a time is in memory, or those that overlap after a compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_client.codec.partition_names import parse_partition_name
+from fluss_client.errors import LakeSnapshotNotExistError
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.table import TableInfo, TablePath
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.errors import TableIdentityChangedError
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.incremental.settings import LakeReader
+from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
+from fluss_orchestrate.core.lake.catalog import load_lake_table
+from fluss_orchestrate.core.lake.data_files import conform
+from fluss_orchestrate.core.lake.errors import LakeRangeError
+from fluss_orchestrate.core.lake.tiering_files import BUCKET, OFFSET, TIMESTAMP
+from fluss_orchestrate.core.plan import BucketRange, ScanPlan
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import FileScanTask, Table
+
+FROM_THE_FIRST = -1
+"""As the start of a range: whatever the lake's first offset is."""
+
+
+@dataclass(frozen=True)
+class LakeRead:
+    """A lake at one snapshot, and the columns that are wanted of it."""
+
+    table: Table
+    snapshot_id: int
+    info: TableInfo
+    columns: Sequence[str]
+    metadata_columns: Sequence[str] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every batch."""
+        arrow = self.info.schema.arrow
+        fields = [arrow.field(name) for name in self.columns]
+        return pa.schema(fields + [METADATA_FIELDS[name] for name in self.metadata_columns])
+
+    def batches(self, part: BucketRange) -> Iterator[pa.RecordBatch]:
+        """The rows of [start, stop), all of them and in order, or `LakeRangeError`.
+
+        With `FROM_THE_FIRST` as start: from the first one that the lake has.
+        """
+        at = part.start
+        for group in _groups(self._tasks(part), self._offset_id()):
+            for batch in self._in_order(group, part):
+                offsets = batch.column(OFFSET).to_numpy()
+                if at == FROM_THE_FIRST:
+                    at = int(offsets[0])
+                if not np.array_equal(offsets, np.arange(at, at + len(offsets))):
+                    raise self._not_there(part, at, int(offsets[0]))
+                at += len(offsets)
+                yield self._shaped(batch, part)
+        if at != part.stop and not (part.start == at == FROM_THE_FIRST):
+            raise self._not_there(part, at, at)
+
+    def _tasks(self, part: BucketRange) -> list[FileScanTask]:
+        scan = self.table.scan(row_filter=_filter(self.info, part), snapshot_id=self.snapshot_id)
+        return list(scan.plan_files())
+
+    def _in_order(
+        self, tasks: Sequence[FileScanTask], part: BucketRange
+    ) -> Iterator[pa.RecordBatch]:
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        schema = self.table.schema()
+        present = [c for c in self.columns if c in {f.name for f in schema.fields}]
+        projected = schema.select(*present, OFFSET, TIMESTAMP)
+        arrow = ArrowScan(self.table.metadata, self.table.io, projected, _filter(self.info, part))
+        batches = [b for b in arrow.to_record_batches(tasks) if b.num_rows]
+        if len(tasks) > 1 or not all(_is_sorted(b) for b in batches):
+            whole = pa.Table.from_batches(batches).sort_by(OFFSET)
+            batches = whole.to_batches()
+        yield from batches
+
+    def _shaped(self, batch: pa.RecordBatch, part: BucketRange) -> pa.RecordBatch:
+        count = batch.num_rows
+        extra: dict[str, Any] = {
+            "_change_type": lambda: pa.repeat(pa.scalar("+A"), count),
+            "_offset": lambda: batch.column(OFFSET),
+            "_timestamp": lambda: batch.column(TIMESTAMP),
+            "_bucket": lambda: pa.repeat(pa.scalar(part.bucket, pa.int32()), count),
+            "_partition": lambda: pa.repeat(pa.scalar(part.partition, pa.string()), count),
+        }
+        names = [*batch.schema.names, *self.metadata_columns]
+        columns = [*batch.columns, *(extra[name]() for name in self.metadata_columns)]
+        return conform(pa.RecordBatch.from_arrays(columns, names=names), self.schema)
+
+    def _offset_id(self) -> int:
+        found: int = self.table.schema().find_field(OFFSET).field_id
+        return found
+
+    def _not_there(self, part: BucketRange, expected: int, found: int) -> LakeRangeError:
+        return LakeRangeError(
+            self.info.table_path,
+            f"the lake does not hold exactly [{part.start}, {part.stop}) of bucket {part.bucket}"
+            f"{f' of partition {part.partition}' if part.partition else ''}: offset {expected} "
+            f"was expected, {found} came; a partition that was dropped and created again, or a "
+            "lake that was changed by hand, looks like this",
+            expected,
+            found,
+        )
+
+
+def _filter(info: TableInfo, part: BucketRange) -> BooleanExpression:
+    from pyiceberg import expressions
+
+    made: Any = expressions  # its own annotations do not know its short forms
+    terms = [made.EqualTo(BUCKET, part.bucket), made.LessThan(OFFSET, part.stop)]
+    if part.start != FROM_THE_FIRST:
+        terms.append(made.GreaterThanOrEqual(OFFSET, part.start))
+    if part.partition is not None:
+        values = parse_partition_name(part.partition, info.partition_keys)
+        terms += [made.EqualTo(name, value) for name, value in values.items()]
+    return made.And(*terms)  # type: ignore[no-any-return]
+
+
+def _groups(tasks: Sequence[FileScanTask], offset_id: int) -> Iterator[list[FileScanTask]]:
+    """Files by their offsets; those that overlap come together."""
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.types import LongType
+
+    def bounds(task: FileScanTask) -> tuple[int, int]:
+        file = task.file
+        low = from_bytes(LongType(), file.lower_bounds[offset_id])
+        return int(low), int(from_bytes(LongType(), file.upper_bounds[offset_id]))
+
+    group: list[FileScanTask] = []
+    end = -1
+    for (low, high), task in sorted(((bounds(t), t) for t in tasks), key=lambda pair: pair[0]):
+        if group and low > end:
+            yield group
+            group = []
+        group.append(task)
+        end = max(end, high)
+    if group:
+        yield group
+
+
+def _is_sorted(batch: pa.RecordBatch) -> bool:
+    offsets = batch.column(OFFSET).to_numpy()
+    return bool((np.diff(offsets) > 0).all())
+
+
+def open_lake(
+    connection: FlussConnection,
+    info: TableInfo,
+    columns: Sequence[str],
+    metadata_columns: Sequence[str] = (),
+    overrides: Mapping[str, str] | None = None,
+) -> tuple[LakeRead, Mapping[tuple[int | None, int], int]] | None:
+    """The newest snapshot that Fluss says is readable, with its offsets; None before the first."""
+    backend = connection.core.backend
+    try:
+        snapshot = runtime().call(backend.get_lake_snapshot(info.table_path, None, True))
+    except LakeSnapshotNotExistError:
+        return None
+    alias = connection.config.resolved_alias()
+    offsets = {
+        (b.partition_id, b.bucket_id): offset
+        for b, offset in snapshot.table_buckets_offset.items()
+        if b.table_id == info.table_id
+    }
+    table = load_lake_table(info, alias, overrides)
+    return LakeRead(table, snapshot.snapshot_id, info, columns, metadata_columns), offsets
+
+
+def lake_reader(
+    connection: FlussConnection, overrides: Mapping[str, str] | None = None
+) -> LakeReader:
+    """What `IncrementalScan(lake_reader=…)` takes: reads a plan's ranges from the lake."""
+
+    def read(plan: ScanPlan) -> Iterator[pa.RecordBatch]:
+        info = _info_of(connection, plan)
+        opened = open_lake(connection, info, plan.columns, plan.metadata_columns, overrides)
+        for part in plan.ranges:
+            if opened is None or opened[1].get(part.place, 0) < part.stop:
+                raise LakeRangeError(
+                    info.table_path,
+                    f"the lake does not hold bucket {part.bucket} up to offset {part.stop} yet",
+                )
+            yield from opened[0].batches(part)
+
+    return read
+
+
+def _info_of(connection: FlussConnection, plan: ScanPlan) -> TableInfo:
+    """The plan's table with the schema that the plan has pinned."""
+    backend = connection.core.backend
+    info = runtime().call(backend.get_table_info(plan.table.path))
+    found = TableIdentity.of(connection.config.resolved_alias(), info)
+    if found != plan.table:
+        raise TableIdentityChangedError(plan.table, found)
+    if info.schema_id == plan.schema_id:
+        return info
+    schema_id, schema = runtime().call(backend.get_schema(info.table_path, plan.schema_id))
+    return replace(info, schema_id=schema_id, schema=schema)
+
+
+def read_lake_offsets(
+    connection: FlussConnection,
+    table: TablePath | str,
+    place: tuple[str | None, int],
+    start: int,
+    stop: int,
+    *,
+    columns: Sequence[str] | None = None,
+    metadata_columns: Sequence[str] = (),
+    overrides: Mapping[str, str] | None = None,
+) -> pa.RecordBatchReader:
+    """Exactly the rows with start ≤ offset < stop of one bucket, from the lake, in order.
+
+    `place` is the partition's name (None without partitions) and the bucket. `LakeRangeError`
+    when the lake does not hold all of them; part of the rows may have been given by then.
+    """
+    path = TablePath.parse(table) if isinstance(table, str) else table
+    info = runtime().call(connection.core.backend.get_table_info(path))
+    names = info.get_column_names() if columns is None else list(columns)
+    opened = open_lake(connection, info, names, metadata_columns, overrides)
+    if opened is None:
+        raise LakeRangeError(path, "nothing of it is in the lake yet")
+    read = opened[0]
+    part = BucketRange(None, place[0], place[1], start, stop)
+    return pa.RecordBatchReader.from_batches(read.schema, read.batches(part))

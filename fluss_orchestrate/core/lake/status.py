@@ -1,0 +1,171 @@
+"""How far the lake is behind the log, bucket by bucket, in offsets and in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fluss_client.aio.connection import FlussConnection as AsyncConnection
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.cluster import LakeSnapshot, OffsetSpec
+from fluss_client.model.table import TablePath
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.checkpoints.events import now_ms
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
+from fluss_orchestrate.core.incremental.probe import Prober
+from fluss_orchestrate.core.lake.covers import LakeTarget, latest_snapshot
+from fluss_orchestrate.core.plan import Place
+
+PROBES_AT_ONCE_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class BucketLag:
+    """One bucket of the lake against its log."""
+
+    partition_id: int | None
+    partition: str | None
+    bucket: int
+    lake_offset: int | None
+    """The first offset that is not in the lake; None if the bucket was never tiered."""
+    earliest: int
+    latest: int
+    lag_ms: int | None
+    """Age of the oldest row that is not in the lake; 0 without one, None if not asked for."""
+
+    @property
+    def lag_offsets(self) -> int:
+        """How many offsets of the log are not in the lake."""
+        held = self.earliest if self.lake_offset is None else self.lake_offset
+        return max(0, self.latest - held)
+
+    @property
+    def place(self) -> Place:
+        """The partition id and the bucket."""
+        return self.partition_id, self.bucket
+
+
+@dataclass(frozen=True, slots=True)
+class LakeStatus:
+    """A table's lake as it was at one moment."""
+
+    table: TableIdentity
+    snapshot: LakeSnapshot | None
+    buckets: tuple[BucketLag, ...]
+    observed_ms: int
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The newest snapshot; None before the first."""
+        return None if self.snapshot is None else self.snapshot.snapshot_id
+
+    @property
+    def lag_offsets(self) -> int:
+        """Offsets of all buckets that are not in the lake."""
+        return sum(b.lag_offsets for b in self.buckets)
+
+    @property
+    def lag_ms(self) -> int | None:
+        """Age of the oldest row that is not in the lake; None if times were not asked for."""
+        ages = [b.lag_ms for b in self.buckets]
+        return None if None in ages else max((a for a in ages if a is not None), default=0)
+
+    def covers(self, target: LakeTarget) -> bool:
+        """Whether the snapshot held everything up to a frozen target."""
+        return target.covered_by(self.snapshot)
+
+    def to_json(self) -> dict[str, Any]:
+        """The status as plain values."""
+        return {
+            "table": self.table.to_json(),
+            "snapshot_id": self.snapshot_id,
+            "lag_offsets": self.lag_offsets,
+            "lag_ms": self.lag_ms,
+            "observed_ms": self.observed_ms,
+            "buckets": [
+                {
+                    "partition_id": b.partition_id,
+                    "partition": b.partition,
+                    "bucket": b.bucket,
+                    "lake_offset": b.lake_offset,
+                    "latest": b.latest,
+                    "lag_offsets": b.lag_offsets,
+                    "lag_ms": b.lag_ms,
+                }
+                for b in self.buckets
+            ],
+        }
+
+
+async def read_status(core: AsyncConnection, table: TablePath, times: bool = True) -> LakeStatus:
+    """Look at the lake of a table. Runs on the connection's own loop.
+
+    With `times`, one more request per bucket that is behind. The log is looked at after the
+    lake, so that the lake never seems to be ahead.
+    """
+    snapshot = await latest_snapshot(core, table)
+    view = await observe(core.backend, core.config.resolved_alias(), table)
+    earliest = await offsets_of(
+        core.backend, view.info, view.partition_ids(), OffsetSpec.earliest()
+    )
+    held: dict[Place, int] = {}
+    if snapshot is not None:
+        held = {
+            (b.partition_id, b.bucket_id): offset
+            for b, offset in snapshot.table_buckets_offset.items()
+            if b.table_id == view.info.table_id
+        }
+    observed = now_ms()
+    ages = await _ages(core, view, held, earliest, observed) if times else {}
+    buckets = tuple(
+        BucketLag(
+            place[0],
+            view.partition_name(place),
+            place[1],
+            held.get(place),
+            earliest.get(place, 0),
+            latest,
+            ages.get(place) if times else None,
+        )
+        for place, latest in view.latest.items()
+    )
+    return LakeStatus(view.identity, snapshot, buckets, observed)
+
+
+async def _ages(
+    core: AsyncConnection,
+    view: TableView,
+    held: Mapping[Place, int],
+    earliest: Mapping[Place, int],
+    now: int,
+) -> dict[Place, int]:
+    prober = Prober(core.backend, core.config, view.info)
+    gate = asyncio.Semaphore(PROBES_AT_ONCE_MAX)
+
+    async def age(place: Place, latest: int) -> int:
+        start = max(held.get(place, 0), earliest.get(place, 0))
+        if start >= latest:
+            return 0
+        async with gate:
+            batch = await prober.batch_at(place, start)
+        return 0 if batch is None else max(0, now - batch.commit_ms)
+
+    places = list(view.latest.items())
+    found = await asyncio.gather(*(age(p, latest) for p, latest in places), return_exceptions=True)
+    ages: dict[Place, int] = {}
+    for (place, _), answer in zip(places, found, strict=True):
+        if isinstance(answer, BaseException):
+            raise answer
+        ages[place] = answer
+    return ages
+
+
+def lake_status(
+    connection: FlussConnection, table: TablePath | str, *, times: bool = True
+) -> LakeStatus:
+    """The lake of a table as it is now. Blocks."""
+    path = TablePath.parse(table) if isinstance(table, str) else table
+    return runtime().call(read_status(connection.core, path, times))

@@ -1,0 +1,312 @@
+"""Tiering of log tables into Iceberg, without a Flink cluster.
+
+A round takes what is in the log and not in the lake, writes it as data files, and commits twice:
+to Iceberg, against the snapshot it began with and never repeated, then to Fluss. Fluss may delete
+what it is told is in the lake, so it is told only what was counted: rows = sum of (end - start).
+
+A crash between the commits leaves a snapshot that Fluss does not know. Every round first looks for
+one and makes it known; only then are Fluss's offsets the end of the lake. So each row gets into
+the lake once, also when several workers try: of those that began with the same snapshot, one
+commits.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fluss_client.errors import LakeSnapshotNotExistError
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.cluster import OffsetSpec
+from fluss_client.model.lake import BucketCommit
+from fluss_client.model.table import TableBucket, TableInfo, TablePath
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.checkpoints.events import now_ms
+from fluss_orchestrate.core.checkpoints.position import place_order
+from fluss_orchestrate.core.errors import RetentionPassedError
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.incremental.observe import TableView, observe_offsets, offsets_of
+from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
+from fluss_orchestrate.core.lake.commits import commit_append
+from fluss_orchestrate.core.lake.data_files import delete_files
+from fluss_orchestrate.core.lake.errors import (
+    CommitConflictError,
+    KeyTableTieringError,
+    LakeError,
+    NoLakeError,
+    TieringContendedError,
+    TieringNotAllowedError,
+    TieringVerifyError,
+)
+from fluss_orchestrate.core.lake.tiering_files import TieredFiles, evolved, write_ranges
+from fluss_orchestrate.core.plan import BucketRange, Place
+from fluss_orchestrate.core.receipts import Receipt
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+log = logging.getLogger(__name__)
+COMMIT_USER_KEY, COMMIT_USER = "commit-user", "__fluss_lake_tiering"
+OFFSETS_KEY = "fluss-offsets"
+KEEP_ALL_SNAPSHOTS = -1
+SNAPSHOTS_KEPT = 10
+"""How many snapshots Fluss keeps the offsets of."""
+ROUND_ATTEMPTS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What Fluss knows of a table's lake: a snapshot (None before the first) and its offsets."""
+
+    snapshot_id: int | None
+    offsets: Mapping[Place, int]
+
+
+def tier(
+    connection: FlussConnection,
+    table: TablePath | str,
+    *,
+    allow_tiering: bool = False,
+    overrides: Mapping[str, str] | None = None,
+) -> Receipt:
+    """Bring everything that is in a log table now into its lake, once. Blocks.
+
+    For tests, demos and small clusters, where no tiering service runs: it does not ask the
+    coordinator for the table. The receipt has what this call added; no rows and no snapshot id if
+    the lake had everything. `KeyTableTieringError` for a table with a primary key.
+    """
+    if not allow_tiering:
+        raise TieringNotAllowedError
+    path = TablePath.parse(table) if isinstance(table, str) else table
+    info = runtime().call(connection.core.backend.get_table_info(path))
+    return TieringRound(connection, info, overrides).run()
+
+
+class TieringRound:
+    """Tiers one table once. `confirm` is called right before each commit and raises to stop it."""
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        info: TableInfo,
+        overrides: Mapping[str, str] | None = None,
+        confirm: Callable[[], None] = lambda: None,
+    ) -> None:
+        if info.has_primary_key():
+            raise KeyTableTieringError(info.table_path)
+        if not has_lake(info):
+            raise NoLakeError(info.table_path)
+        self._connection = connection
+        self._backend = connection.core.backend
+        self._alias = connection.config.resolved_alias()
+        self._info = info
+        self._overrides = overrides
+        self._confirm = confirm
+
+    def run(self) -> Receipt:
+        """Bring the lake to where the log is now, beginning again when another commit came first.
+
+        `TieringContendedError` if that happens too often.
+        """
+        started = now_ms()
+        for attempt in range(ROUND_ATTEMPTS_MAX):
+            receipt = self._try(started)
+            if receipt is not None:
+                return receipt
+            time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 6)))  # noqa: S311
+        raise TieringContendedError(
+            self._info.table_path,
+            f"{ROUND_ATTEMPTS_MAX} rounds lost against other commits to its Iceberg table",
+        )
+
+    def _try(self, started: int) -> Receipt | None:
+        """One round; None if it has to begin again."""
+        # What the lake holds is what Fluss knows only if both are looked at in this order, and
+        # the commit goes against just this table.
+        table = evolved(self._load(), self._info)
+        if table is None:
+            return None
+        known = self._known()
+        if not self._is_current(table, known):
+            return None
+        view = runtime().call(observe_offsets(self._backend, self._alias, self._info))
+        ranges = self._ranges(view, known)
+        if not ranges:
+            return self._receipt(started, known.snapshot_id, None)
+        files = write_ranges(self._connection.core, self._info, table, ranges)
+        ends = {**known.offsets, **{r.place: r.stop for r in ranges}}
+        try:
+            path = self._prepare(files, ends)
+        except BaseException:
+            delete_files(table, files.paths)
+            raise
+        summary = {COMMIT_USER_KEY: COMMIT_USER, OFFSETS_KEY: path}
+        try:
+            snapshot_id = commit_append(table, files.files, summary)
+        except CommitConflictError as error:
+            log.info("%s: another commit came first: %s", self._info.table_path, error)
+            delete_files(table, files.paths)
+            return None
+        self._verify(snapshot_id, files)
+        buckets = [
+            BucketCommit(self._bucket(place), end, files.newest_ms.get(place, -1))
+            for place, end in ends.items()
+            if place in view.latest
+        ]
+        self._tell_fluss(known, snapshot_id, path, buckets, _oldest_to_keep(table))
+        return self._receipt(started, snapshot_id, files)
+
+    def _load(self) -> Table:
+        return load_lake_table(self._info, self._alias, self._overrides)
+
+    def _known(self) -> Known:
+        path = self._info.table_path
+        try:
+            snapshot = runtime().call(self._backend.get_lake_snapshot(path, None, False))
+        except LakeSnapshotNotExistError:
+            return Known(None, {})
+        offsets = {
+            (b.partition_id, b.bucket_id): offset
+            for b, offset in snapshot.table_buckets_offset.items()
+        }
+        return Known(snapshot.snapshot_id, offsets)
+
+    def _is_current(self, table: Table, known: Known) -> bool:
+        """Whether Fluss knows the newest snapshot of tiering; if a crash kept it, tell it now."""
+        newest = newest_tiered(table)
+        if known.snapshot_id == (None if newest is None else newest.snapshot_id):
+            return True
+        if known.snapshot_id is not None:
+            last = table.refresh().snapshot_by_id(known.snapshot_id)
+            if last is None:
+                raise LakeError(
+                    self._info.table_path,
+                    f"Fluss knows lake snapshot {known.snapshot_id}, the Iceberg table does not: "
+                    "it was rolled back, or expired though it was in use; put it back first",
+                )
+            if newest is None or (last.sequence_number or 0) >= (newest.sequence_number or 0):
+                # Another worker has committed since the table was loaded.
+                return False
+        assert newest is not None
+        path = None if newest.summary is None else newest.summary[OFFSETS_KEY]
+        if path is None:
+            raise LakeError(
+                self._info.table_path,
+                f"Iceberg snapshot {newest.snapshot_id} does not say which offsets it holds",
+            )
+        log.warning(
+            "%s: telling Fluss of lake snapshot %s, which it does not know",
+            self._info.table_path,
+            newest.snapshot_id,
+        )
+        # Tablet servers hear of the offsets with the next commit, which names every bucket.
+        self._tell_fluss(known, newest.snapshot_id, path, [], KEEP_ALL_SNAPSHOTS)
+        return False
+
+    def _tell_fluss(
+        self,
+        known: Known,
+        snapshot_id: int,
+        path: str,
+        buckets: Sequence[BucketCommit],
+        oldest_to_keep: int,
+    ) -> None:
+        self._confirm()
+        if self._known().snapshot_id != known.snapshot_id:
+            # Another worker has told Fluss of it already, and may have gone on from there.
+            return
+        runtime().call(
+            self._backend.commit_lake_snapshot(
+                self._info, snapshot_id, path, buckets, oldest_to_keep
+            )
+        )
+
+    def _ranges(self, view: TableView, known: Known) -> list[BucketRange]:
+        if not view.latest:
+            return []
+        ids = view.partition_ids()
+        earliest = runtime().call(offsets_of(self._backend, self._info, ids, OffsetSpec.earliest()))
+        ranges, lost = [], []
+        for place in sorted(view.latest, key=place_order):
+            first = earliest.get(place, 0)
+            start = known.offsets.get(place, first)
+            if start < first:
+                lost.append(view.range_of(place, start, first))
+            if start < view.latest[place]:
+                ranges.append(view.range_of(place, start, view.latest[place]))
+        if lost:
+            identity = TableIdentity.of(self._alias, self._info)
+            raise RetentionPassedError(identity, lost, "it never came into the lake")
+        return ranges
+
+    def _prepare(self, files: TieredFiles, ends: Mapping[Place, int]) -> str:
+        expected = sum(r.count for r in files.ranges)
+        if files.rows != expected:
+            raise TieringVerifyError(
+                self._info.table_path,
+                f"{files.rows} rows were read for {expected} offsets; nothing was committed",
+            )
+        self._confirm()
+        # All offsets, not only those that moved: what the lake holds then depends on nothing
+        # that another worker tells Fluss meanwhile.
+        offsets = {self._bucket(place): end for place, end in ends.items()}
+        return runtime().call(
+            self._backend.prepare_lake_snapshot(self._info, offsets, ignore_previous=True)
+        )
+
+    def _verify(self, snapshot_id: int, files: TieredFiles) -> None:
+        """Iceberg's own count decides whether Fluss is told."""
+        mine = self._load().snapshot_by_id(snapshot_id)
+        added = None if mine is None or mine.summary is None else mine.summary["added-records"]
+        expected = sum(r.count for r in files.ranges)
+        if added is None or int(added) != expected:
+            raise TieringVerifyError(
+                self._info.table_path,
+                f"Iceberg counts {added} new rows in snapshot {snapshot_id}, not {expected}; "
+                "Fluss was told nothing",
+            )
+
+    def _bucket(self, place: Place) -> TableBucket:
+        return TableBucket(self._info.table_id, place[1], partition_id=place[0])
+
+    def _receipt(self, started: int, snapshot_id: int | None, files: TieredFiles | None) -> Receipt:
+        return Receipt(
+            kind="tier",
+            table=TableIdentity.of(self._alias, self._info),
+            ranges=() if files is None else tuple(files.ranges),
+            rows=0 if files is None else files.rows,
+            bytes=0 if files is None else files.bytes,
+            snapshot_id=snapshot_id,
+            started_ms=started,
+            finished_ms=now_ms(),
+            details={"files": 0 if files is None else len(files.files)},
+        )
+
+
+def tiered_snapshots(table: Table) -> list[Snapshot]:
+    """The snapshots of the table's main line that tiering made, the newest first."""
+    found = []
+    at = table.current_snapshot()
+    while at is not None:
+        if at.summary is not None and at.summary[COMMIT_USER_KEY] == COMMIT_USER:
+            found.append(at)
+        at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
+    return found
+
+
+def newest_tiered(table: Table) -> Snapshot | None:
+    """The newest snapshot that tiering made."""
+    return next(iter(tiered_snapshots(table)), None)
+
+
+def _oldest_to_keep(table: Table) -> int:
+    made = tiered_snapshots(table)
+    if len(made) < SNAPSHOTS_KEPT:
+        return KEEP_ALL_SNAPSHOTS
+    oldest: int = made[SNAPSHOTS_KEPT - 1].snapshot_id
+    return oldest

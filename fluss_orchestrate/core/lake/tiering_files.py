@@ -1,0 +1,189 @@
+"""The data files of one round of tiering: the log's rows with their place and time.
+
+One bucket after the other is read and written, so memory is bounded by the scanner's read-ahead
+and one row group. A file belongs to one bucket of one partition: its partition tuple is the
+partition's values and the Fluss bucket, whatever transform the table declares for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from fluss_client.aio.connection import FlussConnection as AsyncConnection
+from fluss_client.aio.fetch_state import Piece
+from fluss_client.aio.projection import Projection
+from fluss_client.aio.ranges import RangeReader
+from fluss_client.codec.partition_names import parse_partition_name
+from fluss_client.model.table import TableInfo
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.lake.data_files import DataFileWriter, delete_files, partition_key
+from fluss_orchestrate.core.lake.errors import LakeError, TieringVerifyError
+from fluss_orchestrate.core.lake.iceberg_schema import iceberg_type
+from fluss_orchestrate.core.plan import BucketRange, Place
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.partitioning import PartitionKey
+    from pyiceberg.table import Table
+
+log = logging.getLogger(__name__)
+BUCKET, OFFSET, TIMESTAMP = "__bucket", "__offset", "__timestamp"
+SYSTEM_COLUMNS = (BUCKET, OFFSET, TIMESTAMP)
+PIECES_AT_ONCE_MAX = 16
+_SYSTEM_FIELDS = [
+    pa.field(BUCKET, pa.int32(), nullable=False),
+    pa.field(OFFSET, pa.int64(), nullable=False),
+    pa.field(TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False),
+]
+
+
+@dataclass
+class TieredFiles:
+    """What one round wrote, not committed yet."""
+
+    table: Table
+    ranges: Sequence[BucketRange]
+    files: list[DataFile] = field(default_factory=list)
+    rows: int = 0
+    newest_ms: dict[Place, int] = field(default_factory=dict)
+    """The commit time of the last row of each place."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(int(file.file_size_in_bytes) for file in self.files)
+
+    @property
+    def paths(self) -> list[str]:
+        """Where the files are."""
+        return [str(file.file_path) for file in self.files]
+
+
+def write_ranges(
+    core: AsyncConnection, info: TableInfo, table: Table, ranges: Sequence[BucketRange]
+) -> TieredFiles:
+    """Write the rows of some ranges as data files: every offset once and in order, or an error."""
+    written = TieredFiles(table, ranges)
+    try:
+        for part in ranges:
+            _write_range(core, info, written, part)
+    except BaseException:
+        delete_files(table, written.paths)
+        raise
+    return written
+
+
+def _write_range(
+    core: AsyncConnection, info: TableInfo, written: TieredFiles, part: BucketRange
+) -> None:
+    table = written.table
+    key = _partition_of(table, info, part)
+    label = f"{part.bucket:05d}-{part.start}-{part.stop}"
+    writer: DataFileWriter | None = None
+    at = part.start
+    try:
+        for piece in _pieces(core, info, part):
+            count = piece.batch.num_rows
+            if count == 0:
+                continue
+            if piece.base_offset != at:
+                raise _gap(info, part, at, piece.base_offset)
+            if writer is not None and writer.is_full:
+                written.files.append(writer.close())
+                writer = None
+            if writer is None:
+                writer = DataFileWriter(table, key, label)
+            writer.write(_with_place(piece, part.bucket))
+            at += count
+            written.rows += count
+            written.newest_ms[part.place] = piece.timestamp
+        if at != part.stop:
+            raise _gap(info, part, at, part.stop)
+        if writer is not None:
+            written.files.append(writer.close())
+            writer = None
+    finally:
+        if writer is not None:
+            writer.abort()
+
+
+def _gap(info: TableInfo, part: BucketRange, at: int, found: int) -> TieringVerifyError:
+    return TieringVerifyError(
+        info.table_path,
+        f"bucket {part.bucket} of partition {part.partition or '-'} goes on with offset {found} "
+        f"where {at} was expected; nothing was committed",
+    )
+
+
+def _pieces(core: AsyncConnection, info: TableInfo, part: BucketRange) -> Iterator[Piece]:
+    ranges = {part.table_bucket(info.table_id): (part.start, part.stop)}
+    projection = Projection.of(info.schema, None)
+
+    async def opened() -> RangeReader:
+        return RangeReader(core.backend, info, ranges, projection, core.config, True)
+
+    reader = runtime().call(opened())
+    try:
+        while pieces := runtime().call(reader.read(PIECES_AT_ONCE_MAX)):
+            yield from pieces
+    finally:
+        asyncio.run_coroutine_threadsafe(reader.close(), runtime().loop)
+
+
+def _with_place(piece: Piece, bucket: int) -> pa.RecordBatch:
+    count = piece.batch.num_rows
+    offsets = np.arange(piece.base_offset, piece.base_offset + count, dtype=np.int64)
+    columns = [
+        *piece.batch.columns,
+        pa.repeat(pa.scalar(bucket, pa.int32()), count),
+        pa.array(offsets),
+        pa.repeat(pa.scalar(piece.timestamp * 1000, _SYSTEM_FIELDS[2].type), count),
+    ]
+    return pa.RecordBatch.from_arrays(
+        columns, schema=pa.schema([*piece.batch.schema, *_SYSTEM_FIELDS])
+    )
+
+
+def _partition_of(table: Table, info: TableInfo, part: BucketRange) -> PartitionKey:
+    values = (
+        {} if part.partition is None else parse_partition_name(part.partition, info.partition_keys)
+    )
+    fields = table.spec().fields
+    names = [table.schema().find_column_name(f.source_id) for f in fields[:-1]]
+    if len(fields) != len(values) + 1 or names != list(values):
+        raise LakeError(
+            info.table_path,
+            f"its Iceberg table is partitioned by {[f.name for f in fields]}, not by the "
+            f"partition columns {list(info.partition_keys)} and the bucket",
+        )
+    return partition_key(table, [*values.values(), part.bucket])
+
+
+def evolved(table: Table, info: TableInfo) -> Table | None:
+    """The table if it has every column of the Fluss table; else None, after adding them.
+
+    New columns go before the system columns. The table is not given back then, because it may
+    hold more than what the caller loaded: load it again.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+
+    have = {f.name for f in table.schema().fields}
+    missing = [f for f in info.schema.arrow if f.name not in have]
+    if not missing:
+        return table
+    try:
+        with table.update_schema() as update:
+            for column in missing:
+                update.add_column((column.name,), iceberg_type(column.type, itertools.count(1)))
+                update.move_before((column.name,), (BUCKET,))
+    except CommitFailedException as error:
+        log.info("%s: its Iceberg table was changed meanwhile: %s", info.table_path, error)
+    return None

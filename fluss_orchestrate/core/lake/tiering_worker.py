@@ -1,0 +1,177 @@
+"""A worker that tiers what the coordinator hands out.
+
+The coordinator gives each table to one worker at a time and takes it back from one that stays
+silent for two minutes. So the worker renews in the background, and asks once more right before
+each commit: a table that was given to another is left alone. Commits themselves are not fenced by
+the coordinator; that two rounds never add the same rows is the doing of `tiering`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+
+from fluss_client.errors import FlussError
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.lake import TieringTable
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.lake.errors import (
+    KeyTableTieringError,
+    TieringFencedError,
+    TieringNotAllowedError,
+)
+from fluss_orchestrate.core.lake.tiering import TieringRound
+from fluss_orchestrate.core.receipts import Receipt
+
+log = logging.getLogger(__name__)
+RENEW_INTERVAL_S = 30.0
+IDLE_INTERVAL_S = 5.0
+
+
+class TieringWorker:
+    """Tiers tables one after the other, as the coordinator hands them out. Blocks.
+
+    Log tables only: a key table is given back at once, for a service that can do it. Any number
+    of workers may run.
+    """
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        *,
+        allow_tiering: bool = False,
+        overrides: Mapping[str, str] | None = None,
+        renew_interval_s: float = RENEW_INTERVAL_S,
+        idle_interval_s: float = IDLE_INTERVAL_S,
+    ) -> None:
+        if not allow_tiering:
+            raise TieringNotAllowedError
+        self._connection = connection
+        self._overrides = overrides
+        self._renew_interval_s = renew_interval_s
+        self._idle_interval_s = idle_interval_s
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        """Work until `stop` is called from another thread; a table that fails is given back."""
+        while not self._stop.is_set():
+            try:
+                worked = self.run_once() is not None
+            except FlussError as error:
+                log.error("tiering failed and will be tried again: %s", error)
+                worked = False
+            if not worked:
+                self._stop.wait(self._idle_interval_s)
+
+    def stop(self) -> None:
+        """Let `run` return after the table that it is at."""
+        self._stop.set()
+
+    def run_once(self) -> Receipt | None:
+        """Take one table and tier it; None if there was none, or one that cannot be tiered.
+
+        An error is reported to the coordinator, which hands the table out again, and raised.
+        """
+        given = self._beat(request=True)
+        if given is None:
+            return None
+        lease = _Lease(self._connection, given, self._renew_interval_s)
+        try:
+            with lease:
+                receipt = self._tier(given, lease)
+        except KeyTableTieringError as error:
+            log.warning("%s", error)
+            self._beat(failed=given)
+            return None
+        except BaseException as error:
+            if not isinstance(error, TieringFencedError):
+                self._beat(failed=given)
+            raise
+        self._beat(finished=given)
+        return receipt
+
+    def _tier(self, given: TieringTable, lease: _Lease) -> Receipt:
+        backend = self._connection.core.backend
+        assert given.table_path is not None
+        info = runtime().call(backend.get_table_info(given.table_path))
+        if info.table_id != given.table_id:
+            raise TieringFencedError(given.table_path, "it was dropped and created again")
+        return TieringRound(self._connection, info, self._overrides, lease.confirm).run()
+
+    def _beat(
+        self,
+        *,
+        request: bool = False,
+        finished: TieringTable | None = None,
+        failed: TieringTable | None = None,
+    ) -> TieringTable | None:
+        answer = runtime().call(
+            self._connection.core.backend.lake_tiering_heartbeat(
+                (),
+                () if finished is None else (finished,),
+                () if failed is None else (failed,),
+                request,
+                (),
+            )
+        )
+        for error in answer.errors.values():
+            log.warning("the coordinator did not take a tiering report: %s", error)
+        return answer.table
+
+
+class _Lease:
+    """A table that was handed out, renewed in the background while it is worked on."""
+
+    def __init__(self, connection: FlussConnection, given: TieringTable, interval_s: float) -> None:
+        self._connection = connection
+        self._given = given
+        self._interval_s = interval_s
+        self._lost: FlussError | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> _Lease:
+        async def begin() -> asyncio.Task[None]:
+            return asyncio.get_running_loop().create_task(self._renew())
+
+        self._renewing = runtime().call(begin())
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        task = self._renewing
+        if task is not None:
+            runtime().loop.call_soon_threadsafe(task.cancel)
+
+    def confirm(self) -> None:
+        """Ask the coordinator whether the table is still this worker's; raise if it is not."""
+        runtime().call(self._beat())
+        if self._lost is not None:
+            assert self._given.table_path is not None
+            raise TieringFencedError(
+                self._given.table_path,
+                f"the coordinator took it back ({self._lost}); nothing more was committed",
+            ) from self._lost
+
+    async def _renew(self) -> None:
+        while self._lost is None:
+            await asyncio.sleep(self._interval_s)
+            try:
+                await self._beat()
+            except FlussError as error:
+                # One that is missed does no harm; the next may come through.
+                log.warning("renewing %s: %s", self._given.table_path, error)
+
+    async def _beat(self) -> None:
+        answer = await self._connection.core.backend.lake_tiering_heartbeat(
+            (self._given,), (), (), False, ()
+        )
+        error = answer.errors.get(self._given.table_id)
+        if error is not None:
+            self._lost = error

@@ -1,0 +1,150 @@
+"""The tiering worker: takes what it is handed, keeps it alive, and stops when it is taken away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fluss_client import FlussConnection, TablePath
+from fluss_client.errors import FencedTieringEpochError
+from fluss_client.model.lake import HeartbeatResult
+from fluss_orchestrate.core.lake import (
+    TieringFencedError,
+    TieringNotAllowedError,
+    TieringWorker,
+    covers,
+    lake_status,
+    tiering_worker,
+)
+from tests.orchestrate.lake.tables import append, as_rows, full_scan, lake_rows, lake_table
+
+NewTable = Callable[..., TablePath]
+HAND_OUT_TIMEOUT_S = 60
+
+
+def work_until(worker: TieringWorker, path: TablePath) -> Any:
+    """Take tables until this one came; other tests' tables are tiered on the way."""
+    deadline = time.monotonic() + HAND_OUT_TIMEOUT_S
+    while time.monotonic() < deadline:
+        receipt = worker.run_once()
+        if receipt is not None and receipt.table.path == path and receipt.rows:
+            return receipt
+        if receipt is None:
+            time.sleep(0.1)
+    raise AssertionError("the coordinator did not hand the table out")
+
+
+def test_takes_what_the_coordinator_hands_out(
+    connection: FlussConnection, new_table: NewTable
+) -> None:
+    path = new_table()
+    append(connection, path, 0, 100)
+    worker = TieringWorker(connection, allow_tiering=True)
+    assert work_until(worker, path).rows == 100
+    append(connection, path, 100, 150)
+    assert work_until(worker, path).rows == 50
+    assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
+
+
+def test_two_workers_while_rows_come(connection: FlussConnection, new_table: NewTable) -> None:
+    path = new_table(layout="keyed")
+    workers = [TieringWorker(connection, allow_tiering=True, idle_interval_s=0.1) for _ in range(2)]
+    threads = [threading.Thread(target=worker.run) for worker in workers]
+    for thread in threads:
+        thread.start()
+    try:
+        for at in range(0, 300, 50):
+            append(connection, path, at, at + 50)
+        deadline = time.monotonic() + HAND_OUT_TIMEOUT_S
+        while not covers(connection, path, "latest") and time.monotonic() < deadline:
+            time.sleep(0.1)
+    finally:
+        for worker in workers:
+            worker.stop()
+        for thread in threads:
+            thread.join(60)
+    assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
+    assert lake_status(connection, path).lag_offsets == 0
+
+
+@pytest.fixture
+def heard(connection: FlussConnection, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was renewed; with `fenced` in it, the coordinator refuses to hear any more."""
+    beats: list[Any] = []
+    backend = connection.core.backend
+    real = backend.lake_tiering_heartbeat
+
+    async def beat(
+        tiering: Any, finished: Any, failed: Any, request: bool, forced: Any
+    ) -> HeartbeatResult:
+        beats.extend(tiering)
+        if tiering and "fenced" in beats:
+            error = FencedTieringEpochError("another round has begun")
+            return HeartbeatResult(0, None, {tiering[0].table_id: error})
+        return await real(tiering, finished, failed, request, forced)
+
+    monkeypatch.setattr(backend, "lake_tiering_heartbeat", beat)
+    return beats
+
+
+def test_nothing_is_committed_after_the_table_was_taken_away(
+    connection: FlussConnection, new_table: NewTable, heard: list[Any]
+) -> None:
+    path = new_table()
+    append(connection, path, 0, 10)
+    heard.append("fenced")
+    worker = TieringWorker(connection, allow_tiering=True)
+    deadline = time.monotonic() + HAND_OUT_TIMEOUT_S
+    fenced = False
+    while not fenced and time.monotonic() < deadline:
+        try:
+            if worker.run_once() is None:
+                time.sleep(0.1)
+        except TieringFencedError as error:
+            fenced = error.table == path
+    assert fenced
+    assert lake_table(connection, path).current_snapshot() is None
+    assert lake_status(connection, path).snapshot_id is None
+
+
+def test_renews_in_the_background(
+    connection: FlussConnection,
+    new_table: NewTable,
+    heard: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = new_table()
+    append(connection, path, 0, 10)
+    real = tiering_worker.TieringRound.run
+
+    def slow(self: Any) -> Any:
+        time.sleep(0.6)
+        return real(self)
+
+    monkeypatch.setattr(tiering_worker.TieringRound, "run", slow)
+    worker = TieringWorker(connection, allow_tiering=True, renew_interval_s=0.1)
+    receipt = work_until(worker, path)
+    mine = [t for t in heard if t.table_id == receipt.table.table_id]
+    # Twice to confirm the commits, the others while it was slow.
+    assert len(mine) >= 5
+
+
+def test_off_unless_asked_for(connection: FlussConnection) -> None:
+    with pytest.raises(TieringNotAllowedError):
+        TieringWorker(connection)
+
+
+def test_key_tables_are_given_back(
+    connection: FlussConnection, new_table: NewTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = new_table(primary_keys=["id"])
+    worker = TieringWorker(connection, allow_tiering=True)
+    deadline = time.monotonic() + HAND_OUT_TIMEOUT_S
+    while str(path) not in caplog.text and time.monotonic() < deadline:
+        worker.run_once()
+        time.sleep(0.1)
+    assert f"{path} has a primary key" in caplog.text
