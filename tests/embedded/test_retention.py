@@ -14,7 +14,7 @@ from fluss_client.backend.embedded.vacuum import vacuum
 from fluss_client.errors import LogOffsetOutOfRangeError
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.lake import BucketCommit
-from fluss_client.model.table import TableInfo
+from fluss_client.model.table import TableInfo, TablePath
 from tests.embedded.helpers import (
     append,
     key_state,
@@ -52,7 +52,7 @@ def test_vacuum_drops_expired_batches_and_the_log_starts_later(tmp_path: Path) -
                 await read_log(backend, table)
             ack = await append(backend, table, [{"id": 9, "name": "x"}])
             assert ack.offset == 3
-            kept = await backend.get_table_info(table.table_path.__class__("fluss", "kept"))
+            kept = await backend.get_table_info(TablePath("fluss", "kept"))
             assert len(await read_rows(backend, kept)) == 3
 
     table = on_loop(fill())

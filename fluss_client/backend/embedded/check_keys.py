@@ -99,6 +99,8 @@ def _replay(
         written = catalog.schema(connection, stored, header.schema_id)
         batch = align_to(raw, written, table.schema)
         types = np.frombuffer(changes or b"", np.uint8).tolist()
+        if len(types) != batch.num_rows:
+            raise FlussError(f"{len(types)} change types at offset {header.base_offset}")
         wrong = 0
         for kind, key, row in zip(types, _keys(table, batch), _rows(table, batch), strict=True):
             if kind in (UPDATE_BEFORE, DELETE) and state.get(key) != row:

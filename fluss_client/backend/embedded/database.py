@@ -6,7 +6,6 @@ write is `BEGIN IMMEDIATE`, so that two writers never find out late that they co
 
 from __future__ import annotations
 
-import random
 import sqlite3
 import time
 from collections.abc import Callable
@@ -23,9 +22,11 @@ from fluss_client.backend.embedded.errors import (
     EmbeddedFormatError,
     EmbeddedLocationError,
     EmbeddedReadOnlyError,
+    locked,
     translate,
 )
 from fluss_client.backend.embedded.mounts import network_type
+from fluss_client.backend.embedded.turns import Turns, Waiting
 from fluss_client.errors import FlussError
 
 T = TypeVar("T")
@@ -35,8 +36,6 @@ WAL_BYTES_KEPT = 64 << 20
 WRITER_CACHE_KIB = 64 << 10
 READER_CACHE_KIB = 16 << 10
 STATEMENTS_CACHED = 128
-FIRST_WAIT_S = 0.0005
-LONGEST_WAIT_S = 0.01
 _LOCK_CODES = {BUSY, LOCKED}
 
 
@@ -187,29 +186,29 @@ class Database:
         log = self.file.with_name(self.file.name + "-wal")
         return log.exists() and log.stat().st_size > 0
 
-    def begin(self, connection: sqlite3.Connection) -> None:
+    def begin(self, connection: sqlite3.Connection, turns: Turns) -> None:
         """Start a write; waits for other writers up to the lock timeout."""
         if self.read_only:
             raise EmbeddedReadOnlyError(f"{self.directory} can be read but not written")
-        self.waiting(lambda: connection.execute("BEGIN IMMEDIATE"))
+        waiting = Waiting(self.settings.lock_timeout_ms)
+        try:
+            with turns.mine(waiting) as mine:
+                if not mine:
+                    raise locked(str(self.directory))
+                self.waiting(lambda: connection.execute("BEGIN IMMEDIATE"), waiting)
+        except OSError as error:
+            raise EmbeddedLocationError(f"{self.directory} cannot be locked: {error}") from error
 
-    def waiting(self, attempt: Callable[[], T]) -> T:
-        """Repeat an attempt while others hold the lock.
-
-        SQLite's own waiting sleeps up to 100 ms at a time, and a writer that never sleeps wins
-        over it again and again; short random waits give everyone a turn.
-        """
-        deadline = time.monotonic() + self.settings.lock_timeout_ms / 1000
-        wait_s = FIRST_WAIT_S
+    def waiting(self, attempt: Callable[[], T], waiting: Waiting | None = None) -> T:
+        """Repeat an attempt while others hold SQLite's lock, up to the lock timeout."""
+        waiting = waiting or Waiting(self.settings.lock_timeout_ms)
         while True:
             try:
                 return attempt()
             except sqlite3.OperationalError as error:
                 code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                if code not in _LOCK_CODES or time.monotonic() >= deadline:
+                if code not in _LOCK_CODES or waiting.over():
                     raise
-            time.sleep(random.uniform(wait_s / 2, wait_s))  # noqa: S311
-            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
 
     def wrap(self, error: sqlite3.Error) -> FlussError:
         """The typed error for one of SQLite's."""

@@ -46,10 +46,7 @@ def translate(error: sqlite3.Error, where: str) -> FlussError:
         return EmbeddedStorageError(f"{where}: {error}")
     primary = code & _PRIMARY_CODE
     if primary in (BUSY, LOCKED):
-        return EmbeddedLockedError(
-            f"{where}: another process is writing and did not finish within "
-            "embedded.lock-timeout; try again, or raise that setting"
-        )
+        return locked(where)
     if primary == READ_ONLY:
         return EmbeddedReadOnlyError(f"{where} cannot be written: {error}")
     if primary == FULL:
@@ -61,6 +58,14 @@ def translate(error: sqlite3.Error, where: str) -> FlussError:
     if primary in (CORRUPT, NOT_A_DATABASE):
         return EmbeddedDamageError(f"{where} is damaged ({error}); run the embedded check on it")
     return EmbeddedStorageError(f"{where}: {_name(error)}: {error}")
+
+
+def locked(where: str) -> EmbeddedLockedError:
+    """The error for a wait that took too long."""
+    return EmbeddedLockedError(
+        f"{where}: other processes were writing for longer than embedded.lock-timeout; try "
+        "again, or raise that setting"
+    )
 
 
 def _name(error: sqlite3.Error) -> str:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fluss_client.backend.embedded.database import Database
+from fluss_client.backend.embedded.turns import Turns
 from fluss_client.errors import ClosedError, FlussError
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ class Lane:
         self._jobs = jobs
         self._writer = writer
         self._connection: sqlite3.Connection | None = None
+        self._turns = Turns(lanes.database.directory)
         self.busy = threading.Lock()
         name = "fluss-embedded-write" if writer else "fluss-embedded-read"
         self.thread = threading.Thread(target=self._main, name=name, daemon=True)
@@ -92,7 +94,7 @@ class Lane:
         with self.busy:
             try:
                 connection = self._connected()
-                self._lanes.database.begin(connection)
+                self._lanes.database.begin(connection, self._turns)
                 try:
                     return self._lanes.tidy(connection)
                 finally:
@@ -122,6 +124,7 @@ class Lane:
 
     def close_connection(self) -> None:
         """Close the connection; the next job opens a new one."""
+        self._turns.close()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -142,7 +145,7 @@ class Lane:
     def _write(self, group: list[_Job]) -> list[_Outcome]:
         try:
             connection = self._connected()
-            self._lanes.database.begin(connection)
+            self._lanes.database.begin(connection, self._turns)
             try:
                 alone = len(group) == 1
                 outcomes = [self._step(connection, job, alone=alone) for job in group]

@@ -11,6 +11,7 @@ from fluss_client.backend.embedded.catalog import Catalog, now_ms
 from fluss_client.backend.embedded.database import Database, Settings
 from fluss_client.backend.embedded.iceberg import Lake
 from fluss_client.backend.embedded.retention import expire_everything, reclaim_step
+from fluss_client.backend.embedded.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,11 @@ def vacuum(path: str | Path, settings: Settings | None = None) -> Vacuumed:
 
 
 def _clean(database: Database, connection: sqlite3.Connection) -> int:
-    database.begin(connection)
+    turns = Turns(database.directory)
+    try:
+        database.begin(connection, turns)
+    finally:
+        turns.close()
     try:
         catalog = Catalog(Lake(database.directory).properties)
         expired = expire_everything(connection, catalog, now_ms())

@@ -1,0 +1,192 @@
+"""The threads: shared commits, errors that stay with their job, a loop that never waits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fluss_client.backend.embedded.errors import EmbeddedLockedError
+from fluss_client.errors import ClosedError, DatabaseAlreadyExistError, ForkedError
+from fluss_client.model.table import TablePath
+from tests.embedded.helpers import append, end_of, make_table, on_loop, opened, read_rows
+
+
+def test_writes_that_wait_together_share_a_commit(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as backend:
+            table = await make_table(backend)
+            release = threading.Event()
+            blocked = asyncio.create_task(backend._write(lambda c: release.wait(20)))
+            await asyncio.sleep(0.05)
+            writes = [
+                asyncio.create_task(append(backend, table, [{"id": n, "name": ""}]))
+                for n in range(20)
+            ]
+            await asyncio.sleep(0.05)
+            before = backend.metrics()["commits"]
+            release.set()
+            await blocked
+            offsets = sorted([(await write).offset for write in writes])
+            assert offsets == list(range(20))
+            assert backend.metrics()["commits"] - before < 5
+
+    on_loop(run())
+
+
+def test_a_failing_job_fails_alone(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as backend:
+            release = threading.Event()
+            blocked = asyncio.create_task(backend._write(lambda c: release.wait(20)))
+            await asyncio.sleep(0.05)
+            names = ["a", "fluss", "b", "fluss", "c"]
+            jobs = [asyncio.create_task(backend.create_database(n, None, False)) for n in names]
+            await asyncio.sleep(0.05)
+            release.set()
+            await blocked
+            outcomes = await asyncio.gather(*jobs, return_exceptions=True)
+            failed = [isinstance(o, DatabaseAlreadyExistError) for o in outcomes]
+            assert failed == [False, True, False, True, False]
+            assert await backend.list_databases() == ["a", "b", "c", "fluss"]
+
+    on_loop(run())
+
+
+def test_the_loop_goes_on_while_sqlite_works(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as backend:
+            release = threading.Event()
+            busy = asyncio.create_task(backend._write(lambda c: release.wait(20)))
+            # Reading is not held up either.
+            assert await asyncio.wait_for(backend.list_databases(), 5) == ["fluss"]
+            assert not busy.done()
+            release.set()
+            await busy
+
+    on_loop(run())
+
+
+def test_giving_up_the_waiting_does_not_undo_the_write(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as backend:
+            release = threading.Event()
+            blocked = asyncio.create_task(backend._write(lambda c: release.wait(20)))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(backend.create_database("late", None, False), 0.05)
+            release.set()
+            await blocked
+            await backend.create_database("after", None, False)
+            assert await backend.database_exists("late")
+
+    on_loop(run())
+
+
+def test_a_writer_that_waits_too_long_is_told_in_our_words(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with (
+            opened(tmp_path) as holder,
+            opened(tmp_path, **{"embedded__lock-timeout": "200ms"}) as backend,
+        ):
+            release = threading.Event()
+            held = asyncio.create_task(holder._write(lambda c: release.wait(20)))
+            await asyncio.sleep(0.05)
+            started = time.monotonic()
+            with pytest.raises(EmbeddedLockedError, match="lock-timeout") as caught:
+                await backend.create_database("d", None, False)
+            assert 0.1 < time.monotonic() - started < 10
+            assert caught.value.retriable
+            assert "database is locked" not in str(caught.value)
+            release.set()
+            await held
+            await backend.create_database("d", None, False)
+
+    on_loop(run())
+
+
+def test_a_closed_backend_says_so(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as backend:
+            await backend.create_database("d", None, False)
+        with pytest.raises(ClosedError):
+            await backend.list_databases()
+        await backend.close()
+
+    on_loop(run())
+
+
+def test_closing_finishes_what_was_given(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as backend:
+            table = await make_table(backend)
+            writes = [
+                asyncio.create_task(append(backend, table, [{"id": n, "name": ""}]))
+                for n in range(50)
+            ]
+            await asyncio.sleep(0)
+        done = await asyncio.gather(*writes, return_exceptions=True)
+        acknowledged = sum(not isinstance(outcome, BaseException) for outcome in done)
+        async with opened(tmp_path) as backend:
+            assert await end_of(backend, table) == acknowledged
+
+    on_loop(run())
+
+
+def test_no_read_is_held_open_between_calls(tmp_path: Path) -> None:
+    """A reader that kept its moment would keep the log from being folded back into the file."""
+
+    async def run() -> None:
+        async with opened(tmp_path) as backend:
+            table = await make_table(backend)
+            await append(backend, table, [{"id": 1, "name": "x"}])
+            assert len(await read_rows(backend, table)) == 1
+            other = sqlite3.connect(tmp_path / "fluss.db")
+            busy, _, _ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            other.close()
+            assert busy == 0
+
+    on_loop(run())
+
+
+def test_a_fork_leaves_both_sides_whole(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path) as backend:
+            table = await make_table(backend)
+            await append(backend, table, [{"id": 0, "name": "parent"}])
+            await read_rows(backend, table)
+            child = os.fork()
+            if child == 0:
+                _in_child(tmp_path, backend)
+            await append(backend, table, [{"id": 1, "name": "parent"}])
+            _, status = await asyncio.to_thread(os.waitpid, child, 0)
+            assert os.waitstatus_to_exitcode(status) == 0
+            rows = await read_rows(backend, table)
+            assert sorted(row["name"] for row in rows) == ["child", "parent", "parent"]
+
+    on_loop(run())
+
+
+def _in_child(path: Path, inherited: object) -> None:
+    """What a forked child does; never returns."""
+    code = 1
+    try:
+        thread = threading.Thread(target=lambda: asyncio.run(_child(path, inherited)))
+        thread.start()
+        thread.join(30)
+        code = 0 if _child.__dict__.get("done") else 2
+    finally:
+        os._exit(code)
+
+
+async def _child(path: Path, inherited: object) -> None:
+    with pytest.raises(ForkedError):
+        await inherited.list_databases()  # type: ignore[attr-defined]
+    async with opened(path) as own:
+        table = await own.get_table_info(TablePath("fluss", "t"))
+        await append(own, table, [{"id": 2, "name": "child"}])
+    _child.__dict__["done"] = True
