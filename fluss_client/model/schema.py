@@ -49,11 +49,21 @@ class Schema:
     auto_increment_columns: tuple[str, ...] = ()
     highest_field_id: int = field(default=-1, compare=False)
 
-    def __init__(self, schema: pa.Schema, primary_keys: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        primary_keys: Sequence[str] | None = None,
+        auto_increment_column: str | None = None,
+    ) -> None:
+        if not isinstance(schema, pa.Schema):
+            raise SchemaError(f"Schema takes a pyarrow.Schema, not {type(schema).__name__}")
+        if isinstance(primary_keys, str):
+            raise SchemaError(f"primary_keys is a list of columns, not the text '{primary_keys}'")
         columns = [
             Column(f.name, from_arrow(f.type, f.nullable, f.name), _comment_of(f)) for f in schema
         ]
-        self._fill(columns, primary_keys or (), ())
+        counted = () if auto_increment_column is None else (auto_increment_column,)
+        self._fill(columns, primary_keys or (), counted)
 
     @classmethod
     def of(
@@ -135,6 +145,10 @@ class Schema:
     def get_primary_keys(self) -> list[str]:
         """The primary-key columns; empty for a log table."""
         return list(self.primary_keys)
+
+    def get_auto_increment_columns(self) -> list[str]:
+        """Columns whose values the server counts up."""
+        return list(self.auto_increment_columns)
 
     def __str__(self) -> str:
         inner = ", ".join(f"{name} {kind}" for name, kind in self.get_columns())

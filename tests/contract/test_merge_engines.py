@@ -90,6 +90,7 @@ def test_the_server_numbers_rows(tables: Tables, offers: fluss.Capabilities) -> 
         fluss.Column("note", DT.string()),
     ]
     schema = fluss.Schema.of(columns, ["name"], auto_increment_columns=["number"])
+    assert schema.get_auto_increment_columns() == ["number"]
     if not offers.auto_increment:
         _refused(tables, schema)
         return
