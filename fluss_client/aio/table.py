@@ -31,7 +31,7 @@ class FlussTable:
 
     def new_scan(self) -> TableScan:
         """Build a scan of the log, the changelog or the key state."""
-        return TableScan(self._backend, self._table, self._config)
+        return TableScan(self._backend, self._table, self._config, self._writer_backend)
 
     def new_append(self) -> TableAppend:
         """Build a writer for a log table."""

@@ -91,12 +91,3 @@ class Handle(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<Handle {self._what}: {'done' if self.done() else 'under way'}>"
-
-
-def on_io_thread(function: Callable[..., T], *args: Any) -> T:
-    """Call a plain function on the I/O thread and wait for it."""
-
-    async def call() -> T:
-        return function(*args)
-
-    return runtime().call(call())

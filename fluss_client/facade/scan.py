@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss_client.aio import scan as core
-from fluss_client.facade.handle import Handle, on_io_thread
+from fluss_client.facade.handle import Handle
 from fluss_client.model.records import RecordBatch, ScanRecord, ScanRecords
 from fluss_client.model.table import TableBucket
 from fluss_client.runtime import runtime
@@ -69,29 +69,29 @@ class LogScanner:
 
     def subscribe(self, bucket_id: int, start_offset: int) -> None:
         """Read a bucket from an offset, `EARLIEST_OFFSET` or `LATEST_OFFSET` on."""
-        on_io_thread(self._core.subscribe, bucket_id, start_offset)
+        self._core.subscribe(bucket_id, start_offset)
 
     def subscribe_buckets(self, bucket_offsets: Mapping[int, int]) -> None:
         """Read several buckets: `{bucket_id: offset}`."""
-        on_io_thread(self._core.subscribe_buckets, bucket_offsets)
+        self._core.subscribe_buckets(bucket_offsets)
 
     def subscribe_partition(self, partition_id: int, bucket_id: int, start_offset: int) -> None:
         """Read a bucket of a partition."""
-        on_io_thread(self._core.subscribe_partition, partition_id, bucket_id, start_offset)
+        self._core.subscribe_partition(partition_id, bucket_id, start_offset)
 
     def subscribe_partition_buckets(
         self, partition_bucket_offsets: Mapping[tuple[int, int], int]
     ) -> None:
         """Read several buckets of partitions: `{(partition_id, bucket_id): offset}`."""
-        on_io_thread(self._core.subscribe_partition_buckets, partition_bucket_offsets)
+        self._core.subscribe_partition_buckets(partition_bucket_offsets)
 
     def unsubscribe(self, bucket_id: int) -> None:
         """Stop reading a bucket."""
-        on_io_thread(self._core.unsubscribe, bucket_id)
+        self._core.unsubscribe(bucket_id)
 
     def unsubscribe_partition(self, partition_id: int, bucket_id: int) -> None:
         """Stop reading a bucket of a partition."""
-        on_io_thread(self._core.unsubscribe_partition, partition_id, bucket_id)
+        self._core.unsubscribe_partition(partition_id, bucket_id)
 
     def poll(self, timeout_ms: int) -> ScanRecords:
         """Records as soon as there are some; empty after the timeout."""
@@ -118,7 +118,7 @@ class LogScanner:
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """The same batch by batch, in bounded memory."""
-        return on_io_thread(self._core.to_arrow_batch_reader)
+        return self._core.to_arrow_batch_reader()
 
     def metrics(self) -> dict[str, float]:
         """Rows, bytes and fetches so far."""
