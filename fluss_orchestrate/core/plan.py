@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,25 +105,25 @@ class ScanPlan:
         return sum(r.count for r in self.ranges)
 
     def split(self, parts: int) -> list[ScanPlan]:
-        """At most `parts` plans of about equal size that together read exactly this one.
+        """At most `parts` plans of about equal size that together, in order, read exactly this one.
 
-        Cuts lie anywhere between two offsets, so a changelog's -U and +U may go to two parts.
+        Cuts lie anywhere between two offsets, so a changelog's -U and +U may go to two parts. A
+        state is cut between buckets only.
         """
         target = max(1, -(-self.offsets // max(1, parts)))
         groups: list[list[BucketRange]] = [[]]
         room = target
-        for piece in self._pieces(target):
-            if piece.count > room and groups[-1]:
-                groups.append([])
-                room = target
-            groups[-1].append(piece)
-            room -= piece.count
-        return [replace(self, ranges=tuple(group)) for group in groups if group]
-
-    def _pieces(self, size: int) -> Iterator[BucketRange]:
         for whole in self.ranges:
-            for start in range(whole.start, whole.stop, size):
-                yield replace(whole, start=start, stop=min(whole.stop, start + size))
+            start = whole.start
+            while start < whole.stop:
+                if room <= 0:
+                    groups.append([])
+                    room = target
+                stop = whole.stop if self.kind == "state" else min(whole.stop, start + room)
+                groups[-1].append(replace(whole, start=start, stop=stop))
+                room -= stop - start
+                start = stop
+        return [replace(self, ranges=tuple(group)) for group in groups if group]
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values."""
