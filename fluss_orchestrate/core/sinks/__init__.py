@@ -12,6 +12,7 @@ from fluss_orchestrate.core.sinks.function import FunctionSink
 from fluss_orchestrate.core.sinks.iceberg import IcebergSink
 from fluss_orchestrate.core.sinks.parquet import ParquetSink
 from fluss_orchestrate.core.sinks.schema_policy import SchemaPolicy
+from fluss_orchestrate.core.sinks.sql import SqlSink
 
 __all__ = [
     "FunctionSink",
@@ -26,5 +27,6 @@ __all__ = [
     "SinkPositionError",
     "SinkResult",
     "SinkSchemaError",
+    "SqlSink",
     "range_plan",
 ]
