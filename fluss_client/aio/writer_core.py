@@ -145,14 +145,17 @@ class WriterCore(ProcessBound):
         try:
             rows, deletes = chunk.to_arrow(taken, self._table.schema)
             pieces = self._router.split(rows, deletes, single=True)
-        except (FlussError, pa.ArrowException, ValueError, TypeError, OverflowError) as cause:
+        except BaseException as cause:
+            # Rows of earlier calls: whatever happens here, their handle and the flush must know.
             self._memory.release(reserved)
             error = cause
             if not isinstance(cause, FlussError):
                 count = len(taken) // chunk.width
-                error = RowError(f"{count} rows do not fit the table: {cause}")
+                error = RowError(f"{count} rows were not written: {cause!r}")
                 error.__cause__ = cause
             self._post(self._pipeline.reject, handle, error)
+            if not isinstance(cause, Exception):
+                raise  # an interrupt
         else:
             self._memory.force(sum(piece.nbytes for piece in pieces) - reserved)
             self._post(self._pipeline.accept, handle, pieces, chunk.due)

@@ -35,6 +35,7 @@ from tests.unit.aio.fake_backend import FakeBackend, Fault, table_of
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
 LONG = 3_600_000
+INTERRUPT = KeyboardInterrupt()
 WAIT_S = 30
 
 Make = Callable[..., AppendWriter]
@@ -401,6 +402,24 @@ def test_an_encoding_error_fails_its_rows_and_no_others(appender: Make) -> None:
     wait(writer.flush_future())
     assert backend.rows() == [(2, "b")]
     assert writer.metrics()["rows_failed"] == 1
+
+
+def test_rows_that_an_interrupt_cuts_off_are_told_to_be_lost(
+    appender: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = log_backend()
+    writer = appender(backend, writer_batch_timeout_ms=LONG)
+    handle = writer.append((1, "a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(writer._router, "split", lambda *a, **k: (_ for _ in ()).throw(INTERRUPT))
+        with pytest.raises(KeyboardInterrupt):
+            handle.future()
+    with pytest.raises(RowError, match="1 rows were not written: KeyboardInterrupt"):
+        wait(handle.future())
+    assert isinstance(writer.flush_future().exception(WAIT_S), RowError)
+    writer.append((2, "b"))
+    wait(writer.flush_future())
+    assert backend.rows() == [(2, "b")]
 
 
 def test_a_flush_waits_for_what_came_before_it_only(appender: Make) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluss_client.aio.row_input import CHUNK_ROWS_MAX, Chunk, row_adder
@@ -276,6 +276,7 @@ def test_a_row_that_comes_late_is_noticed() -> None:
     assert sink.rows == [(0, "a"), (1, "b")]
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
