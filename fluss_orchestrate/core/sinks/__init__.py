@@ -8,6 +8,7 @@ from fluss_orchestrate.core.sinks.errors import (
     SinkPositionError,
     SinkSchemaError,
 )
+from fluss_orchestrate.core.sinks.fluss_table import FlussTableSink
 from fluss_orchestrate.core.sinks.function import FunctionSink
 from fluss_orchestrate.core.sinks.iceberg import IcebergSink
 from fluss_orchestrate.core.sinks.parquet import ParquetSink
@@ -15,6 +16,7 @@ from fluss_orchestrate.core.sinks.schema_policy import SchemaPolicy
 from fluss_orchestrate.core.sinks.sql import SqlSink
 
 __all__ = [
+    "FlussTableSink",
     "FunctionSink",
     "IcebergSink",
     "ParquetSink",

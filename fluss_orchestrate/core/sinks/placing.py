@@ -1,0 +1,97 @@
+"""Where rows go in a Fluss table, decided by the rows and their source bucket alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_client.codec.buckets import assign_buckets
+from fluss_client.codec.keys import encode_keys, key_encoding_for
+from fluss_client.codec.partition_names import partition_names
+from fluss_client.model.table import TableBucket, TableInfo
+
+Deletes = npt.NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows for one bucket, in their order, with the deletes among them."""
+
+    partition: str | None
+    bucket: int
+    rows: pa.RecordBatch
+    deletes: Deletes
+
+    def table_bucket(self, table_id: int, partition_ids: dict[str, int]) -> TableBucket:
+        """The bucket as the client names it."""
+        found = None if self.partition is None else partition_ids[self.partition]
+        return TableBucket(table_id, self.bucket, partition_id=found)
+
+    def cut(self, batch_rows: int) -> list[tuple[pa.RecordBatch, Deletes]]:
+        """Batches of at most so many rows."""
+        return [
+            (
+                self.rows.slice(start, batch_rows),
+                None if self.deletes is None else self.deletes[start : start + batch_rows],
+            )
+            for start in range(0, self.rows.num_rows, batch_rows)
+        ]
+
+
+class Placer:
+    """Places rows that came from one bucket of a source."""
+
+    def __init__(self, info: TableInfo, source_bucket: int) -> None:
+        self._info = info
+        self._bucket = source_bucket % info.num_buckets
+        types = {column.name: column.type for column in info.schema.columns}
+        self._partition_types = [types[name] for name in info.partition_keys]
+        self._keys = info.bucket_keys or info.physical_primary_keys
+        self._key_types = [types[name] for name in self._keys]
+        if self._keys:
+            _, self._encoding = key_encoding_for(
+                info.properties, info.bucket_keys, info.physical_primary_keys, types
+            )
+
+    def place(self, rows: pa.RecordBatch, changes: pa.Array | None) -> list[Placed]:
+        """Rows in the table's wire schema by bucket; `changes` says what happened to each."""
+        deletes: Deletes = None
+        if changes is not None:
+            kept = pc.not_equal(changes, "-U")
+            rows, changes = rows.filter(kept), changes.filter(kept)
+            deletes = pc.equal(changes, "-D").to_numpy(zero_copy_only=False)
+        if rows.num_rows == 0:
+            return []
+        buckets = self._buckets(rows)
+        names: list[str] = []
+        codes = np.zeros(rows.num_rows, np.int64)
+        if self._partition_types:
+            columns = [rows.column(name) for name in self._info.partition_keys]
+            names, codes = partition_names(columns, self._partition_types)
+        numbers = codes * self._info.num_buckets + buckets
+        placed = []
+        for number in np.unique(numbers).tolist():
+            mine = np.flatnonzero(numbers == number)
+            mask = None if deletes is None else deletes[mine]
+            code, bucket = divmod(number, self._info.num_buckets)
+            placed.append(
+                Placed(
+                    names[code] if names else None,
+                    bucket,
+                    rows.take(pa.array(mine)),
+                    mask if mask is not None and mask.any() else None,
+                )
+            )
+        return placed
+
+    def _buckets(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        count = self._info.num_buckets
+        if not self._keys:
+            return np.full(rows.num_rows, self._bucket, np.int64)
+        columns = [rows.column(name) for name in self._keys]
+        keys = encode_keys(columns, self._key_types, self._keys, self._encoding)
+        return assign_buckets(keys, count, self._encoding).astype(np.int64)

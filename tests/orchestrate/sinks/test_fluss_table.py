@@ -1,0 +1,215 @@
+"""The Fluss sink: appends and upserts that may be sent by anybody, any number of times."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
+from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.sinks import (
+    FlussTableSink,
+    PinExpiredError,
+    SinkSchemaError,
+    fluss_table,
+)
+from tests.orchestrate.sinks.plans import SCHEMA, expected_ids, ids, make_plan, read
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "turns": {},
+    "keyed": {"bucket_keys": ["id"]},
+    "partitioned": {"partition_keys": ["region"]},
+    "both": {"partition_keys": ["region"], "bucket_keys": ["id"]},
+}
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a plan of a few hundred rows has many units."""
+    monkeypatch.setattr(fluss_table, "BATCH_ROWS_MAX", 20)
+
+
+def make_target(
+    connection: FlussConnection,
+    database: str,
+    layout: str = "turns",
+    schema: pa.Schema = SCHEMA,
+    primary_keys: list[str] | None = None,
+) -> TablePath:
+    path = TablePath(database, "target")
+    admin = connection.get_admin().result()
+    descriptor = TableDescriptor(
+        Schema(schema, primary_keys=primary_keys), bucket_count=3, **LAYOUTS[layout]
+    )
+    admin.create_table(path, descriptor).result(60)
+    if "partition_keys" in LAYOUTS[layout]:
+        for region in ("r0", "r1", "r2"):
+            admin.create_partition(path, {"region": region}, ignore_if_exists=True).result(60)
+    return path
+
+
+def log_rows(connection: FlussConnection, path: TablePath) -> pa.Table:
+    table = connection.get_table(path).result()
+    scanner = table.new_scan().create_record_batch_log_scanner().result(30)
+    info = table.get_table_info()
+    if info.is_partitioned():
+        for partition in connection.get_admin().result().list_partition_infos(path).result():
+            for bucket in range(info.num_buckets):
+                scanner.subscribe_partition(partition.partition_id, bucket, 0)
+    else:
+        scanner.subscribe_buckets(dict.fromkeys(range(info.num_buckets), 0))
+    found: pa.Table = scanner.to_arrow()
+    return found
+
+
+@pytest.mark.parametrize("layout", list(LAYOUTS))
+def test_appends_each_row_once(
+    sink_connection: FlussConnection, sink_database: str, layout: str
+) -> None:
+    path = make_target(sink_connection, sink_database, layout)
+    sink = FlussTableSink(sink_connection, path)
+    plan = make_plan((0, 0, 370), (1, 5, 30))
+    assert sink.already_done(plan) is None
+    result = sink.write(plan, read)
+    assert result.rows == 395
+    assert sink.already_done(plan) == result
+    assert sink.write(plan, read) == result
+    found = log_rows(sink_connection, path)
+    assert ids(found) == expected_ids(plan)
+    if layout == "turns":
+        zero = [i for i in found.column("id").to_pylist() if i < 1_000_000]
+        assert zero == list(range(370))
+
+
+def test_a_plan_that_was_left_half_written(
+    sink_connection: FlussConnection, sink_database: str
+) -> None:
+    path = make_target(sink_connection, sink_database, "keyed")
+    plan = make_plan((0, 0, 350))
+
+    def dies(part: ScanPlan) -> pa.RecordBatchReader:
+        reader = read(part)
+
+        def some() -> Iterator[pa.RecordBatch]:
+            yield reader.read_next_batch()
+            yield reader.read_next_batch()
+            raise OSError("the line broke")
+
+        return pa.RecordBatchReader.from_batches(reader.schema, some())
+
+    with pytest.raises(OSError, match="the line broke"):
+        FlussTableSink(sink_connection, path).write(plan, dies)
+    assert 0 < log_rows(sink_connection, path).num_rows < 350
+    # Other batches of the same rows: only row counts decide where units end.
+    whole = read(plan).read_all().combine_chunks().to_reader()
+    FlussTableSink(sink_connection, path).write(plan, lambda _: whole)
+    assert ids(log_rows(sink_connection, path)) == expected_ids(plan)
+
+
+KILLED = """
+import os, signal, sys
+from fluss_client import Config, FlussConnection
+from fluss_orchestrate.core.sinks import FlussTableSink, fluss_table
+from fluss_orchestrate.core.sinks.pins import Pins
+from tests.orchestrate.sinks.plans import make_plan, read
+stage, address, table = sys.argv[1:]
+fluss_table.BATCH_ROWS_MAX = 20
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+real = FlussTableSink._send
+def send(self, info, pins, unit, *rest):
+    real(self, info, pins, unit, *rest)
+    if stage == "within" and unit == 1: die()
+FlussTableSink._send = send
+async def finish(self, *_): die()
+if stage == "before done": Pins.finish = finish
+with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
+    FlussTableSink(connection, table).write(make_plan((0, 0, 350)), read)
+    die()
+"""
+
+
+@pytest.mark.parametrize("stage", ["within", "before done", "after"])
+def test_killed(
+    sink_connection: FlussConnection, sink_database: str, sink_address: str, stage: str
+) -> None:
+    path = make_target(sink_connection, sink_database)
+    command = [sys.executable, "-c", KILLED, stage, sink_address, str(path)]
+    assert subprocess.run(command, check=False).returncode == -9
+    plan = make_plan((0, 0, 350))
+    sink = FlussTableSink(sink_connection, path)
+    assert (sink.already_done(plan) is None) == (stage != "after")
+    assert sink.write(plan, read).rows == 350
+    assert ids(log_rows(sink_connection, path)) == expected_ids(plan)
+
+
+KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
+
+
+def changes(*rows: tuple[str, int, str]) -> Any:
+    """A read that gives these changes: (change type, id, value)."""
+    batch = pa.record_batch(
+        {
+            "id": pa.array([r[1] for r in rows], pa.int64()),
+            "value": [r[2] for r in rows],
+            "_change_type": [r[0] for r in rows],
+        }
+    )
+    return lambda _: pa.RecordBatchReader.from_batches(batch.schema, [batch])
+
+
+def values(connection: FlussConnection, path: TablePath, keys: list[int]) -> list[Any]:
+    lookuper = connection.get_table(path).result().new_lookup().create_lookuper()
+    rows = [lookuper.lookup({"id": key}).result(30) for key in keys]
+    return [None if row is None else row["value"] for row in rows]
+
+
+def test_upserts_and_deletes(sink_connection: FlussConnection, sink_database: str) -> None:
+    path = make_target(sink_connection, sink_database, schema=KEYED, primary_keys=["id"])
+    sink = FlussTableSink(sink_connection, path)
+    sink.write(make_plan((0, 0, 3)), changes(("+I", 1, "a"), ("+I", 2, "b"), ("+I", 3, "c")))
+    later = changes(("-U", 1, "a"), ("+U", 1, "x"), ("-D", 2, "b"))
+    sink.write(make_plan((0, 3, 6), sequence=2), later)
+    assert values(sink_connection, path, [1, 2, 3]) == ["x", None, "c"]
+
+
+def test_clearing_an_old_run_after_newer_ones_puts_no_value_back(
+    sink_connection: FlussConnection, sink_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_target(sink_connection, sink_database, schema=KEYED, primary_keys=["id"])
+    sink = FlussTableSink(sink_connection, path)
+    old, new = make_plan((0, 0, 2)), make_plan((0, 2, 4), sequence=2)
+    old_rows = changes(("+I", 1, "old"), ("+I", 2, "old"))
+    sink.write(old, old_rows)
+    sink.write(new, changes(("+U", 1, "new"), ("-D", 2, "old")))
+
+    sink.write(old, old_rows)
+    assert values(sink_connection, path, [1, 2]) == ["new", None]
+    # A run that was slow, and does not know that others finished its plan, sends it again.
+    monkeypatch.setattr(sink, "_done", lambda _: None)
+    sink.write(old, old_rows)
+    assert values(sink_connection, path, [1, 2]) == ["new", None]
+
+
+def test_schema_policy(sink_connection: FlussConnection, sink_database: str) -> None:
+    path = make_target(sink_connection, sink_database)
+    wider = SCHEMA.append(pa.field("extra", pa.int64()))
+    plan = make_plan((0, 0, 5))
+    with pytest.raises(SinkSchemaError, match="extra"):
+        FlussTableSink(sink_connection, path).write(plan, lambda p: read(p, wider))
+    adding = FlussTableSink(sink_connection, path, schema_policy="add_columns")
+    adding.write(plan, lambda p: read(p, wider))
+    assert log_rows(sink_connection, path).column("extra").to_pylist() == [0, 2, 4, 6, 8]
+
+
+def test_a_plan_that_was_begun_too_long_ago(
+    sink_connection: FlussConnection, sink_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_target(sink_connection, sink_database)
+    monkeypatch.setattr(fluss_table, "PIN_AGE_MAX_MS", -1)
+    with pytest.raises(PinExpiredError, match="six days"):
+        FlussTableSink(sink_connection, path).write(make_plan((0, 0, 5)), read)
