@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from fluss_client._version import __version__
 from fluss_client.config import Config
-from fluss_client.errors import FlussError
+from fluss_client.errors import AuthenticationError, CorruptDataError, FlussError
 from fluss_client.net.metrics import Metrics
 from fluss_client.net.stream import Stream, timed_out
 from fluss_client.wire import fluss_pb2 as pb
@@ -113,7 +113,11 @@ class Connection:
     ) -> ResponseT:
         """Send a message and parse the answer."""
         body = await self.request(api, [request.SerializeToString()], timeout_ms)
-        return parse(api.response, body)
+        try:
+            return parse(api.response, body)
+        except CorruptDataError as error:
+            error.message = f"{self.peer}: {error.message}; is this address a Fluss server?"
+            raise
 
     async def request(
         self, api: Api[Any, Any], parts: Sequence[Buffer], timeout_ms: float | None = None
@@ -130,6 +134,9 @@ class Connection:
         try:
             self._stream.send(encode_request(api.key, version, request_id, parts))
             return await future
+        except AuthenticationError as failure:
+            error = type(failure).__name__
+            raise AuthenticationError(self._explained(failure)) from None
         except FlussError as failure:
             error = type(failure).__name__
             raise
@@ -140,6 +147,19 @@ class Connection:
             timer.cancel()
             self._correlator.forget(request_id)
             self._metrics.record(api.name, self.peer, time.perf_counter() - started, error)
+
+    def _explained(self, refusal: AuthenticationError) -> str:
+        said = f"{self.peer} refused the client: {refusal.message.rstrip('.')}."
+        if self._config.security_protocol != "sasl":
+            return (
+                f"{said} It asks for SASL: set security.protocol=sasl, security.sasl.username and "
+                "security.sasl.password, or use the address of a plaintext listener"
+            )
+        user = self._config.security_sasl_username
+        return (
+            f"{said} Check security.sasl.username ('{user}') and security.sasl.password, and that "
+            "the address is that of a SASL listener"
+        )
 
     def close(self) -> None:
         """End the connection; pending requests fail."""

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from fluss_client.config import Config
-from fluss_client.errors import ClosedError, ConfigError, ConnectError, FlussError
+from fluss_client.errors import (
+    AuthenticationError,
+    ClosedError,
+    ConfigError,
+    ConnectError,
+    FlussError,
+)
 from fluss_client.net.connection import Address, Connection
 from fluss_client.net.metrics import Metrics
 
@@ -63,14 +69,18 @@ class ConnectionPool:
         for address in addresses:
             try:
                 return await self.get(address)
+            except (AuthenticationError, ClosedError):
+                raise
             except FlussError as error:
-                if not error.retriable:
-                    raise
                 failures.append(error)
         if not failures:
             raise ConnectError("no server's address is known")
+        if len(failures) == 1 and not failures[0].retriable:
+            raise failures[0]
+        reasons = "; ".join(dict.fromkeys(str(error) for error in failures))
         raise ConnectError(
-            "no server could be reached: " + "; ".join(dict.fromkeys(str(e) for e in failures))
+            f"no server could be reached: {reasons}. Is the cluster up, and is bootstrap.servers "
+            "its address?"
         ) from failures[-1]
 
     async def _connect(self, address: Address) -> Connection:

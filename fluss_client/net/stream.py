@@ -9,6 +9,7 @@ which keeps its pages between frames.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -67,7 +68,7 @@ class Stream:
             raise ConnectError(f"{peer} did not answer within {timeout_s:g} s") from None
         except OSError as error:
             _close_quietly(sock)
-            raise ConnectError(f"cannot connect to {peer}: {error.strerror or error}") from None
+            raise ConnectError(f"cannot connect to {peer}: {_reason(error)}") from None
         except BaseException:
             _close_quietly(sock)
             raise
@@ -140,6 +141,7 @@ class Stream:
                 NetworkError(f"receiving from {self.peer} failed: {error.strerror or error}")
             )
         except FlussError as error:
+            error.message = f"{self.peer}: {error.message}"
             self.close(error)
 
     def _receive(self) -> bool:
@@ -185,6 +187,13 @@ class Stream:
             rest = end - start
             scratch[:rest] = bytes(scratch[start:end])
             self._filled = rest
+
+
+def _reason(error: OSError) -> str:
+    # asyncio puts the address where the system's words belong; name look-ups have words only.
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 def _close_quietly(sock: socket.socket | None) -> None:

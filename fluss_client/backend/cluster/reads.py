@@ -75,7 +75,7 @@ class ReadCalls(AdminCalls):
             node,
             apis.FETCH_LOG,
             [_fetch_message(request, kept).SerializeToString()],
-            request.wait_ms + FETCH_GRACE_MS,
+            request.wait_ms + min(FETCH_GRACE_MS, self.config.request_timeout_ms),
         )
         wanted = {p.bucket: p for p in request.positions}
         refused: list[FetchPosition] = []

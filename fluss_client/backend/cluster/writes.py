@@ -116,7 +116,7 @@ class WriteCalls(AdminCalls):
         parts = encode_produce_log(
             table.table_id, _records(writes), acks=acks, timeout_ms=timeout_ms
         )
-        limit_ms = timeout_ms + ANSWER_GRACE_MS
+        limit_ms = timeout_ms + min(ANSWER_GRACE_MS, self.config.request_timeout_ms)
         body = await self.on_node(node, apis.PRODUCE_LOG, parts, limit_ms)
         answer = parse(pb.ProduceLogResponse, body)
         return _acks(table, writes, {_place(p): (p, p.base_offset) for p in answer.buckets_resp})
@@ -137,7 +137,7 @@ class WriteCalls(AdminCalls):
             timeout_ms=timeout_ms,
             target_columns=list(target_columns or ()),
         )
-        limit_ms = timeout_ms + ANSWER_GRACE_MS
+        limit_ms = timeout_ms + min(ANSWER_GRACE_MS, self.config.request_timeout_ms)
         body = await self.on_node(node, apis.PUT_KV, parts, limit_ms)
         answer = parse(pb.PutKvResponse, body)
         ends = {_place(p): (p, p.log_end_offset) for p in answer.buckets_resp}
