@@ -12,6 +12,7 @@ from types import TracebackType
 
 from fluss_client.aio.admin import FlussAdmin
 from fluss_client.aio.table import FlussTable
+from fluss_client.aio.writer_core import writers_on
 from fluss_client.backend.contract import Backend
 from fluss_client.backend.factory import open_backend
 from fluss_client.config import Config
@@ -30,6 +31,7 @@ class FlussConnection(ProcessBound):
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._writer_backend: Backend | None = None
+        self._trace_hook: TraceHook | None = None
         self._closed = False
 
     @staticmethod
@@ -69,6 +71,7 @@ class FlussConnection(ProcessBound):
             return self._backend
         if self._writer_backend is None:
             self._writer_backend = runtime().call(open_backend(self._config))
+            _trace(self._writer_backend, self._trace_hook)
         return self._writer_backend
 
     def metrics(self) -> dict[str, float]:
@@ -81,21 +84,32 @@ class FlussConnection(ProcessBound):
 
     def set_trace_hook(self, hook: TraceHook | None) -> None:
         """Call `hook(call, server, seconds, error)` after every request; None stops it."""
+        self._trace_hook = hook
         for backend in (self._backend, self._writer_backend):
-            metrics = getattr(backend, "net_metrics", None)
-            if metrics is not None:
-                metrics.trace = hook
+            _trace(backend, hook)
 
     async def close(self) -> None:
-        """Close the connection; requests under way fail. Writers flush when closed, not here."""
+        """Close the connection: writers flush their rows, then requests under way fail.
+
+        When rows could not be written the connection is closed all the same, and the first
+        writer's error is raised.
+        """
         if self._closed:
             return
         self._check_process()
         self._closed = True
+        writing = self._writer_backend or self._backend
+        pending = [asyncio.wrap_future(w.close_future()) for w in writers_on(writing)]
+        failures = [
+            error
+            for error in await asyncio.gather(*pending, return_exceptions=True)
+            if isinstance(error, BaseException)
+        ]
         await self._backend.close()
         if self._writer_backend is not None:
-            closing = runtime().start(self._writer_backend.close())
-            await asyncio.wrap_future(closing)
+            await asyncio.wrap_future(runtime().start(self._writer_backend.close()))
+        if failures:
+            raise failures[0]
 
     def _check_open(self) -> None:
         self._check_process()
@@ -125,3 +139,9 @@ class FlussConnection(ProcessBound):
         # A plain `with` cannot await; the close goes on by itself on the loop it belongs to.
         if not self._closed:
             asyncio.run_coroutine_threadsafe(self.close(), self._loop)
+
+
+def _trace(backend: Backend | None, hook: TraceHook | None) -> None:
+    metrics = getattr(backend, "net_metrics", None)
+    if metrics is not None:
+        metrics.trace = hook

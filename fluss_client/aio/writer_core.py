@@ -323,7 +323,7 @@ class WriterCore(ProcessBound):
     def _check_usable(self) -> None:
         self._check_process()
         if self._closed:
-            raise ClosedError(f"this writer of {self._table.table_path} was closed")
+            raise ClosedError(f"this writer of {self._table.table_path} was closed; make a new one")
 
     def _after_fork(self) -> None:
         """In the child: locks may be held by threads that do not exist here."""
@@ -337,6 +337,11 @@ def _nothing() -> None:
 
 
 _writers: weakref.WeakSet[WriterCore] = weakref.WeakSet()
+
+
+def writers_on(backend: Backend) -> list[WriterCore]:
+    """The writers of one backend that somebody still holds, or that have rows pending."""
+    return [writer for writer in list(_writers) if writer._backend is backend]
 
 
 def _after_fork() -> None:

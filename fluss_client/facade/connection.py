@@ -15,7 +15,8 @@ from fluss_client.model.table import TablePath
 from fluss_client.net.metrics import TraceHook
 from fluss_client.runtime import ProcessBound, runtime
 
-CLOSE_TIMEOUT_S = 30.0
+CLOSE_GRACE_S = 30.0
+"""Added to the time that rows on their way may take."""
 
 
 class FlussConnection(ProcessBound):
@@ -76,13 +77,17 @@ class FlussConnection(ProcessBound):
         self._core.set_trace_hook(hook)
 
     def close(self) -> None:
-        """Close the connection. Writers that are still open flush their rows first."""
+        """Close the connection. Writers that are still open flush their rows first.
+
+        Raises what went wrong with those rows; the connection is closed all the same.
+        """
         self._check_process()
         with self._close_lock:
             if runtime().on_thread():
                 Handle.start(self._core.close(), "close")
             else:
-                runtime().call(self._core.close(), CLOSE_TIMEOUT_S)
+                limit_s = self.config.retry_timeout_ms / 1000 + CLOSE_GRACE_S
+                runtime().call(self._core.close(), limit_s)
 
     def __enter__(self) -> FlussConnection:
         return self
