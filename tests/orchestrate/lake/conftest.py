@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from fluss_client import Config, FlussConnection, TablePath
+from fluss_client.errors import LakeTableAlreadyExistError
 from tests.orchestrate.lake.tables import make_table
 
 _numbers = itertools.count()
+CREATE_ATTEMPTS_MAX = 5
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,9 +64,15 @@ def database(connection: FlussConnection) -> Iterator[str]:
 def new_table(connection: FlussConnection, database: str) -> Callable[..., TablePath]:
     """Make a lake table of this test's own."""
 
-    def make(name: str = "t", **options: Any) -> TablePath:
-        path = TablePath(database, name)
-        make_table(connection, path, **options)
-        return path
+    def make(**options: Any) -> TablePath:
+        for attempt in range(CREATE_ATTEMPTS_MAX):
+            path = TablePath(database, f"t{attempt}")
+            try:
+                make_table(connection, path, **options)
+            except LakeTableAlreadyExistError:
+                # The server forgot the table that it had just made, but not its Iceberg table.
+                continue
+            return path
+        raise AssertionError("no lake table could be created")
 
     return make
