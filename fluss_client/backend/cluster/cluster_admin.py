@@ -27,6 +27,7 @@ OPERATIONS = {
     "describe": 8,
 }
 PERMISSIONS = {"any": 1, "allow": 2}
+USER = "User"
 
 
 class ClusterAdminCalls(AdminCalls):
@@ -207,4 +208,7 @@ def _filter_pb(wanted: Mapping[str, str]) -> pb.PbAclFilter:
     ):
         if key in wanted:
             setattr(message, name, wanted[key])
+    if "principal" in wanted and "principal_type" not in wanted:
+        # Servers heed a principal only when its name and type are both there.
+        message.principal_type = USER
     return message
