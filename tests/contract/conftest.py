@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import fluss_client as fluss
+from fluss_client import Config
+from fluss_client.testing import LocalCluster
 from tests.contract.tables import Tables, done
 
 
@@ -39,3 +41,58 @@ def offers(connection: fluss.FlussConnection) -> fluss.Capabilities:
 def key_of_lake(backend_kind: str) -> bool:
     """Whether tables here use the lake's key encoding, which takes one key column only."""
     return backend_kind == "lake"
+
+
+@pytest.fixture(scope="session")
+def strict_cluster(
+    server_jars: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalCluster]:
+    """Three servers that ask for permissions, move old log away soon and take key snapshots often;
+    a test may kill one and must start it again."""
+    cluster = LocalCluster(
+        tmp_path_factory.mktemp("strict") / "cluster",
+        tablet_servers=3,
+        sasl=True,
+        config={
+            "authorizer.enabled": "true",
+            "remote.log.task-interval-duration": "1s",
+            "log.segment.file-size": "1mb",
+            "kv.snapshot.interval": "1s",
+        },
+    )
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def strict(strict_cluster: LocalCluster) -> Callable[[str], Config]:
+    """The settings of one user of that cluster."""
+
+    def settings(user: str) -> Config:
+        info = strict_cluster.info
+        return Config(
+            {
+                "bootstrap.servers": info.sasl_bootstrap_servers,
+                "security.protocol": "sasl",
+                "security.sasl.username": user,
+                "security.sasl.password": info.users[user],
+            }
+        )
+
+    return settings
+
+
+@pytest.fixture(scope="session")
+def strict_connection(
+    strict: Callable[[str], Config],
+) -> Iterator[fluss.FlussConnection]:
+    """Its administrator's connection."""
+    with done(fluss.FlussConnection.create(strict("admin"))) as connection:
+        done(done(connection.get_admin()).create_database("strict"))
+        yield connection
+
+
+@pytest.fixture
+def strict_tables(strict_connection: fluss.FlussConnection) -> Tables:
+    """Makes and reads tables there."""
+    return Tables(strict_connection, done(strict_connection.get_admin()), "strict")
