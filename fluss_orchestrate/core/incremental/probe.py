@@ -14,6 +14,7 @@ from fluss_client.errors import (
     FlussError,
     PartitionNotExistError,
     TableNotExistError,
+    UnknownServerError,
     UnknownTableOrBucketError,
 )
 from fluss_client.model.cluster import ChangeType
@@ -101,8 +102,12 @@ class Prober:
             if isinstance(error, UnknownTableOrBucketError):
                 await self._check_exists(bucket)
 
+        def may_repeat(error: FlussError) -> bool:
+            # Servers fail so when a segment goes to remote storage while it is read.
+            return error.retriable or isinstance(error, UnknownServerError)
+
         deadline = Deadline(self._config.request_timeout_ms)
-        return await retrying(ask, deadline, on_error=forget)
+        return await retrying(ask, deadline, on_error=forget, retriable=may_repeat)
 
     async def _check_exists(self, bucket: TableBucket) -> None:
         """Servers answer for ever that they do not know the buckets of what was dropped."""

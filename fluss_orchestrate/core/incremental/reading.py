@@ -17,7 +17,7 @@ import pyarrow as pa
 from fluss_client.aio.fetch_state import Piece
 from fluss_client.aio.projection import Projection
 from fluss_client.aio.ranges import RangeReader
-from fluss_client.errors import CorruptDataError, FlussError
+from fluss_client.errors import CorruptDataError, FlussError, UnknownServerError
 from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.runtime import runtime
@@ -29,6 +29,7 @@ from fluss_orchestrate.core.incremental.state import read_state
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
 
 PIECES_AT_ONCE_MAX = 64
+SERVER_FAILURES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +171,26 @@ class PlanReading:
         return found
 
     def _pieces(self, ranges: Sequence[BucketRange]) -> Iterator[Piece]:
-        table, core = self._prepared.table, self._core
+        """The pieces of the log in order, going on where it was after a failure of the server."""
         wanted = self._log_ranges(ranges)
-        if not wanted:
-            return
+        failures = 0
+        while wanted:
+            try:
+                for piece in self._pieces_once(dict(wanted)):
+                    yield piece
+                    failures = 0
+                    stop = wanted[piece.bucket][1]
+                    wanted[piece.bucket] = (piece.next_offset, stop)
+                    if piece.next_offset >= stop:
+                        del wanted[piece.bucket]
+            except UnknownServerError:
+                # Servers fail so when a segment goes to remote storage while it is read.
+                failures += 1
+                if failures > SERVER_FAILURES_MAX:
+                    raise
+
+    def _pieces_once(self, wanted: dict[TableBucket, tuple[int, int]]) -> Iterator[Piece]:
+        table, core = self._prepared.table, self._core
         projection = Projection.of(table.schema, _indexes(self.plan, table))
 
         async def opened() -> RangeReader:
