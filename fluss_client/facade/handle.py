@@ -41,11 +41,7 @@ class Handle(Generic[T]):
 
     def result(self, timeout: float | None = None) -> T:
         """Block until the call is done; `TimedOutError` after `timeout` seconds."""
-        self._seen = True
-        if not self._future.done() and runtime().on_thread():
-            raise ReentrantCallError(
-                "a blocking call was made on the client's own I/O thread; await it instead"
-            )
+        self._may_block()
         return wait_for(self._future, timeout)
 
     def done(self) -> bool:
@@ -54,8 +50,21 @@ class Handle(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Block until the call is done and give its error, if it failed."""
+        self._may_block()
+        try:
+            wait_for(self._future, timeout)
+        except Exception as error:
+            if not self._future.done():
+                raise
+            return error
+        return None
+
+    def _may_block(self) -> None:
         self._seen = True
-        return self._future.exception(timeout)
+        if not self._future.done() and runtime().on_thread():
+            raise ReentrantCallError(
+                "a blocking call was made on the client's own I/O thread; await it instead"
+            )
 
     def add_done_callback(self, callback: Callable[[Handle[T]], None]) -> None:
         """Call back when the call is over, on the I/O thread."""

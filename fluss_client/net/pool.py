@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from fluss_client.config import Config
 from fluss_client.errors import (
@@ -11,6 +12,7 @@ from fluss_client.errors import (
     ConfigError,
     ConnectError,
     FlussError,
+    ForkedError,
 )
 from fluss_client.net.connection import Address, Connection
 from fluss_client.net.metrics import Metrics
@@ -39,9 +41,16 @@ class ConnectionPool:
         self._open: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
         self._closed = False
+        self._pid = os.getpid()
 
     def ready(self, address: Address) -> Connection | None:
         """The connection if it is open right now."""
+        if self._pid != os.getpid():
+            # The sockets are the parent's: bytes from here would end up among its own.
+            raise ForkedError(
+                f"this connection was made in process {self._pid} before a fork and cannot be "
+                f"used in process {os.getpid()}: make a new connection after the fork"
+            )
         connection = self._open.get(address)
         return connection if connection is not None and not connection.closed else None
 
