@@ -1,0 +1,20 @@
+"""Names of a package that are imported when they are first used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """A module's `__getattr__`: `homes` says which submodule holds which names."""
+    home_of = {name: f"{package}.{home}" for home, names in homes.items() for name in names}
+
+    def find(name: str) -> Any:
+        home = home_of.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(home), name)
+
+    return find
