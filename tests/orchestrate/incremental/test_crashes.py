@@ -1,0 +1,167 @@
+"""Runs that are killed at every stage, while a producer writes: each row is there exactly once."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from fluss_client import FlussTable
+from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
+from tests.orchestrate.incremental.crasher import STAGES
+from tests.orchestrate.incremental.events import EventTables, rows
+
+ROOT = Path(__file__).parents[3]
+KILLED = -9
+SEED = 20261117
+KILLS_SHORT = 20
+KILLS_LONG = 500
+
+
+class Crashers:
+    """The process that forks the runs."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.orchestrate.incremental.crasher"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, spec: dict[str, Any]) -> int:
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(spec) + "\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+        assert self._process.returncode == 0
+
+
+@pytest.fixture
+def crashers() -> Iterator[Crashers]:
+    made = Crashers()
+    yield made
+    made.close()
+
+
+class Producer:
+    """Appends rows until it is told to stop; `count` ids were acknowledged."""
+
+    def __init__(self, tables: EventTables, table: FlussTable) -> None:
+        self.count = 0
+        self._tables = tables
+        self._table = table
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._produce)
+        self._thread.start()
+
+    def _produce(self) -> None:
+        rng = random.Random(SEED)
+        while not self._over.wait(0.02):
+            size = rng.randrange(1, 20)
+            self._tables.append(self._table, rows(range(self.count, self.count + size)))
+            self.count += size
+
+    def stop(self) -> int:
+        self._over.set()
+        self._thread.join()
+        return self.count
+
+
+def check_sink(folder: Path, count: int) -> None:
+    """Every id once; per bucket the files' offsets follow each other without a gap."""
+    found: list[int] = []
+    by_bucket: dict[str, list[tuple[int, int]]] = collections.defaultdict(list)
+    for path in sorted(folder.glob("*.parquet")):
+        day, bucket, start, stop = path.stem.rsplit("-", 3)
+        table = pq.read_table(path)
+        found += table["id"].to_pylist()
+        by_bucket[f"{day}-{bucket}"].append((int(start), int(stop)))
+        assert table["_offset"].to_pylist() == list(range(int(start), int(stop)))
+    assert sorted(found) == list(range(count))
+    for ranges in by_bucket.values():
+        assert ranges[0][0] == 0
+        for (_, stop), (start, _) in itertools.pairwise(ranges):
+            assert stop == start
+
+
+@pytest.mark.timeout(3600)
+def test_every_row_once_through_kills(
+    tables: EventTables,
+    settings: dict[str, Any],
+    scan_database: str,
+    crashers: Crashers,
+    tmp_path: Path,
+    long_form: bool,
+    backend_kind: str,
+    record_property: Any,
+) -> None:
+    table = tables.events(buckets=3)
+    rng = random.Random(SEED)
+    folder = tmp_path / "sink"
+    folder.mkdir()
+    spec = {
+        "config": settings,
+        "table": str(table.get_table_path()),
+        "database": scan_database,
+        "store_table": "crashes",
+        "name": f"crashes-{backend_kind}",
+        "sink": str(folder),
+    }
+    producer = Producer(tables, table)
+    kills: collections.Counter[str] = collections.Counter()
+    total = KILLS_LONG if long_form else KILLS_SHORT
+    number = 0
+    try:
+        for stage in stages(rng):
+            if sum(kills.values()) >= total and all(kills[one] for one in STAGES):
+                break
+            # A killed run is tried again under its key, or left to the next one to adopt.
+            number += rng.random() < 0.6
+            run = spec | {"run_key": f"run-{number}", "stage": stage, "seed": rng.random()}
+            if rng.random() < 0.3:
+                run["max_offsets"] = rng.randrange(1, 60)
+            code = crashers.run(run)
+            assert code in (0, KILLED), stage
+            kills[stage] += code == KILLED
+            if rng.random() < 0.3:
+                assert crashers.run(run | {"stage": "", "seed": 0}) == 0
+    finally:
+        count = producer.stop()
+    assert crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
+    record_property("kills", dict(kills))
+    record_property("seed", SEED)
+    print(f"{backend_kind}: {sum(kills.values())} kills, {count} rows, seed {SEED}: {dict(kills)}")
+    check_sink(folder, count)
+    store = FlussCheckpointStore(tables.connection, scan_database, "crashes", replicas=1)
+    check_places(store, f"crashes-{backend_kind}")
+
+
+def stages(rng: random.Random) -> Iterator[str]:
+    """Every stage in turn, then any; a run whose plan was made before does not reach them all."""
+    yield from STAGES
+    while True:
+        yield rng.choice(STAGES)
+
+
+def check_places(store: FlussCheckpointStore, name: str) -> None:
+    events = list(store.history(name, 100_000))[::-1]
+    assert [event.sequence for event in events] == list(range(len(events)))
+    run_keys = [e.run_key for e in events if e.kind == "plan"]
+    assert len(run_keys) == len(set(run_keys))
