@@ -1,0 +1,239 @@
+"""What people ask of checkpoints: which there are, what happened, how far behind they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fluss_client.errors import ConfigError, LogOffsetOutOfRangeError
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.cluster import OffsetSpec
+from fluss_client.model.table import TableInfo
+from fluss_client.options import duration_ms
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.checkpoints.events import Event, now_ms
+from fluss_orchestrate.core.checkpoints.position import TablePosition
+from fluss_orchestrate.core.checkpoints.store import CheckpointStore
+from fluss_orchestrate.core.incremental.guards import check_identity
+from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
+from fluss_orchestrate.core.incremental.probe import Prober
+from fluss_orchestrate.core.plan import Place
+
+LOG_TTL = "table.log.ttl"
+LOG_TTL_DEFAULT = "7 d"
+PLACES_AT_ONCE_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    """One line of `list`."""
+
+    name: str
+    table: str
+    """The table's URI; empty before the first plan."""
+    sequence: int
+    last_event: str
+    updated_ms: int
+    pending_run_key: str
+    pending_plan_id: str
+    retired: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One line of `show`."""
+
+    sequence: int
+    kind: str
+    run_key: str
+    plan_id: str
+    created_ms: int
+    ranges: int
+    offsets: int
+    """How many offsets the plan has that the event is about; 0 for resets and the like."""
+    rows: int | None
+    """Rows that a commit counted."""
+    details: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as plain values."""
+        return {**asdict(self), "details": dict(self.details)}
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceLag:
+    """How far behind one place is."""
+
+    partition: str | None
+    bucket: int
+    position: int
+    latest: int
+    offsets: int
+    lost: int
+    """Offsets that retention has deleted before they were read."""
+    age_ms: int | None
+    """Since the first unread batch was committed; None when everything was read."""
+    expires_in_ms: int | None
+    """Until retention may delete that batch; None when there is none, or no retention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far behind a checkpoint is."""
+
+    name: str
+    table: str
+    places: tuple[PlaceLag, ...]
+    """Only those that are behind."""
+
+    @property
+    def offsets(self) -> int:
+        """Unread offsets in all."""
+        return sum(place.offsets for place in self.places)
+
+    @property
+    def lost(self) -> int:
+        """Offsets that cannot be read from the log any more."""
+        return sum(place.lost for place in self.places)
+
+    @property
+    def age_ms(self) -> int:
+        """Age of the oldest unread batch; 0 when everything was read."""
+        return max((p.age_ms for p in self.places if p.age_ms is not None), default=0)
+
+    @property
+    def expires_in_ms(self) -> int | None:
+        """Until retention may delete the first unread batch; None when nothing will expire."""
+        return min(
+            (p.expires_in_ms for p in self.places if p.expires_in_ms is not None), default=None
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The lag as plain values."""
+        return {
+            "name": self.name,
+            "table": self.table,
+            "offsets": self.offsets,
+            "lost": self.lost,
+            "age_ms": self.age_ms,
+            "expires_in_ms": self.expires_in_ms,
+            "places": [asdict(place) for place in self.places],
+        }
+
+
+def list_checkpoints(store: CheckpointStore) -> list[CheckpointSummary]:
+    """All checkpoints of a store, by name."""
+    return [_summary(store.require(name)) for name in store.names()]
+
+
+def _summary(head: Event) -> CheckpointSummary:
+    state = head.state
+    return CheckpointSummary(
+        name=head.name,
+        table="" if state.position is None else state.position.table.uri,
+        sequence=head.sequence,
+        last_event=str(head.kind),
+        updated_ms=head.created_ms,
+        pending_run_key="" if state.pending is None else state.pending.run_key,
+        pending_plan_id="" if state.pending is None else state.pending.plan_id,
+        retired=state.retired,
+    )
+
+
+def show_checkpoint(store: CheckpointStore, name: str, limit: int = 50) -> list[HistoryEntry]:
+    """The newest events of one checkpoint first."""
+    return [_entry(event) for event in store.history(name, limit)]
+
+
+def _entry(event: Event) -> HistoryEntry:
+    receipt, pending = event.receipt, event.state.pending
+    ranges = receipt.ranges if receipt is not None else pending.ranges if pending else ()
+    details = dict(event.details)
+    if receipt is not None:
+        details |= receipt.details
+    return HistoryEntry(
+        sequence=event.sequence,
+        kind=str(event.kind),
+        run_key=event.run_key,
+        plan_id=event.plan_id,
+        created_ms=event.created_ms,
+        ranges=len(ranges),
+        offsets=sum(r.count for r in ranges),
+        rows=None if receipt is None else receipt.rows,
+        details=details,
+    )
+
+
+def checkpoint_lag(connection: FlussConnection, store: CheckpointStore, name: str) -> Lag:
+    """How far a checkpoint is behind its table, and how long retention leaves it."""
+    head = store.require(name)
+    position = head.state.position
+    if position is None:
+        return Lag(name, "", ())
+    return runtime().call(_lag(connection, name, position))
+
+
+async def _lag(connection: FlussConnection, name: str, position: TablePosition) -> Lag:
+    core = connection.core
+    alias = core.config.resolved_alias()
+    view = await observe(core.backend, alias, position.table.path)
+    check_identity(position.table, view.identity)
+    behind = [p for p, latest in view.latest.items() if latest > position.offsets.get(p, 0)]
+    ids = list(dict.fromkeys(place[0] for place in behind))
+    earliest = await offsets_of(core.backend, view.info, ids, OffsetSpec.earliest())
+    prober = Prober(core.backend, core.config, view.info)
+    gate = asyncio.Semaphore(PLACES_AT_ONCE_MAX)
+    ttl_ms = retention_ms(view.info)
+
+    async def one(place: Place) -> PlaceLag:
+        async with gate:
+            return await _place_lag(prober, view, position, place, earliest.get(place, 0), ttl_ms)
+
+    places = await asyncio.gather(*(one(place) for place in behind))
+    return Lag(name, view.identity.uri, tuple(places))
+
+
+async def _place_lag(
+    prober: Prober,
+    view: TableView,
+    position: TablePosition,
+    place: Place,
+    earliest: int,
+    ttl_ms: int | None,
+) -> PlaceLag:
+    at, latest = position.offsets.get(place, 0), view.latest[place]
+    first = max(at, earliest)
+    committed_ms: int | None = None
+    try:
+        mark = await prober.batch_at(place, first) if first < latest else None
+        committed_ms = None if mark is None else mark.commit_ms
+    except LogOffsetOutOfRangeError:
+        # Retention was faster than the question; the next look tells.
+        committed_ms = None
+    now = now_ms()
+    expires = None if committed_ms is None or ttl_ms is None else committed_ms + ttl_ms - now
+    return PlaceLag(
+        partition=view.partition_name(place),
+        bucket=place[1],
+        position=at,
+        latest=latest,
+        offsets=latest - at,
+        lost=max(0, earliest - at),
+        age_ms=None if committed_ms is None else max(0, now - committed_ms),
+        expires_in_ms=expires,
+    )
+
+
+def retention_ms(info: TableInfo) -> int | None:
+    """The table's `table.log.ttl`; None when rows stay for ever, or it cannot be read."""
+    try:
+        found = duration_ms(0)(LOG_TTL, info.properties.get(LOG_TTL, LOG_TTL_DEFAULT))
+    except ConfigError:
+        return None
+    return found or None
