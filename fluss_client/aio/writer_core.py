@@ -83,6 +83,10 @@ class WriterCore(ProcessBound):
         _writers.add(self)
         flush_at_exit(self)
 
+    def hand_out(self, handle_type: type[WriteResultHandle]) -> None:
+        """Give out handles of this kind from now on; for surfaces with a handle of their own."""
+        self._handle_type = handle_type
+
     # Rows
 
     def _add_checked(self, values: tuple[Any, ...], size: int) -> WriteResultHandle:

@@ -15,17 +15,14 @@ RowLike = Mapping[str, Any] | Sequence[Any]
 SelfT = TypeVar("SelfT", bound="_Writer")
 
 
-class WriteResultHandle:
+class WriteResultHandle(core.WriteResultHandle):
     """The acknowledgement of one write; ignore it, or wait for it."""
 
-    __slots__ = ("_core",)
+    __slots__ = ()
 
-    def __init__(self, handle: core.WriteResultHandle) -> None:
-        self._core = handle
-
-    def wait(self) -> Handle[None]:
+    def wait(self) -> Handle[None]:  # type: ignore[override]
         """Send what is pending now; await the acknowledgement or call `.result()`."""
-        return Handle(self._core.future(), "write")
+        return Handle(self.future(), "write")
 
 
 class _Writer:
@@ -72,11 +69,12 @@ class AppendWriter(_Writer):
     """Appends rows to a log table."""
 
     def __init__(self, writer: core.AppendWriter) -> None:
+        writer.hand_out(WriteResultHandle)
         self._core: core.AppendWriter = writer
 
     def append(self, row: RowLike) -> WriteResultHandle:
         """Append a row: a dict, or a list or tuple in column order."""
-        return WriteResultHandle(self._core.append(row))
+        return self._core.append(row)  # type: ignore[return-value]
 
     def write_arrow(self, table: pa.Table) -> None:
         """Append every row of an Arrow table."""
@@ -84,7 +82,7 @@ class AppendWriter(_Writer):
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Append every row of an Arrow batch."""
-        return WriteResultHandle(self._core.write_arrow_batch(batch))
+        return self._core.write_arrow_batch(batch)  # type: ignore[return-value]
 
     def write_pandas(self, df: Any) -> None:
         """Append every row of a DataFrame."""
@@ -95,15 +93,16 @@ class UpsertWriter(_Writer):
     """Upserts and deletes rows of a primary-key table."""
 
     def __init__(self, writer: core.UpsertWriter) -> None:
+        writer.hand_out(WriteResultHandle)
         self._core: core.UpsertWriter = writer
 
     def upsert(self, row: RowLike) -> WriteResultHandle:
         """Insert a row, or replace the one with its key."""
-        return WriteResultHandle(self._core.upsert(row))
+        return self._core.upsert(row)  # type: ignore[return-value]
 
     def delete(self, pk: RowLike) -> WriteResultHandle:
         """Delete the row of a key."""
-        return WriteResultHandle(self._core.delete(pk))
+        return self._core.delete(pk)  # type: ignore[return-value]
 
     def write_arrow(self, table: pa.Table) -> None:
         """Upsert every row of an Arrow table, in order."""
@@ -111,7 +110,7 @@ class UpsertWriter(_Writer):
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Upsert every row of an Arrow batch, in order."""
-        return WriteResultHandle(self._core.write_arrow_batch(batch))
+        return self._core.write_arrow_batch(batch)  # type: ignore[return-value]
 
     def write_pandas(self, df: Any) -> None:
         """Upsert every row of a DataFrame, in order."""
@@ -119,7 +118,7 @@ class UpsertWriter(_Writer):
 
     def delete_arrow(self, keys: pa.Table | pa.RecordBatch) -> WriteResultHandle:
         """Delete the rows of every key of an Arrow table with the primary-key columns."""
-        return WriteResultHandle(self._core.delete_arrow(keys))
+        return self._core.delete_arrow(keys)  # type: ignore[return-value]
 
 
 class TableAppend:
@@ -144,6 +143,7 @@ class TableUpsert(UpsertWriter):
     def _core(self) -> core.UpsertWriter:  # type: ignore[override]
         if self._made is None:
             self._made = self._builder.create_writer()
+            self._made.hand_out(WriteResultHandle)
         return self._made
 
     def partial_update_by_name(self, columns: Sequence[str]) -> TableUpsert:

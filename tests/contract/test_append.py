@@ -312,7 +312,7 @@ def test_many_threads_and_writers_of_one_table(tables: Tables) -> None:
             assert (np.diff(part) > 0).all()
 
 
-def test_a_connection_that_is_closed_under_the_writer(tables: Tables, config: fluss.Config) -> None:
+def test_closing_the_connection_flushes_the_writer(tables: Tables, config: fluss.Config) -> None:
     table = tables.create(EVENTS)
     config.writer_batch_timeout_ms = 3_600_000
     connection = done(fluss.FlussConnection.create(config))
@@ -321,9 +321,9 @@ def test_a_connection_that_is_closed_under_the_writer(tables: Tables, config: fl
     done(writer.append((1, "a", None)).wait())
     writer.append((2, "b", None))
     connection.close()
-    with pytest.raises(errors.WriteError):
-        done(writer.flush())
-    assert tables.log(table)["id"].to_pylist() == [1]
+    assert tables.log(table)["id"].to_pylist() == [1, 2]
+    with pytest.raises(errors.ClosedError):
+        writer.append((3, "c", None))
 
 
 def test_a_closed_writer(tables: Tables) -> None:
