@@ -183,6 +183,7 @@ with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) a
 """
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("stage", ["before iceberg", "between"])
 def test_killed_around_the_commits(
     connection: FlussConnection, new_table: NewTable, address: str, stage: str
@@ -204,6 +205,7 @@ def test_killed_around_the_commits(
     assert lake_status(connection, path).lag_offsets == 0
 
 
+@pytest.mark.timeout(300)
 def test_killed_in_the_first_round(
     connection: FlussConnection, new_table: NewTable, address: str
 ) -> None:
@@ -225,6 +227,7 @@ def _tier_often(address: str, table: str, rounds: int, barrier: Any) -> None:
             tier(connected, table, allow_tiering=True)
 
 
+@pytest.mark.timeout(300)
 def test_two_at_once(connection: FlussConnection, new_table: NewTable, address: str) -> None:
     path = new_table(layout="keyed")
     append(connection, path, 0, 100)
@@ -239,7 +242,7 @@ def test_two_at_once(connection: FlussConnection, new_table: NewTable, address: 
     for at in range(100, 400, 50):
         append(connection, path, at, at + 50)
     for rival in rivals:
-        rival.join(100)
+        rival.join(250)
     assert [rival.exitcode for rival in rivals] == [0, 0]
     tier(connection, path, allow_tiering=True)
     assert lake_rows(connection, path) == as_rows(full_scan(connection, path))

@@ -180,6 +180,7 @@ def _race(folder: Path, number: int, plans: list[ScanPlan], barrier: Any) -> Non
         sink.write(plan, read)
 
 
+@pytest.mark.timeout(300)
 def test_processes_racing_on_the_same_plans_leave_each_row_once(
     tmp_path: Path, catalog: Any
 ) -> None:
@@ -191,7 +192,7 @@ def test_processes_racing_on_the_same_plans_leave_each_row_once(
     for run in runs:
         run.start()
     for run in runs:
-        run.join(100)
+        run.join(250)
     assert [run.exitcode for run in runs] == [0, 0, 0]
     assert ids(scan(catalog)) == expected_ids(*plans)
     assert data_files(tmp_path) == len(plans)

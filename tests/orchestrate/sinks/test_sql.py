@@ -126,6 +126,7 @@ def _race(folder: Path, plans: list[ScanPlan], barrier: Any) -> None:
         sink.write(plan, read)
 
 
+@pytest.mark.timeout(300)
 def test_processes_racing_on_the_same_plans(tmp_path: Path) -> None:
     plans = [make_plan((0, at * 10, at * 10 + 10), sequence=at) for at in range(6)]
     context = multiprocessing.get_context("spawn")
@@ -134,7 +135,7 @@ def test_processes_racing_on_the_same_plans(tmp_path: Path) -> None:
     for run in runs:
         run.start()
     for run in runs:
-        run.join(100)
+        run.join(250)
     assert [run.exitcode for run in runs] == [0, 0, 0]
     assert found(tmp_path) == expected_ids(*plans)
 
