@@ -93,9 +93,12 @@ class Event:
     """Reasons, lost ranges and the like, as plain values."""
 
     def body(self) -> bytes:
-        """What the event holds beyond its columns."""
+        """What the event holds beyond its name, sequence, kind and nonce."""
         value = {
             "version": EVENT_VERSION,
+            "run_key": self.run_key,
+            "plan_id": self.plan_id,
+            "created_ms": self.created_ms,
             "state": self.state.to_json(),
             "receipt": None if self.receipt is None else self.receipt.to_json(),
             "details": dict(self.details),
@@ -131,10 +134,10 @@ def event_of(columns: Mapping[str, Any], body: bytes) -> Event:
             sequence=int(columns["seq"]),
             kind=EventKind(columns["kind"]),
             state=CheckpointState.from_json(value["state"]),
-            run_key=columns["run_key"] or "",
-            plan_id=columns["plan_id"] or "",
+            run_key=value["run_key"],
+            plan_id=value["plan_id"],
             nonce=columns["nonce"],
-            created_ms=int(columns["created_ms"]),
+            created_ms=int(value["created_ms"]),
             receipt=None if receipt is None else Receipt.from_json(receipt),
             details=value["details"],
         )

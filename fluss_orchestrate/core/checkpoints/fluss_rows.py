@@ -16,6 +16,7 @@ import pyarrow as pa
 from fluss_client.aio.lookup import Lookuper
 from fluss_client.aio.lookup_keys import KeyMaker
 from fluss_client.backend.contract import Backend, BucketWrite, Payload
+from fluss_client.codec.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, encode_rows
 from fluss_client.config import Config
 from fluss_client.errors import FlussError, SchemaError, TableNotExistError
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 REPLICAS_WANTED = 3
+FEW_KEYS_MAX = 12
+INLINE_ENCODE_BYTES_MAX = 16 << 10
 MERGE_ENGINE = "table.merge-engine"
 REPLICATION = "table.replication.factor"
 
@@ -46,10 +49,6 @@ COLUMNS = pa.schema(
         pa.field("seq", pa.int64(), nullable=False),
         ("kind", pa.string()),
         ("nonce", pa.string()),
-        ("run_key", pa.string()),
-        ("plan_id", pa.string()),
-        ("created_ms", pa.int64()),
-        ("target", pa.int64()),
         ("body", pa.binary()),
     ]
 )
@@ -85,8 +84,9 @@ class CheckpointTable:
 
     async def lookup(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
         """The rows of some keys, None where there is none."""
-        if len(keys) == 1:
-            return [await self._lookuper.lookup(keys[0])]
+        if len(keys) <= FEW_KEYS_MAX:
+            # Looked up one by one they still go out together, without the cost of Arrow.
+            return list(await asyncio.gather(*(self._lookuper.lookup(key) for key in keys)))
         found = await self._lookuper.lookup_many(list(keys))
         assert isinstance(found, list)
         return found
@@ -97,8 +97,11 @@ class CheckpointTable:
         Returns when every replica in sync has the batch. The same bytes are sent again when no
         answer came, until `retry-timeout` has passed; then nobody knows, and the error says so.
         """
-        loop = asyncio.get_running_loop()
-        payload = await loop.run_in_executor(workers(), self._encode, rows)
+        if sum(len(row.get("body") or b"") for row in rows) <= INLINE_ENCODE_BYTES_MAX:
+            payload = self._encode(rows)
+        else:
+            loop = asyncio.get_running_loop()
+            payload = await loop.run_in_executor(workers(), self._encode, rows)
         timeout_ms = self._config.request_timeout_ms
 
         async def send() -> None:
@@ -117,7 +120,7 @@ class CheckpointTable:
     def _encode(self, rows: Sequence[Row]) -> Payload:
         names = COLUMNS.names
         whole = [{name: row.get(name) for name in names} for row in rows]
-        keys = self._keys.encode_many([(row["name"], row["seq"]) for row in whole]).keys
+        keys = Blobs.from_list([self._keys.encode_one((r["name"], r["seq"]))[0] for r in whole])
         batch = pa.RecordBatch.from_pylist(whole, schema=COLUMNS)
         values = encode_rows(batch, self._types, self._format)
         return self._backend.encode_upsert(self._info, keys, values, None)

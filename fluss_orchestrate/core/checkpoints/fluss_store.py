@@ -5,7 +5,7 @@ Rows, all in one bucket, so that a batch of them is there as a whole or not at a
     (name, sequence)             an event; its body too, when that is small
     (body of a nonce, 0)         a larger body, written in the batch of its event
     (base of a name, 0)          the first sequence, where it is not 0 (after `compact`)
-    (runs of a name and key, k)  the k-th `plan` or `abandon` event of a run key
+    (runs of a name and key, k)  the sequence of the k-th `plan` or `abandon` event of a run key
     (names, k)                   the k-th name of the store
 
 The first writer of a sequence wins. Only a visible row with the nonce of the attempt says who
@@ -83,6 +83,8 @@ class FlussEventLog:
         self._open_lock = threading.Lock()
         self._table: CheckpointTable | None = None
         self._heads: dict[str, Event] = {}
+        self._slots: tuple[str, int, dict[str, Any] | None] = ("", 0, None)
+        """The nonce of an event that is not in the index yet, and the slots of its run key."""
 
     def _opened(self) -> CheckpointTable:
         with self._open_lock:
@@ -127,7 +129,7 @@ class FlussEventLog:
     async def _head(self, table: CheckpointTable, name: str) -> Event | None:
         known = self._heads.get(name)
         if known is not None:
-            here, after = await table.lookup([(name, known.sequence), (name, known.sequence + 1)])
+            here, after = await self._around(table, known)
             if here is not None and here["nonce"] == known.nonce:
                 if after is None:
                     return known
@@ -135,7 +137,26 @@ class FlussEventLog:
             # What was known is gone: the store was made anew.
             del self._heads[name]
         base = (await table.lookup([(_base_key(name), 0)]))[0]
-        return await self._head_from(table, name, 0 if base is None else int(base["target"]))
+        return await self._head_from(table, name, 0 if base is None else _number(base))
+
+    async def _around(
+        self, table: CheckpointTable, known: Event
+    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """The rows of a known event and of the one after it.
+
+        Who asks is likely to append next, so the place in the index that the event will need is
+        looked up along the way. It cannot change while the event is the head.
+        """
+        keys = [(known.name, known.sequence), (known.name, known.sequence + 1)]
+        if known.kind not in INDEXED_KINDS:
+            here, after = await table.lookup(keys)
+            return here, after
+        (here, after), slots = await asyncio.gather(
+            table.lookup(keys), self._run_slots(table, known.name, known.run_key)
+        )
+        if after is None:
+            self._slots = (known.nonce, *slots)
+        return here, after
 
     async def _head_from(self, table: CheckpointTable, name: str, base: int) -> Event | None:
         row = await self._last(table, name, await self._look(table, name, _gallop(base)))
@@ -197,7 +218,8 @@ class FlussEventLog:
         _, last = await self._run_slots(table, name, run_key)
         if last is None or last["kind"] != EventKind.PLAN:
             return None
-        found = await self._events(table, name, last["target"], last["target"] + 1)
+        sequence = _number(last)
+        found = await self._events(table, name, sequence, sequence + 1)
         return found[0] if found else None
 
     async def _run_slots(
@@ -205,20 +227,22 @@ class FlussEventLog:
     ) -> tuple[int, dict[str, Any] | None]:
         """How many entries a run key has in the index, and the last one."""
         key = _run_name(name, run_key)
-        count, last = 0, None
+        count, last, at_once = 0, None, 1
         while True:
-            keys = [(key, count + i) for i in range(RUN_SLOTS_AT_ONCE)]
+            keys = [(key, count + i) for i in range(at_once)]
             for row in await table.lookup(keys):
                 if row is None:
                     return count, last
                 count, last = count + 1, row
+            at_once = RUN_SLOTS_AT_ONCE
 
     async def _append(self, table: CheckpointTable, event: Event, previous: Event | None) -> bool:
         rows: list[Row] = []
         if previous is None:
             await self._register(table, event.name)
             if event.sequence > 0:
-                rows.append({"name": _base_key(event.name), "seq": 0, "target": event.sequence})
+                base = str(event.sequence).encode()
+                rows.append({"name": _base_key(event.name), "seq": 0, "body": base})
         elif previous.kind in INDEXED_KINDS:
             rows += await self._index_rows(table, previous)
         body = event.body()
@@ -253,8 +277,10 @@ class FlussEventLog:
         No other entry can take the slot: the next event of this run key comes after that
         successor, whose batch holds this entry too.
         """
-        count, last = await self._run_slots(table, event.name, event.run_key)
-        if last is not None and last["target"] >= event.sequence:
+        nonce, count, last = self._slots
+        if nonce != event.nonce:
+            count, last = await self._run_slots(table, event.name, event.run_key)
+        if last is not None and _number(last) >= event.sequence:
             return []
         return [
             {
@@ -262,8 +288,7 @@ class FlussEventLog:
                 "seq": count,
                 "kind": str(event.kind),
                 "nonce": event.nonce,
-                "plan_id": event.plan_id,
-                "target": event.sequence,
+                "body": str(event.sequence).encode(),
             }
         ]
 
@@ -293,8 +318,7 @@ class FlussEventLog:
         # A crash may come between a name's entry and its first event.
         bases = await table.lookup([(_base_key(n), 0) for n in names]) if names else []
         firsts = [
-            (n, 0 if base is None else int(base["target"]))
-            for n, base in zip(names, bases, strict=True)
+            (n, 0 if base is None else _number(base)) for n, base in zip(names, bases, strict=True)
         ]
         there = await table.lookup(firsts) if firsts else []
         return [n for n, row in zip(names, there, strict=True) if row is not None]
@@ -319,11 +343,13 @@ def _event_row(event: Event, body: bytes | None) -> Row:
         "seq": event.sequence,
         "kind": str(event.kind),
         "nonce": event.nonce,
-        "run_key": event.run_key,
-        "plan_id": event.plan_id,
-        "created_ms": event.created_ms,
         "body": body,
     }
+
+
+def _number(row: Row) -> int:
+    """The number that is all there is in a row's body."""
+    return int(row["body"])
 
 
 def _base_key(name: str) -> str:

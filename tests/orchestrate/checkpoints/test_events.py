@@ -27,9 +27,6 @@ def columns_of(event):  # type: ignore[no-untyped-def]
         "seq": event.sequence,
         "kind": str(event.kind),
         "nonce": event.nonce,
-        "run_key": event.run_key,
-        "plan_id": event.plan_id,
-        "created_ms": event.created_ms,
     }
 
 
