@@ -1,0 +1,60 @@
+"""The other parties: the Java client in a process of its own, and the official Python client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import fluss_client as fluss
+from tests.contract.tables import Tables, done
+from tests.interop.java_peer import JavaPeer, JavaTable
+
+
+@pytest.fixture(scope="session")
+def java_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
+    """The Java client's newest release; FLUSS_TEST_JAVA_CLIENT chooses another."""
+    version = os.environ.get("FLUSS_TEST_JAVA_CLIENT", "1.0.0")
+    peer = JavaPeer(version, tmp_path_factory.mktemp("java-peer"))
+    yield peer
+    peer.close()
+
+
+@pytest.fixture(scope="session", params=["plain", "lake"])
+def address(request: pytest.FixtureRequest) -> dict[str, str]:
+    """A real cluster: one with Fluss's own key encoding, one with the lake's."""
+    cluster = request.getfixturevalue(f"{request.param}_cluster")
+    return {"bootstrap.servers": cluster.info.bootstrap_servers}
+
+
+@pytest.fixture(scope="session")
+def ours(address: dict[str, str]) -> Iterator[fluss.FlussConnection]:
+    """This client on that cluster."""
+    with fluss.FlussConnection.create(fluss.Config(address)).result(60) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def home(ours: fluss.FlussConnection) -> Iterator[str]:
+    """A database for the tables of these tests."""
+    admin = done(ours.get_admin())
+    name = f"interop_{os.getpid()}"
+    done(admin.create_database(name))
+    yield name
+    done(admin.drop_database(name, cascade=True))
+
+
+@pytest.fixture
+def tables(ours: fluss.FlussConnection, home: str) -> Tables:
+    """Makes and reads tables through this client."""
+    return Tables(ours, done(ours.get_admin()), home)
+
+
+@pytest.fixture
+def in_java(
+    java_peer: JavaPeer, address: dict[str, Any]
+) -> Callable[[fluss.FlussTable], JavaTable]:
+    """The same table in the Java client's hands."""
+    return lambda table: JavaTable(java_peer, address, table)
