@@ -141,12 +141,12 @@ async def test_a_slow_caller_is_not_taken_for_a_silent_server() -> None:
         backend.table,
         {backend.bucket(0): (0, 6)},
         config=Config(),
-        idle_timeout_ms=20,
+        idle_timeout_ms=400,
     )
     count = 0
     async for batch in stream:
         count += batch.batch.num_rows
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.5)  # longer than a silent server would be given
     assert count == 6
 
 

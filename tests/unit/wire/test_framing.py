@@ -13,6 +13,7 @@ from fluss_client.errors import (
     CorruptDataError,
     TableNotExistError,
     UnknownServerError,
+    error_for,
 )
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire import framing
@@ -91,7 +92,7 @@ def test_failures_carry_the_typed_error(request_id: int, code: int, text: str | 
     assert (one.request_id, whole.request_id) == (request_id, None)
     for failure in (one, whole):
         assert failure.error.error_code == (code or -1)
-        assert not text or failure.error.message == text
+        assert failure.error.message == error_for(code or -1, text).message
 
 
 def test_known_and_unknown_codes() -> None:

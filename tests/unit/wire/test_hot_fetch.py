@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluss_client.errors import CorruptDataError, LogOffsetOutOfRangeError
+from fluss_client.errors import CorruptDataError, LogOffsetOutOfRangeError, error_for
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.hot import (
     FetchedBucket,
@@ -85,7 +85,9 @@ def same_error(message: Any, error: Any) -> bool:
     if not message.error_code:
         return error is None
     told = shown(message.error_message)
-    return error.error_code == message.error_code and (not told or error.message == told)
+    return error.error_code == message.error_code and (
+        error.message == error_for(error.error_code, told).message
+    )
 
 
 def same_bucket(table_id: int, message: pb.PbFetchLogRespForBucket, found: FetchedBucket) -> bool:

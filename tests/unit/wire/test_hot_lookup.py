@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluss_client.errors import CorruptDataError, NotLeaderOrFollowerError
+from fluss_client.errors import CorruptDataError, NotLeaderOrFollowerError, error_for
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.hot import (
     BucketKeys,
@@ -100,7 +100,7 @@ def same_head(message: Any, found: Any) -> bool:
         return found.error is None
     told = shown(message.error_message)
     return found.error.error_code == message.error_code and (
-        not told or found.error.message == told
+        found.error.message == error_for(message.error_code, told).message
     )
 
 
