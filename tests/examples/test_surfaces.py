@@ -5,100 +5,31 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 import fluss_client
 import fluss_client.aio
 from tests.examples import surfaces
+from tests.examples.members import Member, attributes, check_member, members
 from tests.needs import unavailable
 
-MEMBER = re.compile(r"(await\s+)?(\.?)(\w+)(\(.*?\))?(?:\s|$)", re.DOTALL)
-NO_DEFAULT = inspect.Parameter.empty
-
-
-def _members(text: str) -> Iterator[tuple[bool, bool, str, str | None]]:
-    """`(awaited, attribute, name, arguments)` of each member."""
-    for awaited, dot, name, arguments in MEMBER.findall(text):
-        yield bool(awaited), bool(dot), name, arguments[1:-1] if arguments else None
-
-
 CASES = [
-    pytest.param(module, cls, *member, id=f"{label}-{cls}.{member[2]}")
+    pytest.param(module, cls, member, id=f"{label}-{cls}.{member[2]}")
     for label, module, classes in (
         ("guide", fluss_client, surfaces.GUIDES),
         ("older guide", fluss_client, surfaces.OLDER_GUIDE),
         ("official", fluss_client.aio, surfaces.OFFICIAL),
     )
     for cls, text in classes.items()
-    for member in _members(text)
+    for member in members(text)
 ]
 
 
-@pytest.mark.parametrize(("module", "cls", "awaited", "attribute", "name", "arguments"), CASES)
-def test_the_member_is_there(
-    module: ModuleType, cls: str, awaited: bool, attribute: bool, name: str, arguments: str | None
-) -> None:
-    assert cls in module.__all__
-    owner = getattr(module, cls)
-    if attribute:
-        assert name in _attributes(owner), f"{cls} has no attribute {name}"
-        return
-    assert arguments is not None
-    function = owner if name == cls else inspect.getattr_static(owner, name)
-    function = getattr(function, "__func__", function)
-    _check_arguments(inspect.signature(function), arguments, f"{cls}.{name}")
-    if name != cls:
-        assert _is_awaited(module, function) == awaited, f"{cls}.{name}"
-
-
-def _attributes(owner: type) -> set[str]:
-    """Properties, fields and slots, and what `__init__` gives an instance of FlussError."""
-    found = set(dir(owner))
-    for base in owner.__mro__:
-        found |= set(getattr(base, "__annotations__", {}))
-    if issubclass(owner, fluss_client.FlussError):
-        found |= set(vars(owner("text")))
-    return found
-
-
-def _is_awaited(module: ModuleType, function: Any) -> bool:
-    if module is fluss_client.aio:
-        return inspect.iscoroutinefunction(function)
-    # The facade's calls have begun when they return; what is awaited is a handle.
-    return str(inspect.signature(function).return_annotation).startswith("Handle")
-
-
-def _check_arguments(signature: inspect.Signature, expected: str, where: str) -> None:
-    ours = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
-    by_name = {p.name: p for p in ours}
-    keyword_only = False
-    position = 0
-    for part in filter(None, (part.strip() for part in expected.split(","))):
-        if part == "*":
-            keyword_only = True
-            continue
-        name, _, default = part.partition("=")
-        assert name in by_name, f"{where} takes no {name}: {signature}"
-        found = by_name[name]
-        if not keyword_only:
-            assert ours[position].name == name, f"{where}: {name} is at another place: {signature}"
-            position += 1
-        if default == "":
-            continue
-        assert found.default is not NO_DEFAULT, f"{where}: {name} needs a default"
-        if default != "…":
-            assert repr(found.default) == default, f"{where}: {name}={found.default!r}"
-    for left in ours[position:]:
-        if left.name not in expected:
-            optional = left.default is not NO_DEFAULT or left.kind in (
-                inspect.Parameter.VAR_KEYWORD,
-                inspect.Parameter.VAR_POSITIONAL,
-            )
-            assert optional, f"{where} asks for {left.name} too: {signature}"
+@pytest.mark.parametrize(("module", "cls", "member"), CASES)
+def test_the_member_is_there(module: ModuleType, cls: str, member: Member) -> None:
+    check_member(module, cls, member)
 
 
 def test_the_error_codes_are_those_of_the_official_client() -> None:
@@ -147,7 +78,7 @@ def test_nothing_of_the_official_client_is_missing() -> None:
                 if not member.startswith("_")
                 and not hasattr(ours, member)
                 and f"{name}.{member}" not in LEFT_OUT
-                and member not in _attributes(ours)
+                and member not in attributes(ours)
             ]
     assert missing == []
 
