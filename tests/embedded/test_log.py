@@ -12,7 +12,7 @@ import pytest
 
 from fluss_client.backend.contract import BucketWrite, FetchPosition, FetchRequest, TableChange
 from fluss_client.backend.embedded.backend import EmbeddedBackend
-from fluss_client.backend.embedded.batches import BY_COLUMN, SPLIT_BYTES_MIN, encode_batch
+from fluss_client.backend.embedded.batches import SPLIT_BYTES_MIN, encode_batch
 from fluss_client.codec.arrow_body import Compression
 from fluss_client.errors import (
     InvalidRequiredAcksError,
@@ -132,7 +132,7 @@ def test_large_batches_are_stored_by_column_and_read_alike(tmp_path: Path) -> No
         [np.arange(count), pa.array([f"v{i}" for i in range(count)]), np.random.rand(count)],
         schema=schema,
     )
-    assert encode_batch(big, Compression.NONE).layout == BY_COLUMN
+    assert encode_batch(big, Compression.NONE).by_column
 
     async def run() -> None:
         async with opened(tmp_path) as backend:

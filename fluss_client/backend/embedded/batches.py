@@ -1,7 +1,7 @@
 """Log batches as they are stored: Arrow IPC messages, each with a checksum.
 
-A small batch is one message (`WHOLE`). A large one is one message per column (`BY_COLUMN`), so
-that reading few columns reads few bytes. Messages are plain unless the table asks for a
+A small batch is one message. A large one is one message per column, so that reading few columns
+reads few bytes. Messages are plain unless the table asks for a
 compression: a local disk has no wire to save, and plain buffers are read without a copy.
 """
 
@@ -22,7 +22,6 @@ from fluss_client.codec.crc32c import BytesLike, crc32c
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import TableInfo
 
-WHOLE, BY_COLUMN = 0, 1
 SPLIT_BYTES_MIN = 256 << 10
 HEADER_BYTES = 48
 """What a batch is said to take beside its messages; the same as on the wire."""
@@ -39,11 +38,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A batch that is ready to be stored, or that was read."""
+    """A batch that is ready to be stored, or that was read; without messages it has no rows."""
 
-    layout: int
     messages: Sequence[Message]
     nbytes: int
+    by_column: bool = False
 
 
 def stored_compression(properties: Mapping[str, str]) -> Compression:
@@ -54,16 +53,15 @@ def stored_compression(properties: Mapping[str, str]) -> Compression:
 def encode_batch(batch: pa.RecordBatch, compression: Compression) -> Encoded:
     """A batch of wire types as messages."""
     if batch.num_columns == 1 or batch.nbytes < SPLIT_BYTES_MIN:
-        messages = [_message(0, batch, compression)]
-        layout = WHOLE
+        messages, by_column = [_message(0, batch, compression)], False
     else:
-        messages = [_message(i, batch.select([i]), compression) for i in range(batch.num_columns)]
-        layout = BY_COLUMN
+        positions, by_column = range(batch.num_columns), True
+        messages = [_message(i, batch.select([i]), compression) for i in positions]
     nbytes = HEADER_BYTES + sum(memoryview(m.body).nbytes for m in messages)
-    return Encoded(layout, messages, nbytes)
+    return Encoded(messages, nbytes, by_column)
 
 
-EMPTY = Encoded(WHOLE, (), HEADER_BYTES)
+EMPTY = Encoded((), HEADER_BYTES)
 """A batch without rows, which still takes an offset."""
 
 
@@ -80,7 +78,7 @@ def decode_batch(encoded: Encoded, wire: pa.Schema, row_count: int, where: str) 
     for message in encoded.messages:
         if crc32c(message.body) != message.crc:
             raise EmbeddedDamageError(f"the batch at {where} fails its checksum")
-        schema = wire if encoded.layout == WHOLE else pa.schema([wire.field(message.position)])
+        schema = pa.schema([wire.field(message.position)]) if encoded.by_column else wire
         try:
             batch = pa.ipc.read_record_batch(pa.py_buffer(message.body), schema)
         except (pa.ArrowException, OSError, ValueError) as error:

@@ -16,6 +16,7 @@ from fluss_client.backend.embedded.check_log import check_log
 from fluss_client.backend.embedded.database import Database, Settings
 from fluss_client.backend.embedded.ddl import NO_PARTITION, OFFSET_BITS
 from fluss_client.backend.embedded.iceberg import Lake
+from fluss_client.backend.embedded.key_state import BUCKET_BYTES
 from fluss_client.backend.embedded.writers import BATCHES_KEPT, unpack
 from fluss_client.errors import FlussError
 
@@ -121,22 +122,21 @@ def _check_bucket_sets(connection: sqlite3.Connection, tables: dict[int, Stored]
 
 
 def _check_orphans(connection: sqlite3.Connection) -> Iterator[str]:
-    known = "(SELECT no FROM bucket UNION SELECT bucket FROM garbage)"
+    rows = connection.execute("SELECT no FROM bucket UNION SELECT bucket FROM garbage")
+    known = {number for (number,) in rows}
     for table, number in (
         ("log", f"id >> {OFFSET_BITS}"),
-        ("kv", "bucket"),
+        ("kv", f"substr(key, 1, {BUCKET_BYTES})"),
         ("writer", "bucket"),
     ):
-        rows = connection.execute(
-            f"SELECT DISTINCT {number} AS no FROM {table} WHERE no NOT IN {known}"
-        )
-        for (bucket,) in rows.fetchall():
-            yield f"{table} has rows of bucket number {bucket}, which does not exist"
-    (count,) = connection.execute(
-        "SELECT count(*) FROM log_column WHERE batch NOT IN (SELECT id FROM log WHERE layout = 1)"
-    ).fetchone()
-    if count:
-        yield f"{count} columns in log_column belong to no batch"
+        for (found,) in connection.execute(f"SELECT DISTINCT {number} FROM {table}"):
+            bucket = int.from_bytes(found, "big") if isinstance(found, bytes) else found
+            if bucket not in known:
+                yield f"{table} has rows of bucket number {bucket}, which does not exist"
+    (held,) = connection.execute("SELECT count(*) FROM log_column").fetchone()
+    (told,) = connection.execute("SELECT total(column_count) FROM log").fetchone()
+    if held != told:
+        yield f"log_column has {held} columns, the batches know of {int(told)}"
 
 
 def _check_writers(connection: sqlite3.Connection) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored
 from fluss_client.backend.embedded.check_log import all_headers, read_batch
 from fluss_client.backend.embedded.key_rows import decode_shown, distinct_ids, row_format
+from fluss_client.backend.embedded.key_state import BUCKET_BYTES, bucket_range
 from fluss_client.backend.embedded.merge import DELETE, INSERT, UPDATE_BEFORE
 from fluss_client.backend.embedded.merging import has_full_image
 from fluss_client.codec.blobs import Blobs
@@ -56,14 +57,15 @@ def _stored_rows(
 ) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Keys and rows, all rows encoded anew in the table's newest schema."""
     cursor = connection.execute(
-        "SELECT key, value FROM kv WHERE bucket = ? ORDER BY key", (bucket.no,)
+        "SELECT key, value FROM kv WHERE key >= ? AND key < ? ORDER BY key",
+        bucket_range(bucket.no),
     )
     table = stored.info
     while pairs := cursor.fetchmany(ROWS_AT_ONCE):
         ids, rows = decode_values(Blobs.from_list([value for _, value in pairs]))
         schemas = {i: catalog.schema(connection, stored, i) for i in distinct_ids(ids)}
         batch = decode_shown(table, schemas, ids, rows, None)
-        keys = [key for key, _ in pairs]
+        keys = [key[BUCKET_BYTES:] for key, _ in pairs]
         if keys != _keys(table, batch):
             raise FlussError("a key does not belong to its row")
         yield keys, _rows(table, batch)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from fluss_client.backend.embedded.batches import BY_COLUMN, decode_batch
+from fluss_client.backend.embedded.batches import decode_batch
 from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored
 from fluss_client.backend.embedded.ddl import OFFSET_MAX
 from fluss_client.backend.embedded.log import batch_id
 from fluss_client.backend.embedded.merge import DELETE, INSERT
-from fluss_client.backend.embedded.reading import Header, load
+from fluss_client.backend.embedded.reading import HEADER, Header, load
 from fluss_client.errors import FlussError
 
 
@@ -41,8 +41,7 @@ def check_log(
 def all_headers(connection: sqlite3.Connection, bucket: Bucket) -> list[Header]:
     """Every batch of a bucket, also where they should not be."""
     rows = connection.execute(
-        "SELECT id, next_offset, commit_time, schema_id, row_count, layout, nbytes FROM log "
-        "WHERE id BETWEEN ? AND ? ORDER BY id",
+        f"SELECT {HEADER} FROM log WHERE id BETWEEN ? AND ? ORDER BY id",
         (batch_id(bucket.no, 0), batch_id(bucket.no, OFFSET_MAX)),
     )
     return [Header(*row) for row in rows]
@@ -54,7 +53,7 @@ def read_batch(
     """A batch's rows as wire types of its own schema, fully validated, and its change types."""
     schema = catalog.schema(connection, stored, header.schema_id)
     encoded, changes = load(connection, header)
-    if header.row_count and header.layout == BY_COLUMN:
+    if header.column_count:
         held = [message.position for message in encoded.messages]
         if held != list(range(len(schema.columns))):
             raise FlussError(f"it has columns {held} of {len(schema.columns)}")

@@ -4,8 +4,11 @@
     bucket        one row per bucket: its number, where its log starts and ends
     log           one row per batch; id = bucket number << 40 | base offset, so that a bucket's
                   batches lie together and in order, and finding an offset is one descent
-    log_column    the columns of a large batch, each in a row of its own (`layout` 1 in `log`)
-    kv            the key state, clustered by bucket and key
+    log_column    the columns of a large batch, each in a row of its own: `column_count` rows
+                  from `first_column` on (no compound key: SQLite would read whole columns to
+                  compare it)
+    kv            the key state; a key is the bucket's number (4 bytes, big endian) and the
+                  table's own key
     writer        the last batches of each idempotent writer, per bucket
     garbage       numbers of dropped buckets whose rows wait to be reclaimed
     lake_*        committed lake snapshots, prepared offsets, tiering states
@@ -18,7 +21,7 @@ from __future__ import annotations
 
 FORMAT_VERSION = 1
 APPLICATION_ID = 0x464C5553
-PAGE_BYTES = 8192
+PAGE_BYTES = 16384
 FILE_NAME = "fluss.db"
 DEFAULT_DATABASE = "fluss"
 OFFSET_BITS = 40
@@ -56,16 +59,12 @@ CREATE TABLE bucket (
 );
 CREATE TABLE log (
     id INTEGER PRIMARY KEY, next_offset INTEGER NOT NULL, commit_time INTEGER NOT NULL,
-    schema_id INTEGER NOT NULL, row_count INTEGER NOT NULL, layout INTEGER NOT NULL,
-    nbytes INTEGER NOT NULL, crc INTEGER NOT NULL, changes BLOB, body BLOB
+    schema_id INTEGER NOT NULL, row_count INTEGER NOT NULL, nbytes INTEGER NOT NULL,
+    first_column INTEGER NOT NULL, column_count INTEGER NOT NULL,
+    crc INTEGER NOT NULL, changes BLOB, body BLOB
 );
-CREATE TABLE log_column (
-    batch INTEGER NOT NULL, position INTEGER NOT NULL, crc INTEGER NOT NULL, body BLOB NOT NULL,
-    PRIMARY KEY (batch, position)
-) WITHOUT ROWID;
-CREATE TABLE kv (
-    bucket INTEGER NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (bucket, key)
-) WITHOUT ROWID;
+CREATE TABLE log_column (id INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE kv (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE writer (
     bucket INTEGER NOT NULL, writer_id INTEGER NOT NULL, last_time INTEGER NOT NULL,
     batches BLOB NOT NULL, PRIMARY KEY (bucket, writer_id)

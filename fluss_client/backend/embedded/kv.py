@@ -20,7 +20,7 @@ from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored, find_
 from fluss_client.backend.embedded.key_rows import distinct_ids
 from fluss_client.backend.embedded.log import add_batch
 from fluss_client.backend.embedded.merge import Groups, group_keys
-from fluss_client.backend.embedded.merging import Merged, is_blind, is_first_row, merge_records
+from fluss_client.backend.embedded.merging import is_blind, is_first_row, merge_records
 from fluss_client.backend.embedded.partial import check_targets
 from fluss_client.backend.embedded.upserts import UpsertPayload
 from fluss_client.codec.blobs import Blobs
@@ -115,9 +115,9 @@ def _merge(
         written = catalog.schema(connection, stored, payload.schema_id)
         new = to_wire(align_to(new, written, table.schema), table.schema.wire)
     groups = group_keys(payload.keys)
-    keys = payload.keys.take(groups.order[groups.first]).to_list()
+    keys = key_state.bucket_keys(bucket.no, payload.keys.take(groups.order[groups.first]))
     blind = is_blind(table, target_columns)
-    old = _find_old(connection, table, bucket, payload, groups, keys, blind=blind)
+    old = _find_old(connection, table, payload, groups, keys, blind=blind)
     schemas = {i: catalog.schema(connection, stored, i) for i in distinct_ids(old.schema_ids)}
     merged = merge_records(table, payload, groups, new, old, schemas, target_columns)
     encoded = EMPTY
@@ -133,47 +133,25 @@ def _merge(
         merged.types.tobytes(),
         0 if blind else merged.rows_added,
     )
-    _store(connection, bucket.no, keys, old, merged, blind=blind)
+    key_state.delete_keys(connection, keys.take(merged.removed))
+    key_state.put_values(connection, keys.take(merged.written), merged.values)
     return end
 
 
 def _find_old(
     connection: sqlite3.Connection,
     table: TableInfo,
-    bucket: Bucket,
     payload: UpsertPayload,
     groups: Groups,
-    keys: list[bytes],
+    keys: Blobs,
     *,
     blind: bool,
 ) -> key_state.OldValues:
     if not blind:
-        return key_state.find_old(connection, bucket.no, keys, with_values=not is_first_row(table))
+        return key_state.find_old(connection, keys, with_values=not is_first_row(table))
     # Only deletes have to know what they remove.
     asked = np.unique(groups.key_of_record()[payload.deletes])
-    old = key_state.find_old(connection, bucket.no, [keys[i] for i in asked], with_values=True)
+    old = key_state.find_old(connection, keys.take(asked), with_values=True)
     position = np.full(len(keys), -1, np.int64)
     position[asked] = old.position
     return key_state.OldValues(position, old.schema_ids, old.rows)
-
-
-def _store(
-    connection: sqlite3.Connection,
-    bucket: int,
-    keys: list[bytes],
-    old: key_state.OldValues,
-    merged: Merged,
-    *,
-    blind: bool,
-) -> None:
-    key_state.delete_keys(connection, bucket, (keys[i] for i in merged.removed))
-    if blind:
-        pairs = zip((keys[i] for i in merged.written), merged.values.to_list(), strict=True)
-        key_state.put_values(connection, bucket, pairs)
-        return
-    there = old.found[merged.written]
-    for some, write in ((there, key_state.update_values), (~there, key_state.insert_values)):
-        chosen = np.flatnonzero(some)
-        values: Blobs = merged.values.take(chosen)
-        names = (keys[i] for i in merged.written[chosen])
-        write(connection, bucket, zip(names, values.to_list(), strict=True))

@@ -10,12 +10,7 @@ import pyarrow as pa
 
 from fluss_client.backend.contract import NO_WRITER, BucketAck, BucketWrite
 from fluss_client.backend.embedded import writers
-from fluss_client.backend.embedded.batches import (
-    BY_COLUMN,
-    Encoded,
-    encode_batch,
-    stored_compression,
-)
+from fluss_client.backend.embedded.batches import Encoded, encode_batch, stored_compression
 from fluss_client.backend.embedded.catalog import Bucket, find_bucket, now_ms
 from fluss_client.backend.embedded.ddl import OFFSET_BITS, OFFSET_MAX
 from fluss_client.codec.columns import to_wire
@@ -100,33 +95,39 @@ def add_batch(
     end = bucket.log_end + max(row_count, 1)
     if end > OFFSET_MAX:
         raise LogStorageError(f"bucket {bucket.bucket_id} has no offsets left")
-    at = batch_id(bucket.no, bucket.log_end)
-    whole = encoded.messages[0] if encoded.layout != BY_COLUMN and encoded.messages else None
+    first_column = _add_columns(connection, encoded) if encoded.by_column else 0
+    whole = encoded.messages[0] if encoded.messages and not encoded.by_column else None
     connection.execute(
-        "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            at,
+            batch_id(bucket.no, bucket.log_end),
             end,
             now,
             schema_id,
             row_count,
-            encoded.layout,
             encoded.nbytes,
+            first_column,
+            len(encoded.messages) if encoded.by_column else 0,
             0 if whole is None else whole.crc,
             changes,
             None if whole is None else whole.body,
         ),
     )
-    if encoded.layout == BY_COLUMN:
-        connection.executemany(
-            "INSERT INTO log_column VALUES (?, ?, ?, ?)",
-            ((at, message.position, message.crc, message.body) for message in encoded.messages),
-        )
     connection.execute(
         "UPDATE bucket SET log_end = ?, max_time = ?, row_count = row_count + ? WHERE no = ?",
         (end, now, rows_added, bucket.no),
     )
     return end
+
+
+def _add_columns(connection: sqlite3.Connection, encoded: Encoded) -> int:
+    """The columns of a batch in rows that follow each other; the id of the first."""
+    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM log_column").fetchone()
+    connection.executemany(
+        "INSERT INTO log_column VALUES (?, ?, ?)",
+        ((last + 1 + m.position, m.crc, m.body) for m in encoded.messages),
+    )
+    return int(last) + 1
 
 
 def offset_of(connection: sqlite3.Connection, bucket: Bucket, spec: OffsetSpec) -> int:

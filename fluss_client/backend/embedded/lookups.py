@@ -6,15 +6,23 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import pyarrow.compute as pc
 
 from fluss_client.backend.contract import LookupAnswer
 from fluss_client.backend.embedded.catalog import find_bucket
-from fluss_client.backend.embedded.key_state import find_values, prefix_end
+from fluss_client.backend.embedded.key_state import (
+    Ints,
+    bucket_keys,
+    bucket_prefix,
+    bucket_range,
+    find_values,
+    prefix_end,
+)
 from fluss_client.codec.blobs import Blobs
 from fluss_client.errors import FlussError, NonPrimaryKeyTableError
 from fluss_client.model.table import TableBucket, TableInfo
 
-_Ask = Callable[[sqlite3.Connection, int, Blobs], tuple[list[bytes], list[int]]]
+_Ask = Callable[[sqlite3.Connection, int, Blobs], tuple[Blobs, Ints]]
 
 
 def lookup(
@@ -42,7 +50,7 @@ def _answers(
         try:
             number = _bucket_number(connection, table, place)
             values, counts = ask(connection, number, asked)
-            answers[place] = LookupAnswer(Blobs.from_list(values), np.array(counts, np.int64))
+            answers[place] = LookupAnswer(values, counts)
         except FlussError as error:
             answers[place] = LookupAnswer(Blobs.from_list([]), np.zeros(0, np.int64), error)
     return answers
@@ -77,40 +85,39 @@ def _bucket_number(connection: sqlite3.Connection, table: TableInfo, place: Tabl
 
 def _of_key(connection: sqlite3.Connection, bucket: int, key: bytes) -> list[bytes]:
     row = connection.execute(
-        "SELECT value FROM kv WHERE bucket = ? AND key = ?", (bucket, key)
+        "SELECT value FROM kv WHERE key = ?", (bucket_prefix(bucket) + key,)
     ).fetchone()
     return [] if row is None else [row[0]]
 
 
 def _with_prefix(connection: sqlite3.Connection, bucket: int, prefix: bytes) -> list[bytes]:
-    end = prefix_end(prefix)
-    bound, limits = ("", []) if end is None else (" AND key < ?", [end])
+    first = bucket_prefix(bucket) + prefix
     rows = connection.execute(
-        f"SELECT value FROM kv WHERE bucket = ? AND key >= ?{bound} ORDER BY key",
-        (bucket, prefix, *limits),
+        "SELECT value FROM kv WHERE key >= ? AND key < ? ORDER BY key", (first, prefix_end(first))
     )
     return [row[0] for row in rows]
 
 
-def _point(
-    connection: sqlite3.Connection, bucket: int, asked: Blobs
-) -> tuple[list[bytes], list[int]]:
-    keys = asked.to_list()
-    held = find_values(connection, bucket, keys)
-    return [held[key] for key in keys if key in held], [int(key in held) for key in keys]
+def _point(connection: sqlite3.Connection, bucket: int, asked: Blobs) -> tuple[Blobs, Ints]:
+    # In the order of the keys the tree is walked once, whatever order they are asked in.
+    order = pc.array_sort_indices(asked.to_arrow()).to_numpy().astype(np.int64)
+    places, values = find_values(connection, bucket_keys(bucket, asked.take(order)))
+    counts = np.zeros(len(asked), np.int64)
+    counts[order[places]] = 1
+    return Blobs.from_list(values).take(np.argsort(order[places], kind="stable")), counts
 
 
-def _prefix(
-    connection: sqlite3.Connection, bucket: int, asked: Blobs
-) -> tuple[list[bytes], list[int]]:
+def _prefix(connection: sqlite3.Connection, bucket: int, asked: Blobs) -> tuple[Blobs, Ints]:
     groups = [_with_prefix(connection, bucket, prefix) for prefix in asked.to_list()]
-    return [value for group in groups for value in group], [len(group) for group in groups]
+    values = Blobs.from_list([value for group in groups for value in group])
+    return values, np.array([len(group) for group in groups], np.int64)
 
 
 def first_values(connection: sqlite3.Connection, place: TableBucket, limit: int) -> Blobs:
     """The values of the first `limit` keys of a bucket."""
     number = find_bucket(connection, place).no
     rows = connection.execute(
-        "SELECT value FROM kv WHERE bucket = ? ORDER BY key LIMIT ?", (number, limit)
+        "SELECT value FROM kv WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
+        (*bucket_range(number), limit),
     ).fetchall()
     return Blobs.from_list([row[0] for row in rows])

@@ -9,14 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fluss_client.backend.contract import FetchedBucket, FetchPosition, FetchRequest, LogSlice
-from fluss_client.backend.embedded.batches import (
-    BY_COLUMN,
-    HEADER_BYTES,
-    WHOLE,
-    Decoder,
-    Encoded,
-    Message,
-)
+from fluss_client.backend.embedded.batches import HEADER_BYTES, Decoder, Encoded, Message
 from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored, find_bucket
 from fluss_client.backend.embedded.ddl import OFFSET_MAX
 from fluss_client.backend.embedded.log import batch_id
@@ -37,8 +30,9 @@ class Header:
     commit_time: int
     schema_id: int
     row_count: int
-    layout: int
     nbytes: int
+    first_column: int
+    column_count: int
 
     @property
     def base_offset(self) -> int:
@@ -46,10 +40,14 @@ class Header:
         return self.id & OFFSET_MAX
 
 
+HEADER = "id, next_offset, commit_time, schema_id, row_count, nbytes, first_column, column_count"
+"""The columns of `log` that make a `Header`."""
+
+
 def headers(connection: sqlite3.Connection, bucket: Bucket, start: int) -> Iterator[Header]:
     """The batches from the one that holds `start` to the end of the log."""
     rows = connection.execute(
-        "SELECT id, next_offset, commit_time, schema_id, row_count, layout, nbytes FROM log "
+        f"SELECT {HEADER} FROM log "
         "WHERE id >= (SELECT max(id) FROM log WHERE id <= ?) AND id < ? ORDER BY id",
         (batch_id(bucket.no, start), batch_id(bucket.no, bucket.log_end)),
     )
@@ -60,20 +58,26 @@ def load(
     connection: sqlite3.Connection, header: Header, kept: list[int] | None = None
 ) -> tuple[Encoded, bytes | None]:
     """A batch's messages (of the columns in `kept` only, where they are apart) and changes."""
-    changes, crc, body = connection.execute(
-        "SELECT changes, crc, body FROM log WHERE id = ?", (header.id,)
-    ).fetchone()
-    if header.layout == WHOLE:
+    if not header.column_count:
+        changes, crc, body = connection.execute(
+            "SELECT changes, crc, body FROM log WHERE id = ?", (header.id,)
+        ).fetchone()
         messages = [] if body is None else [Message(0, crc, body)]
-        return Encoded(WHOLE, messages, header.nbytes), changes
-    wanted, values = "", [header.id]
-    if kept is not None:
-        wanted, values = f" AND position IN ({_marks(kept)})", [header.id, *kept]
+        return Encoded(messages, header.nbytes), changes
+    (changes,) = connection.execute("SELECT changes FROM log WHERE id = ?", (header.id,)).fetchone()
+    where, values = _columns(header, kept)
     rows = connection.execute(
-        f"SELECT position, crc, body FROM log_column WHERE batch = ?{wanted} ORDER BY position",
-        values,
+        f"SELECT id - ?, crc, body FROM log_column WHERE {where}", (header.first_column, *values)
     )
-    return Encoded(BY_COLUMN, [Message(*row) for row in rows], header.nbytes), changes
+    return Encoded([Message(*row) for row in rows], header.nbytes, by_column=True), changes
+
+
+def _columns(header: Header, kept: list[int] | None) -> tuple[str, list[int]]:
+    """The condition for the rows of `log_column` that belong to a batch, or to some columns."""
+    first = header.first_column
+    if kept is None:
+        return "id BETWEEN ? AND ?", [first, first + header.column_count - 1]
+    return f"id IN ({','.join('?' * len(kept))})", [first + position for position in kept]
 
 
 class Reader:
@@ -122,9 +126,9 @@ class Reader:
         for header in headers(self._connection, bucket, start):
             written = self._catalog.schema(self._connection, stored, header.schema_id)
             kept = None
-            if header.layout == BY_COLUMN and self._request.columns is not None:
+            if header.column_count and self._request.columns is not None:
                 kept = _kept_positions(self._request.table.schema, self._request.columns, written)
-            size = header.nbytes if kept is None else self._size(header.id, kept)
+            size = header.nbytes if kept is None else self._size(header, kept)
             if size > room and self.nbytes:
                 return
             room -= size
@@ -132,11 +136,10 @@ class Reader:
             self.nbytes += size
             yield self._slice(position.bucket, header, written, kept, start)
 
-    def _size(self, batch: int, kept: list[int]) -> int:
+    def _size(self, header: Header, kept: list[int]) -> int:
+        where, values = _columns(header, kept)
         (size,) = self._connection.execute(
-            "SELECT total(length(body)) FROM log_column "
-            f"WHERE batch = ? AND position IN ({_marks(kept)})",
-            (batch, *kept),
+            f"SELECT total(length(body)) FROM log_column WHERE {where}", values
         ).fetchone()
         return HEADER_BYTES + int(size)
 
@@ -168,10 +171,6 @@ def _kept_positions(shown: Schema, columns: tuple[int, ...], written: Schema) ->
     ids = {shown.columns[i].id for i in columns}
     # A batch that is too old for all of them still has to tell how many rows it has.
     return [i for i, column in enumerate(written.columns) if column.id in ids] or [0]
-
-
-def _marks(values: list[int]) -> str:
-    return ",".join("?" * len(values))
 
 
 def last_slices(

@@ -12,6 +12,7 @@ import sqlite3
 from fluss_client.backend.embedded import options as opt
 from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored
 from fluss_client.backend.embedded.ddl import OFFSET_MAX
+from fluss_client.backend.embedded.key_state import bucket_range
 from fluss_client.backend.embedded.log import batch_id
 from fluss_client.backend.embedded.validation import is_lake_enabled
 
@@ -50,7 +51,12 @@ def expire_batches(
 
 
 def _delete_batches(connection: sqlite3.Connection, first: int, last: int) -> None:
-    connection.execute("DELETE FROM log_column WHERE batch BETWEEN ? AND ?", (first, last))
+    connection.execute(
+        "DELETE FROM log_column WHERE id IN (SELECT c.id FROM log JOIN log_column AS c "
+        "ON c.id BETWEEN first_column AND first_column + column_count - 1 "
+        "WHERE column_count > 0 AND log.id BETWEEN ? AND ?)",
+        (first, last),
+    )
     connection.execute("DELETE FROM log WHERE id BETWEEN ? AND ?", (first, last))
 
 
@@ -74,9 +80,9 @@ def reclaim_step(connection: sqlite3.Connection) -> bool:
         _delete_batches(connection, low, last)
         return True
     removed = connection.execute(
-        "DELETE FROM kv WHERE bucket = ? AND key IN "
-        "(SELECT key FROM kv WHERE bucket = ? ORDER BY key LIMIT ?)",
-        (bucket, bucket, RECLAIMED_PER_STEP_MAX * 8),
+        "DELETE FROM kv WHERE key IN "
+        "(SELECT key FROM kv WHERE key >= ? AND key < ? ORDER BY key LIMIT ?)",
+        (*bucket_range(bucket), RECLAIMED_PER_STEP_MAX * 8),
     ).rowcount
     if removed:
         return True
