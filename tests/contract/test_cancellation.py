@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
@@ -121,12 +122,15 @@ def test_a_blocking_wait_that_is_too_short_stops_the_waiting_only(tables: Tables
     writer.close()
 
 
-def test_a_cancelled_task_is_cancelled(tables: Tables) -> None:
+def test_a_cancelled_task_is_cancelled() -> None:
+    call: concurrent.futures.Future[None] = concurrent.futures.Future()
+
     async def main() -> None:
-        task = asyncio.ensure_future(_as_task(tables.admin.list_databases))
+        task = asyncio.ensure_future(_as_task(lambda: fluss.Handle(call)))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert not call.done()
 
     asyncio.run(main())
