@@ -63,6 +63,7 @@ check: setup ## lint, format, types, locked files, generated code
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m fluss_client.wire.generate --check
+	$(BIN)/python -m tests.support_matrix --check
 	$(MAKE) -s lock-check
 
 .PHONY: format

@@ -1,45 +1,33 @@
-"""The marker behind the support matrix: what a test proves, and how it went in this run.
+"""The marker behind the support matrix: what a test proves, and how it went when it was last run.
 
-`@pytest.mark.supports("Admin.createTable", ...)` names rows of `tests/support_matrix.py`. With
-`--support-results FILE` the outcome of every marked test is written there.
+`@pytest.mark.supports("Admin.createTable", ...)` names rows of `tests/support_rows.py`. The outcome
+of every marked test is kept in pytest's cache, where `python -m tests.support_matrix` finds it.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Generator
 
 import pytest
 
-MARKER = "supports"
+from tests.support_rows import MARKER, OUTCOMES_KEY, rows_of
 
 
 class Outcomes:
-    """Per marked test: which rows it proves, and whether it passed."""
+    """Per marked test whether all of its cases passed in this run."""
 
     def __init__(self) -> None:
-        self.tests: dict[str, dict[str, object]] = {}
+        self.tests: dict[str, str] = {}
 
     def note(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        rows = rows_of(item)
-        if not rows:
-            return
-        name = item.nodeid.partition("[")[0]
-        known = self.tests.setdefault(name, {"rows": rows, "outcome": "passed"})
-        if report.outcome != "passed":
-            known["outcome"] = report.outcome
+        """Remember the worst outcome of a test's cases and phases."""
+        if rows_of(item):
+            name = item.nodeid.partition("[")[0]
+            before = self.tests.get(name, "passed")
+            self.tests[name] = before if report.outcome == "passed" else report.outcome
 
 
 _OUTCOMES = pytest.StashKey[Outcomes]()
-
-
-def rows_of(item: pytest.Item) -> list[str]:
-    """The rows of the matrix that a test proves."""
-    return sorted({str(row) for mark in item.iter_markers(MARKER) for row in mark.args})
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--support-results", type=Path, help="write the outcomes of marked tests here")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,14 +38,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> object:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     item.config.stash[_OUTCOMES].note(item, report)
     return report
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    target = config.getoption("--support-results", default=None)
-    if target is not None:
-        text = json.dumps(config.stash[_OUTCOMES].tests, indent=1, sort_keys=True)
-        Path(target).write_text(text + "\n")
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    cache = getattr(session.config, "cache", None)
+    ours = session.config.stash[_OUTCOMES].tests
+    if cache is not None and ours:
+        cache.set(OUTCOMES_KEY, {**cache.get(OUTCOMES_KEY, {}), **ours})

@@ -25,7 +25,7 @@ def _rows(start: int, stop: int, width: int = 100) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "text": text})
 
 
-@pytest.mark.supports("Admin.createAcls", "Admin.listAcls", "Admin.dropAcls")
+@pytest.mark.supports("Admin.createAcls", "Admin.listAcls", "Admin.dropAcls", "SASL/PLAIN")
 def test_permissions_are_granted_listed_and_taken_back(
     strict_tables: Tables, strict: Callable[[str], fluss.Config]
 ) -> None:

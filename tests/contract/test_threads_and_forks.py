@@ -21,6 +21,17 @@ ROW = {"id": pa.int64(), "v": pa.string()}
 THREADS = 8
 
 
+@pytest.mark.supports("Connection.getConfiguration")
+def test_a_connection_keeps_its_own_settings(config: fluss.Config) -> None:
+    with done(fluss.FlussConnection.create(config)) as connection:
+        config.request_timeout_ms = 1
+        assert connection.config.request_timeout_ms == 30_000
+        assert connection.config.bootstrap_servers == config.bootstrap_servers
+        if config.security_sasl_password:
+            assert config.security_sasl_password not in repr(connection.config)
+        assert done(done(connection.get_admin()).list_databases())
+
+
 def test_threads_share_a_connection_a_writer_and_a_lookuper(tables: Tables) -> None:
     log = tables.create(ROW, buckets=3)
     keyed = tables.create(ROW, ["id"], buckets=3)

@@ -76,6 +76,7 @@ def test_an_address_that_is_not_fluss(handler: Any, hint: str) -> None:
     assert address in error.message
 
 
+@pytest.mark.supports("Several bootstrap addresses")
 def test_one_good_address_is_enough(plain_cluster: LocalCluster) -> None:
     with serving(speaks_http) as wrong:
         good = plain_cluster.info.bootstrap_servers.split(",")[-1]

@@ -12,6 +12,7 @@ import pytest
 import fluss_client as fluss
 
 
+@pytest.mark.supports("Scan of a log", "Scan to the end", "Append of rows")
 def test_writing_and_reading(address: str, database: str) -> None:
     async def main() -> None:
         conn = await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address}))

@@ -221,6 +221,7 @@ def test_primary_key_tables(address: str, database: str) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.supports("Scan of a partitioned table")
 def test_partitioned_tables(address: str, database: str) -> None:
     async def main() -> None:
         conn = await fluss.FlussConnection.connect(fluss.Config({"bootstrap.servers": address}))

@@ -13,6 +13,16 @@ from tests.contract.tables import Tables, done
 from tests.interop.java_peer import JavaPeer, JavaTable
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        spec = getattr(item, "callspec", None)
+        kind = spec.params.get("address") if spec is not None else None
+        if kind in ("plain", "lake"):
+            item.add_marker("cluster")
+            # Named openly, so that its start does not count against the test's own time.
+            item.fixturenames.insert(0, f"{kind}_cluster")  # type: ignore[attr-defined]
+
+
 @pytest.fixture(scope="session")
 def java_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
     """The Java client's newest release; FLUSS_TEST_JAVA_CLIENT chooses another."""

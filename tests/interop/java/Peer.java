@@ -1,6 +1,8 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
 import java.math.BigDecimal;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -13,6 +15,8 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.fluss.client.Connection;
 import org.apache.fluss.client.ConnectionFactory;
 import org.apache.fluss.client.admin.OffsetSpec;
@@ -77,6 +81,11 @@ public class Peer {
             Map<String, Object> answer = new LinkedHashMap<>();
             try {
                 JsonNode request = JSON.readTree(line);
+                if (request.get("call").asText().equals("methods")) {
+                    answer.put("result", methods(request.get("table").asText()));
+                    out.println(JSON.writeValueAsString(answer));
+                    continue;
+                }
                 Map<String, String> settings = new HashMap<>();
                 request.get("settings")
                         .fields()
@@ -96,6 +105,16 @@ public class Peer {
             out.println(JSON.writeValueAsString(answer));
         }
         System.exit(0);
+    }
+
+    /** The names of a public interface's own methods. */
+    private static Object methods(String type) throws Exception {
+        return Stream.of(Class.forName(type).getDeclaredMethods())
+                .filter(method -> Modifier.isPublic(method.getModifiers()))
+                .map(Method::getName)
+                .distinct()
+                .sorted()
+                .collect(Collectors.toList());
     }
 
     private Object answer(JsonNode request) throws Exception {
