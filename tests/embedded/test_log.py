@@ -276,5 +276,10 @@ def test_limit_scans_give_the_last_rows(tmp_path: Path) -> None:
                 assert batch.to_pylist() == expected
             batch = await backend.limit_scan(table, place_of(table), 2, (1,))
             assert batch.to_pylist() == [{"name": "n7"}, {"name": "n8"}]
+            # Offsets that empty batches have taken are no rows.
+            for _ in range(2):
+                await append(backend, table, [])
+            batch = await backend.limit_scan(table, place_of(table), 4, None)
+            assert batch.to_pylist() == rows(6, 3)
 
     on_loop(run())

@@ -9,7 +9,8 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +69,21 @@ def take_number(connection: sqlite3.Connection, counter: str, count: int = 1) ->
         (count, counter, count),
     ).fetchone()
     return int(value)
+
+
+@contextmanager
+def all_or_nothing(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is written inside is undone when an error leaves; the transaction goes on."""
+    connection.execute("SAVEPOINT part")
+    try:
+        yield
+    except BaseException:
+        # After some failures SQLite has given the whole transaction up by itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO part")
+            connection.execute("RELEASE part")
+        raise
+    connection.execute("RELEASE part")
 
 
 class Catalog:

@@ -199,11 +199,11 @@ class Database:
         log = self.file.with_name(self.file.name + "-wal")
         return log.exists() and log.stat().st_size > 0
 
-    def begin(self, connection: sqlite3.Connection, turns: Turns) -> None:
-        """Start a write; waits for other writers up to the lock timeout."""
+    def begin(self, connection: sqlite3.Connection, turns: Turns, *, wait: bool = True) -> None:
+        """Start a write; waits for other writers up to the lock timeout, or not at all."""
         if self.read_only:
             raise EmbeddedReadOnlyError(f"{self.directory} can be read but not written")
-        waiting = Waiting(self.settings.lock_timeout_ms)
+        waiting = Waiting(self.settings.lock_timeout_ms if wait else 0)
         try:
             with turns.mine(waiting) as mine:
                 if not mine:

@@ -10,7 +10,7 @@ from fluss_client.backend.embedded.catalog import Catalog
 from fluss_client.backend.embedded.database import Database
 from fluss_client.backend.embedded.iceberg import Lake
 from fluss_client.backend.embedded.lanes import Lanes
-from fluss_client.backend.embedded.retention import reclaim_step
+from fluss_client.backend.embedded.retention import has_garbage, reclaim_step
 from fluss_client.backend.embedded.watching import Watch, data_version
 from fluss_client.model.table import TableBucket
 from fluss_client.runtime import ProcessBound
@@ -31,7 +31,7 @@ class Engine(ProcessBound):
         self.expiry_seen: dict[TableBucket, float] = {}
         self._counts: dict[str, float] = {"reads": 0, "writes": 0}
         self._watch = Watch(lambda: self._lanes.watch(data_version))
-        self._lanes = Lanes(database, self._watch.changed, reclaim_step)
+        self._lanes = Lanes(database, self._watch.changed, has_garbage, reclaim_step)
 
     async def _read(self, run: Callable[[sqlite3.Connection], T], *, snapshot: bool = True) -> T:
         self._check_process()

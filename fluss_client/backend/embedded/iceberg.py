@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from fluss_client.backend.embedded.errors import EmbeddedStorageError
 from fluss_client.backend.embedded.validation import is_lake_enabled
 from fluss_client.errors import (
     InvalidTableError,
@@ -76,6 +77,10 @@ class Lake:
             )
         except TableAlreadyExistsError as error:
             raise LakeTableAlreadyExistError(f"the lake has a table {path} already") from error
+        except OSError as error:
+            raise EmbeddedStorageError(f"{self._folder} cannot be written: {error}") from error
+        finally:
+            catalog.engine.dispose()
 
     def _catalog(self) -> Any:
         require_pyiceberg()

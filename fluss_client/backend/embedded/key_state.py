@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fluss_client.backend.embedded.errors import EmbeddedStorageError
 from fluss_client.codec.blobs import Blobs, join
 from fluss_client.codec.value_batch import SchemaIds, decode_values
 
@@ -79,32 +78,35 @@ def _statements(
 ) -> Iterator[tuple[int, dict[str, object]]]:
     """Parameters for one statement after the other, with the number of its first record."""
     records = keys if values is None else join([keys, values])
-    key_lengths, lengths = keys.lengths, records.lengths
+    key_lengths = keys.lengths
     first, count = 0, len(keys)
     while first < count:
         limit = records.offsets[first] + STATEMENT_BYTES_MAX
         end = int(np.searchsorted(records.offsets, limit, "right")) - 1
         end = min(max(end, first + 1), first + STATEMENT_ROWS_MAX, count)
-        begin = int(records.offsets[first])
-        starts = records.offsets[first:end] - begin + 1
-        own = key_lengths[first:end]
-        rest = lengths[first:end] - own
-        key_bits, value_bits = _bits(own), _bits(rest)
-        if _bits(starts) + key_bits + value_bits > NUMBER_BITS:
-            raise EmbeddedStorageError("a batch with keys and values this long cannot be stored")
-        spans = starts << key_bits + value_bits | own << value_bits | rest
-        yield (
-            first,
-            {
-                "data": records.data[begin : int(records.offsets[end])],
-                "spans": str(spans.tolist()),
-                "start": key_bits + value_bits,
-                "middle": value_bits,
-                "key_mask": (1 << key_bits) - 1,
-                "value_mask": (1 << value_bits) - 1,
-            },
-        )
+        while (packed := _packed(records, key_lengths, first, end)) is None:
+            end = first + (end - first) // 2
+        yield first, packed
         first = end
+
+
+def _packed(records: Blobs, key_lengths: Ints, first: int, end: int) -> dict[str, object] | None:
+    """Some records as parameters; None when their numbers need too many bits. One never does."""
+    begin = int(records.offsets[first])
+    starts = records.offsets[first:end] - begin + 1
+    keys = key_lengths[first:end]
+    values = records.lengths[first:end] - keys
+    key_bits, value_bits = _bits(keys), _bits(values)
+    if _bits(starts) + key_bits + value_bits > NUMBER_BITS:
+        return None
+    return {
+        "data": records.data[begin : int(records.offsets[end])],
+        "spans": str((starts << key_bits + value_bits | keys << value_bits | values).tolist()),
+        "start": key_bits + value_bits,
+        "middle": value_bits,
+        "key_mask": (1 << key_bits) - 1,
+        "value_mask": (1 << value_bits) - 1,
+    }
 
 
 def _bits(numbers: Ints) -> int:
@@ -136,7 +138,7 @@ def find_old(connection: sqlite3.Connection, keys: Blobs, *, with_values: bool) 
 
 
 def put_values(connection: sqlite3.Connection, keys: Blobs, values: Blobs) -> None:
-    """Write values, over older ones where there are any."""
+    """Write values, over older ones where there are any. No key is empty."""
     for _, parameters in _statements(keys, values):
         connection.execute(_PUT, parameters)
 

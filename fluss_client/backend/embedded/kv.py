@@ -16,7 +16,14 @@ from fluss_client.backend.contract import NO_WRITER, BucketAck, BucketWrite
 from fluss_client.backend.embedded import key_state, writers
 from fluss_client.backend.embedded import options as opt
 from fluss_client.backend.embedded.batches import EMPTY, encode_batch, stored_compression
-from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored, find_bucket, now_ms
+from fluss_client.backend.embedded.catalog import (
+    Bucket,
+    Catalog,
+    Stored,
+    all_or_nothing,
+    find_bucket,
+    now_ms,
+)
 from fluss_client.backend.embedded.key_rows import distinct_ids
 from fluss_client.backend.embedded.log import add_batch
 from fluss_client.backend.embedded.merge import Groups, group_keys
@@ -46,7 +53,8 @@ def upsert(
     for write in writes:
         try:
             stored = catalog.by_id(connection, table_id)
-            end = _upsert_one(connection, catalog, stored, write, target_columns)
+            with all_or_nothing(connection):
+                end = _upsert_one(connection, catalog, stored, write, target_columns)
             acks.append(BucketAck(write.bucket, end))
         except FlussError as error:
             acks.append(BucketAck(write.bucket, error=error))
@@ -60,7 +68,7 @@ def _upsert_one(
     write: BucketWrite,
     target_columns: Sequence[int] | None,
 ) -> int:
-    """The next offset of the changelog; what can be refused is refused before the first write."""
+    """The next offset of the changelog."""
     payload = write.payload
     assert isinstance(payload, UpsertPayload)
     bucket = find_bucket(connection, write.bucket)

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from fluss_client.backend.embedded.catalog import all_or_nothing
 from fluss_client.backend.embedded.database import Database
 from fluss_client.backend.embedded.turns import Turns
 from fluss_client.errors import ClosedError, FlussError
@@ -94,14 +95,16 @@ class Lane:
         with self.busy:
             try:
                 connection = self._connected()
-                self._lanes.database.begin(connection, self._turns)
+                if not self._lanes.untidy(connection):
+                    return False
+                self._lanes.database.begin(connection, self._turns, wait=False)
                 try:
                     return self._lanes.tidy(connection)
                 finally:
                     if connection.in_transaction:
                         connection.execute("COMMIT")
             except (sqlite3.Error, FlussError):
-                # Whoever writes next is told if the directory is in trouble.
+                # Others are writing, or the directory is in trouble: the next writer will see.
                 return False
 
     def _group(self, first: _Job) -> tuple[list[_Job], bool]:
@@ -163,18 +166,14 @@ class Lane:
     def _step(self, connection: sqlite3.Connection, job: _Job, *, alone: bool) -> _Outcome:
         if alone:
             return job.future, job.run(connection), None
-        connection.execute("SAVEPOINT job")
         try:
-            result = job.run(connection)
+            with all_or_nothing(connection):
+                return job.future, job.run(connection), None
         except Exception as error:
             if not connection.in_transaction:
-                # SQLite gave the whole transaction up: nothing of the group is kept.
+                # Nothing of the group is kept.
                 raise
-            connection.execute("ROLLBACK TO job")
-            connection.execute("RELEASE job")
             return job.future, None, self._lanes.typed(error)
-        connection.execute("RELEASE job")
-        return job.future, result, None
 
 
 class Lanes:
@@ -184,9 +183,11 @@ class Lanes:
         self,
         database: Database,
         on_commit: Callable[[], None],
+        untidy: Callable[[sqlite3.Connection], bool],
         tidy: Callable[[sqlite3.Connection], bool],
     ) -> None:
         self.database = database
+        self.untidy = untidy
         self.tidy = tidy
         self.commits = 0
         self._loop = asyncio.get_running_loop()

@@ -11,7 +11,12 @@ import pyarrow as pa
 from fluss_client.backend.contract import NO_WRITER, BucketAck, BucketWrite
 from fluss_client.backend.embedded import writers
 from fluss_client.backend.embedded.batches import Encoded, encode_batch, stored_compression
-from fluss_client.backend.embedded.catalog import Bucket, find_bucket, now_ms
+from fluss_client.backend.embedded.catalog import (
+    Bucket,
+    all_or_nothing,
+    find_bucket,
+    now_ms,
+)
 from fluss_client.backend.embedded.ddl import OFFSET_BITS, OFFSET_MAX
 from fluss_client.codec.columns import to_wire
 from fluss_client.errors import (
@@ -56,7 +61,8 @@ def append(connection: sqlite3.Connection, writes: Sequence[BucketWrite]) -> lis
     acks = []
     for write in writes:
         try:
-            acks.append(BucketAck(write.bucket, _append_one(connection, write)))
+            with all_or_nothing(connection):
+                acks.append(BucketAck(write.bucket, _append_one(connection, write)))
         except FlussError as error:
             acks.append(BucketAck(write.bucket, error=error))
     return acks

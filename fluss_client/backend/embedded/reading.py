@@ -181,9 +181,13 @@ def last_slices(
     limit: int,
     columns: tuple[int, ...] | None,
 ) -> list[LogSlice]:
-    """The batches that hold the last `limit` offsets of a log."""
+    """The batches that hold the last `limit` offsets of a log, whole."""
     bucket = find_bucket(connection, place)
-    start = max(bucket.log_start, bucket.log_end - limit)
+    if limit <= 0 or bucket.log_start == bucket.log_end:
+        return []
+    # Empty batches have taken some of these offsets, so rows before them may be needed.
+    wanted = max(bucket.log_start, bucket.log_end - limit)
+    start = next(headers(connection, bucket, wanted)).base_offset
     position = FetchPosition(place, start, EVERYTHING_BYTES)
     request = FetchRequest(table, [position], columns, bytes_max=EVERYTHING_BYTES)
     answer = Reader(connection, catalog, request).read()[0]

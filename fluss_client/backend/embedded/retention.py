@@ -60,6 +60,11 @@ def _delete_batches(connection: sqlite3.Connection, first: int, last: int) -> No
     connection.execute("DELETE FROM log WHERE id BETWEEN ? AND ?", (first, last))
 
 
+def has_garbage(connection: sqlite3.Connection) -> bool:
+    """Whether some dropped bucket still has rows."""
+    return connection.execute("SELECT 1 FROM garbage LIMIT 1").fetchone() is not None
+
+
 def reclaim_step(connection: sqlite3.Connection) -> bool:
     """Remove some rows of one dropped bucket; whether there may be more to do."""
     row = connection.execute("SELECT bucket FROM garbage LIMIT 1").fetchone()

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 POLL_FIRST_S = 0.002
 POLL_LONGEST_S = 0.02
+IDLE_POLLS_MAX = 50
 
 
 def data_version(connection: sqlite3.Connection) -> int:
@@ -55,8 +56,9 @@ class Watch:
         seen = await self._ask()
         # A commit between the reader's look and this one would go unnoticed.
         self.changed()
-        interval_s = POLL_FIRST_S
-        while self._waiting:
+        interval_s, idle = POLL_FIRST_S, 0
+        # One who has just been woken is about to wait again: do not start anew each time.
+        while (idle := 0 if self._waiting else idle + 1) < IDLE_POLLS_MAX:
             await asyncio.sleep(interval_s)
             version = await self._ask()
             if version != seen:
