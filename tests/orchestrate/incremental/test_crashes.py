@@ -153,6 +153,61 @@ def test_every_row_once_through_kills(
     check_places(store, f"crashes-{backend_kind}")
 
 
+@pytest.mark.timeout(1800)
+def test_eight_runs_at_once_and_some_die(
+    tables: EventTables,
+    settings: dict[str, Any],
+    scan_database: str,
+    tmp_path: Path,
+    long_form: bool,
+    backend_kind: str,
+) -> None:
+    """Planners race, adopters work beside the slow runs whose plans they took over."""
+    table = tables.events(buckets=3)
+    folder = tmp_path / "sink"
+    folder.mkdir()
+    spec = {
+        "config": settings,
+        "table": str(table.get_table_path()),
+        "database": scan_database,
+        "store_table": "races",
+        "name": f"races-{backend_kind}",
+        "sink": str(folder),
+    }
+    codes: list[int] = []
+
+    def work(who: int) -> None:
+        rng = random.Random(SEED + who)
+        crashers = Crashers()
+        try:
+            for number in range(25 if long_form else 3):
+                stage = rng.choice(STAGES) if rng.random() < 0.4 else ""
+                run = {"run_key": f"{who}/{number}", "stage": stage, "seed": rng.random()}
+                codes.append(crashers.run(spec | run))
+        finally:
+            crashers.close()
+
+    producer = Producer(tables, table)
+    try:
+        workers = [threading.Thread(target=work, args=(who,)) for who in range(8)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        count = producer.stop()
+    last = Crashers()
+    try:
+        assert last.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
+    finally:
+        last.close()
+    assert set(codes) <= {0, KILLED}
+    print(f"{backend_kind}: {len(codes)} runs, {codes.count(KILLED)} killed, {count} rows")
+    check_sink(folder, count)
+    store = FlussCheckpointStore(tables.connection, scan_database, "races", replicas=1)
+    check_places(store, f"races-{backend_kind}")
+
+
 def stages(rng: random.Random) -> Iterator[str]:
     """Every stage in turn, then any; a run whose plan was made before does not reach them all."""
     yield from STAGES
