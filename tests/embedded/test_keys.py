@@ -162,6 +162,28 @@ def test_many_rows_with_keys_more_than_once(tmp_path: Path) -> None:
     assert check(tmp_path) == []
 
 
+def test_a_changelog_that_is_stored_by_column(tmp_path: Path) -> None:
+    rows = [row(n, f"name {n}", n) for n in range(20_000)]
+
+    async def run() -> None:
+        async with opened(tmp_path) as backend:
+            table = await key_table(backend)
+            await upsert(backend, table, rows)
+            await upsert(backend, table, [{**r, "b": -r["b"]} for r in rows])
+            log = await read_log(backend, table, offset=19_999)
+            assert [kind for _, kind, _ in log[:3]] == ["+I", "-U", "+U"]
+            assert [r["b"] for _, _, r in log[-2:]] == [19_999, -19_999]
+            assert len(log) == 1 + 40_000
+            asked = {place_of(table): keys_of(table, rows)}
+            answer = (await backend.lookup(table, 0, asked))[place_of(table)]
+            assert answer.counts.sum() == 20_000
+            batch = await backend.decode_values(table, answer.values, (0,))
+            assert batch.column(0).to_pylist() == [r["k"] for r in rows]
+
+    on_loop(run())
+    assert check(tmp_path) == []
+
+
 @pytest.mark.parametrize("kv_format", ["compacted", "indexed"])
 def test_both_formats_of_rows(tmp_path: Path, kv_format: str) -> None:
     async def run() -> None:

@@ -6,6 +6,7 @@ write is `BEGIN IMMEDIATE`, so that two writers never find out late that they co
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -183,8 +184,8 @@ class Database:
 
     def _open(self, mode: str, wait_ms: int) -> sqlite3.Connection:
         address = f"file:{quote(str(self.file.absolute()))}?mode={mode}"
-        if mode == "ro" and not self._log_file_left():
-            # Nobody can have written since: without a log beside it the file alone is everything.
+        if mode == "ro" and self._nothing_beside():
+            # Files beside the database can neither be made nor are they there: it is everything.
             address += "&immutable=1"
         return sqlite3.connect(
             address,
@@ -195,9 +196,11 @@ class Database:
             cached_statements=STATEMENTS_CACHED,
         )
 
-    def _log_file_left(self) -> bool:
+    def _nothing_beside(self) -> bool:
+        if os.access(self.directory, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            return False
         log = self.file.with_name(self.file.name + "-wal")
-        return log.exists() and log.stat().st_size > 0
+        return not log.exists() or log.stat().st_size == 0
 
     def begin(self, connection: sqlite3.Connection, turns: Turns, *, wait: bool = True) -> None:
         """Start a write; waits for other writers up to the lock timeout, or not at all."""
