@@ -1,4 +1,4 @@
-"""The rows of a checkpoint table in Fluss: look them up, and put them so that the first one stays.
+"""The rows of a first-row table in Fluss: look them up, and put them so that the first one stays.
 
 The table keeps the first row of every key, so a put that was sent twice, or that comes late, does
 no harm. What a put has done only a look-up tells.
@@ -19,7 +19,7 @@ from fluss_client.backend.contract import Backend, BucketWrite, Payload
 from fluss_client.codec.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, encode_rows
 from fluss_client.config import Config
-from fluss_client.errors import FlussError, SchemaError, TableNotExistError
+from fluss_client.errors import FlussError, RowError, SchemaError, TableNotExistError
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import (
     KV_FORMAT,
@@ -43,21 +43,35 @@ REPLICATION = "table.replication.factor"
 Row = Mapping[str, Any]
 Key = tuple[str, int]
 
-COLUMNS = pa.schema(
+_KEY = [
+    pa.field("name", pa.string(), nullable=False),
+    pa.field("seq", pa.int64(), nullable=False),
+]
+_BODY = pa.field("body", pa.binary())
+EVENT_COLUMNS = pa.schema([*_KEY, ("kind", pa.string()), ("nonce", pa.string()), _BODY])
+"""What a table of events has; the rest of an event is in its body."""
+LEDGER_COLUMNS = pa.schema(
     [
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("seq", pa.int64(), nullable=False),
+        *_KEY,
         ("kind", pa.string()),
         ("nonce", pa.string()),
-        ("body", pa.binary()),
+        ("run_key", pa.string()),
+        ("plan_id", pa.string()),
+        ("created_ms", pa.int64()),
+        ("target", pa.int64()),
+        _BODY,
     ]
 )
+"""What other ledgers have, which are read row by row rather than as histories."""
 
 
 class CheckpointTable:
     """The table, opened; its coroutines run on the I/O thread."""
 
-    def __init__(self, backend: Backend, config: Config, info: TableInfo) -> None:
+    def __init__(
+        self, backend: Backend, config: Config, info: TableInfo, columns: pa.Schema
+    ) -> None:
+        self._columns = columns
         self._backend = backend
         self._config = config
         self._info = info
@@ -69,18 +83,22 @@ class CheckpointTable:
 
     @staticmethod
     async def open(
-        backend: Backend, config: Config, path: TablePath, replicas: int
+        backend: Backend,
+        config: Config,
+        path: TablePath,
+        replicas: int,
+        columns: pa.Schema = LEDGER_COLUMNS,
     ) -> CheckpointTable:
         """The table, created when it is not there; many may do this at once."""
         try:
             info = await backend.get_table_info(path)
         except TableNotExistError:
             await backend.create_database(path.database_name, None, True)
-            descriptor = await _descriptor(backend, path, replicas)
+            descriptor = await _descriptor(backend, path, replicas, columns)
             await backend.create_table(path, descriptor, True)
             info = await backend.get_table_info(path)
-        _check(info)
-        return CheckpointTable(backend, config, info)
+        _check(info, columns)
+        return CheckpointTable(backend, config, info, columns)
 
     async def lookup(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
         """The rows of some keys, None where there is none."""
@@ -118,15 +136,20 @@ class CheckpointTable:
         await retrying(send, Deadline(self._config.retry_timeout_ms), on_error=forget)
 
     def _encode(self, rows: Sequence[Row]) -> Payload:
-        names = COLUMNS.names
+        names = self._columns.names
+        for row in rows:
+            if not row.keys() <= set(names):
+                raise RowError(f"{self._info.table_path} has {names}, not {sorted(row)}")
         whole = [{name: row.get(name) for name in names} for row in rows]
         keys = Blobs.from_list([self._keys.encode_one((r["name"], r["seq"]))[0] for r in whole])
-        batch = pa.RecordBatch.from_pylist(whole, schema=COLUMNS)
+        batch = pa.RecordBatch.from_pylist(whole, schema=self._columns)
         values = encode_rows(batch, self._types, self._format)
         return self._backend.encode_upsert(self._info, keys, values, None)
 
 
-async def _descriptor(backend: Backend, path: TablePath, wanted: int) -> TableDescriptor:
+async def _descriptor(
+    backend: Backend, path: TablePath, wanted: int, columns: pa.Schema
+) -> TableDescriptor:
     properties = {MERGE_ENGINE: "first_row"}
     if backend.capabilities.replication:
         nodes = await backend.get_server_nodes()
@@ -141,7 +164,7 @@ async def _descriptor(backend: Backend, path: TablePath, wanted: int) -> TableDe
                 tablets,
             )
         properties[REPLICATION] = str(replicas)
-    schema = Schema(COLUMNS, primary_keys=["name", "seq"])
+    schema = Schema(columns, primary_keys=["name", "seq"])
     return TableDescriptor(
         schema,
         bucket_count=1,
@@ -151,10 +174,10 @@ async def _descriptor(backend: Backend, path: TablePath, wanted: int) -> TableDe
     )
 
 
-def _check(info: TableInfo) -> None:
+def _check(info: TableInfo, columns: pa.Schema) -> None:
     engine = info.properties.get(MERGE_ENGINE, "").lower()
     wrong = ""
-    if info.get_column_names() != COLUMNS.names:
+    if info.get_column_names() != columns.names:
         wrong = f"its columns are {info.get_column_names()}"
     elif engine != "first_row" or info.num_buckets != 1:
         wrong = f"its merge engine is '{engine}' with {info.num_buckets} bucket(s)"

@@ -34,6 +34,7 @@ from fluss_orchestrate.core.checkpoints.events import (
     new_nonce,
 )
 from fluss_orchestrate.core.checkpoints.fluss_rows import (
+    EVENT_COLUMNS,
     REPLICAS_WANTED,
     CheckpointTable,
     Key,
@@ -91,7 +92,9 @@ class FlussEventLog:
             if self._table is None:
                 core = self._connection.core
                 self._table = runtime().call(
-                    CheckpointTable.open(core.backend, core.config, self._path, self._replicas)
+                    CheckpointTable.open(
+                        core.backend, core.config, self._path, self._replicas, EVENT_COLUMNS
+                    )
                 )
             return self._table
 
