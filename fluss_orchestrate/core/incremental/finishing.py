@@ -15,15 +15,16 @@ PLACES_AT_ONCE_MAX = 32
 
 
 def last_commit_times(
-    connection: FlussConnection, plan: ScanPlan, known: Mapping[Place, int]
+    connection: FlussConnection, plan: ScanPlan, known: Mapping[tuple[Place, int], int]
 ) -> dict[Place, int]:
     """Commit times of the batches that hold the last offset of each range.
 
     Those that the reader saw are `known`; the others, of a plan that was read elsewhere, are asked
     for. One that cannot be had is left out: the next plan then trusts the offsets alone.
     """
-    missing = [r for r in plan.ranges if r.place not in known]
-    times = {r.place: known[r.place] for r in plan.ranges if r.place in known}
+    ends = [(r, (r.place, r.stop)) for r in plan.ranges]
+    missing = [r for r, end in ends if end not in known]
+    times = {r.place: known[end] for r, end in ends if end in known}
     if missing:
         times |= runtime().call(_ask(connection, plan, missing))
     return times

@@ -59,8 +59,8 @@ class Tally:
     offsets: int = 0
     started: bool = False
     complete: bool = False
-    commit_ms: dict[Place, int] = field(default_factory=dict)
-    """Commit time of the batch that holds the last offset of each range that was read."""
+    commit_ms: dict[tuple[Place, int], int] = field(default_factory=dict)
+    """By place and stop of each range that was read: when its last batch was committed."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class PlanReading:
                 continue
             yield from self._given(Rows.of(piece, where.start), where)
             if piece.timestamp >= 0 and piece.next_offset >= where.stop:
-                self.tally.commit_ms[where.place] = piece.timestamp
+                self.tally.commit_ms[where.place, where.stop] = piece.timestamp
             first = max(where.start, piece.base_offset)
             self._moved(piece.next_offset - first, where)
         for passed in walk.rest():

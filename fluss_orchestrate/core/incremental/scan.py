@@ -222,8 +222,16 @@ class IncrementalScan:
         )
         if plan.sequence < 0:
             return replace(receipt, details={**receipt.details, "skipped": True})
-        times = last_commit_times(self.connection, plan, tally.commit_ms)
+        times = last_commit_times(self.connection, plan, self._times_at_end(plan, tally))
         return self.store.commit(plan, receipt, times)
+
+    def _times_at_end(self, plan: ScanPlan, tally: Tally) -> dict[tuple[Place, int], int]:
+        """What reads of this plan, or of parts of it, have seen of the ends of its ranges."""
+        seen = dict(tally.commit_ms)
+        for (_, sequence), other in self._tallies.items():
+            if sequence == plan.sequence:
+                seen |= other.commit_ms
+        return seen
 
     def run(
         self,
