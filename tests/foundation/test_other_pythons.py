@@ -57,8 +57,13 @@ Runs = dict[str, tuple[subprocess.Popen[bytes], Path]]
 
 
 @pytest.fixture(scope="module")
-def unit_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """The unit tests under way on every version at once; each run writes into its file."""
+def unit_tests(tmp_path_factory: pytest.TempPathFactory, long_form: bool) -> Iterator[Runs]:
+    """The unit tests under way on every version at once; each run writes into its file.
+
+    The short form holds the codecs to their recorded bytes and tests the model; the property
+    tests and those of the I/O layers join in the long one.
+    """
+    tests = ["tests/unit"] if long_form else ["tests/unit/model"]
     folder = tmp_path_factory.mktemp("pythons")
     started: Runs = {}
     for version, python in PYTHONS.items():
@@ -66,7 +71,7 @@ def unit_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
         output = folder / version
         with output.open("wb") as file:
             process = subprocess.Popen(
-                [*command, "tests/unit", "tests/golden"],
+                [*command, "tests/golden", *tests],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
                 stdout=file,
