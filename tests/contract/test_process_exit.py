@@ -27,8 +27,6 @@ for i in range(count):
     writer.append((i,))
 if how == "dropped":
     del writer, table, connection
-elif how == "raises":
-    raise ValueError("the program's own fault")
 elif how == "exit":
     sys.exit(3)
 elif how == "async":
@@ -45,9 +43,7 @@ print("the program is over")
 
 # How the program ends → its exit status, and how many rows are there afterwards.
 ENDINGS = {
-    "forgets": (0, 50),
     "dropped": (0, 50),
-    "raises": (1, 50),
     "exit": (3, 50),
     "async": (0, 51),
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import time
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -141,44 +143,83 @@ def test_key_snapshots_show_when_they_are_taken(strict_tables: Tables) -> None:
 
 
 @pytest.mark.supports("Replication factor above 1")
-def test_a_killed_leader_loses_nothing_and_doubles_nothing(
-    strict_cluster: LocalCluster, strict_tables: Tables
+def test_a_killed_server_is_replaced_where_there_are_replicas_and_named_where_not(
+    strict_cluster: LocalCluster, strict_tables: Tables, strict: Callable[[str], fluss.Config]
 ) -> None:
-    replicas = {"table.replication.factor": "3"}
-    log = strict_tables.create(ROW, properties=replicas)
-    keyed = strict_tables.create(ROW, ["id"], buckets=3, properties=replicas)
-    info = log.get_table_info()
+    alone = strict_tables.create(ROW, ["id"])
+    safe = strict_tables.create(ROW, ["id"], properties={"table.replication.factor": "3"})
+    config = strict("admin")
+    config.request_timeout_ms = config.retry_timeout_ms = 3_000
+    with done(fluss.FlussConnection.create(config)) as connection:
+        opened = [done(connection.get_table(t.get_table_path())) for t in (alone, safe)]
+        writers = [table.new_upsert().create_writer() for table in opened]
+        lookups = [table.new_lookup().create_lookuper() for table in opened]
+        for writer in writers:
+            writer.write_arrow(_rows(0, 100))
+            done(writer.flush())
+        scanner = done(opened[1].new_scan().create_log_scanner())
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        assert not scanner.poll(5_000).is_empty()
+
+        victim = _leader(connection, alone)
+        # The table with replicas is led by the same server half of the time; both are fair.
+        strict_cluster.kill(f"tablet-{victim}")
+        try:
+            _told_soon(lambda: done(lookups[0].lookup((1,))))
+            _told_soon(lambda: done(lookups[0].lookup_many([(1,), (2,)])))
+            path = alone.get_table_path()
+            _told_soon(
+                lambda: done(
+                    done(connection.get_admin()).list_offsets(path, [0], fluss.OffsetSpec.latest())
+                )
+            )
+            lost = writers[0].upsert((500, "lost"))
+            error = _told_soon(lambda: done(lost.wait()))
+            assert isinstance(error, errors.WriteError)
+            assert "not written" in error.message
+
+            found = eventually(lambda: _found(lookups[1]), lambda row: row is not None)
+            assert found is not None
+            writer = opened[1].new_upsert().create_writer()
+            eventually(lambda: _written(writer), bool)
+            while 101 not in {record.row["id"] for record in scanner.poll(5_000)}:
+                pass
+        finally:
+            strict_cluster.start(f"tablet-{victim}")
+        back = eventually(lambda: _found(lookups[0]), lambda row: row is not None)
+        assert back == _rows(1, 2).to_pylist()[0]
+        scanner.close()
+        for writer in writers:
+            with contextlib.suppress(errors.WriteError):  # the row that was told to be lost
+                writer.close()
+
+
+def _leader(connection: fluss.FlussConnection, table: fluss.FlussTable) -> int:
+    info = table.get_table_info()
     bucket = fluss.TableBucket(info.table_id, 0)
-    backend = strict_tables.connection.backend
-    appends = log.new_append().create_writer()
-    upserts = keyed.new_upsert().create_writer()
+    return runtime().call(connection.backend.locate(info, bucket))
 
-    def write(start: int, stop: int) -> None:
-        appends.write_arrow(_rows(start, stop))
-        upserts.write_arrow(_rows(start, stop))
 
-    write(0, 100)
-    done(appends.flush())
-    done(upserts.flush())
-    leader = runtime().call(backend.locate(info, bucket))
-    killer = threading.Thread(target=strict_cluster.kill, args=(f"tablet-{leader}",))
-    killer.start()
-    for start in range(100, 3_000, 100):
-        write(start, start + 100)
-    done(appends.flush())
-    done(upserts.flush())
-    killer.join()
+def _told_soon(call: Callable[[], object]) -> fluss.FlussError:
+    began = time.monotonic()
+    with pytest.raises(fluss.FlussError) as raised:
+        call()
+    assert time.monotonic() - began < 30
+    assert raised.value.message
+    return raised.value
+
+
+def _found(lookuper: fluss.Lookuper) -> dict[str, Any] | None:
     try:
-        assert runtime().call(backend.locate(info, bucket)) != leader
-        # In the order of the writes, every row once.
-        assert strict_tables.log(log)["id"].to_pylist() == list(range(3_000))
-        changes = strict_tables.log(keyed)
-        assert sorted(changes["id"].to_pylist()) == list(range(3_000))
-        assert set(changes["_change_type"].to_pylist()) == {"insert"}
-        keys = pa.table({"id": pa.array(range(3_000), pa.int64())})
-        found = done(keyed.new_lookup().lookup_many(keys))
-        assert found.equals(_rows(0, 3_000).cast(found.schema))
-    finally:
-        appends.close()
-        upserts.close()
-        strict_cluster.start(f"tablet-{leader}")
+        row: dict[str, Any] | None = done(lookuper.lookup((1,)))
+    except fluss.FlussError:
+        return None
+    return row
+
+
+def _written(writer: fluss.UpsertWriter) -> bool:
+    try:
+        done(writer.upsert((101, "after the crash")).wait())
+    except errors.WriteError:
+        return False
+    return True
