@@ -91,6 +91,11 @@ class IncrementalScan:
         )
         self.connection = connection
         self.store = FlussCheckpointStore(connection) if store is None else store
+        if lake_reader is None and on_retention == "lake":
+            # Upwards, and only when it is asked for: the lake's reader is made of plans.
+            from fluss_orchestrate.core.lake.reader import lake_reader as reader_of
+
+            lake_reader = reader_of(connection)
         self._lake_reader = lake_reader
         core = connection.core
         self._planner = Planner(core.backend, core.config, self.settings, self.can_read_lake)

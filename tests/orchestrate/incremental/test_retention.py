@@ -219,10 +219,9 @@ def test_the_lake_gives_what_retention_took(expiring: EventTables) -> None:
             lake_reader=reader,
         )
 
-    with pytest.raises(RetentionPassedError, match="needs a lake_reader"):
-        lake_scan(None).plan("two")
-    with pytest.raises(RetentionPassedError, match="does not hold it either"):
-        lake_scan(from_lake).plan("two")
+    for reader in (None, from_lake):
+        with pytest.raises(RetentionPassedError, match="does not hold it either"):
+            lake_scan(reader).plan("two")
     tier_offsets(expiring, table, everything.num_rows)
     scan = lake_scan(from_lake)
     plan = scan.plan("two")
