@@ -28,6 +28,7 @@ from fluss_orchestrate.core.errors import (
     RetentionPassedError,
 )
 from fluss_orchestrate.core.incremental import IncrementalScan
+from fluss_orchestrate.core.lake import tier
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, ScanPlan
 from tests.contract.tables import eventually
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
@@ -51,6 +52,7 @@ def short_cluster(
     cluster = LocalCluster(
         tmp_path_factory.mktemp("short") / "cluster",
         tablet_servers=1,
+        lake="iceberg",
         config={
             "remote.log.task-interval-duration": "1s",
             "log.segment.file-size": "100kb",
@@ -233,6 +235,43 @@ def test_the_lake_gives_what_retention_took(expiring: EventTables) -> None:
     with pytest.raises(Exception, match="the lake gave"):
         short.read(plan).read_all()
     assert scan.commit(plan).rows == found.num_rows
+
+
+@pytest.mark.timeout(300)
+def test_a_tiered_table_is_read_whole_after_retention(expiring: EventTables) -> None:
+    """From Iceberg what the log has lost, from the log the rest; and ends at a lake snapshot."""
+    table = expiring.sure(COLUMNS, None, properties={**EXPIRING, "table.datalake.enabled": "true"})
+    path = table.get_table_path()
+    store = CheckpointStore(MemoryEventLog())
+    scan = scan_of(expiring, table, store=store, name="tiered", on_retention="lake")
+    with scan.run("one") as run:
+        assert run.plan.is_empty
+    expiring.append(table, batch(0))
+    expiring.append(table, batch(BATCH_ROWS))
+    tier(expiring.connection, path, allow_tiering=True)
+    follower = scan_of(expiring, table, name="follower")
+    expiring.append(table, batch(2 * BATCH_ROWS))
+    with follower.run("one", until="lake") as run:
+        assert run.to_arrow()["id"].to_pylist() == list(range(2 * BATCH_ROWS))
+    number = itertools.count(3 * BATCH_ROWS, BATCH_ROWS)
+
+    def look() -> int:
+        expiring.append(table, batch(next(number)))
+        tier(expiring.connection, path, allow_tiering=True)
+        return earliest(expiring, table)
+
+    assert eventually(look, lambda found: found > BATCH_ROWS, PATIENCE_S) > BATCH_ROWS
+    plan = scan.plan("two")
+    assert plan.ranges[0].start == 0
+    first = scan.read(plan).read_all()
+    assert first["id"].to_pylist() == list(range(plan.ranges[0].stop))
+    expiring.append(table, batch(next(number)))
+    assert scan.read(plan).read_all().equals(first)
+    receipt = scan.commit(plan)
+    assert receipt.rows == first.num_rows
+    assert receipt.details["lake_ranges"][0][3] == 0
+    with scan.run("three") as run:
+        assert run.to_arrow().num_rows == BATCH_ROWS
 
 
 def tier_offsets(tables: EventTables, table: FlussTable, stop: int) -> None:
