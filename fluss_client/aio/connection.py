@@ -8,6 +8,7 @@ over a backend of their own that is opened with the first writer.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 from types import TracebackType
 
 from fluss_client.aio.admin import FlussAdmin
@@ -33,6 +34,7 @@ class FlussConnection(ProcessBound):
         self._writer_backend: Backend | None = None
         self._trace_hook: TraceHook | None = None
         self._closed = False
+        self._ending: asyncio.Task[None] | None = None
 
     @staticmethod
     async def create(config: Config) -> FlussConnection:
@@ -115,6 +117,11 @@ class FlussConnection(ProcessBound):
         self._check_process()
         if self._closed:
             raise ClosedError("this connection was closed; make a new FlussConnection")
+        if self._loop is not runtime().loop and _running_loop() not in (None, self._loop):
+            raise ClosedError(
+                "this connection belongs to another event loop: make a new FlussConnection on "
+                "this one, or use fluss_client, whose connections serve any loop"
+            )
 
     async def __aenter__(self) -> FlussConnection:
         return self
@@ -136,9 +143,30 @@ class FlussConnection(ProcessBound):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # A plain `with` cannot await; the close goes on by itself on the loop it belongs to.
-        if not self._closed:
-            asyncio.run_coroutine_threadsafe(self.close(), self._loop)
+        """Close without awaiting: writers are waited for on this thread; prefer `async with`."""
+        if self._closed:
+            return
+        self._check_process()
+        self._closed = True
+        pending = [w.close_future() for w in writers_on(self._writer_backend or self._backend)]
+        concurrent.futures.wait(pending)
+        if self._writer_backend is not None:
+            runtime().call(self._writer_backend.close())
+        if _running_loop() is self._loop:
+            self._ending = self._loop.create_task(self._backend.close())
+        # The loop may stop before that has run; its sockets must not outlive it.
+        close_lines = getattr(self._backend, "close_lines", None)
+        if close_lines is not None:
+            close_lines()
+        for future in pending:
+            future.result()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _trace(backend: Backend | None, hook: TraceHook | None) -> None:

@@ -42,6 +42,7 @@ class ConnectionPool:
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
         self._closed = False
         self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
 
     def ready(self, address: Address) -> Connection | None:
         """The connection if it is open right now."""
@@ -50,6 +51,12 @@ class ConnectionPool:
             raise ForkedError(
                 f"this connection was made in process {self._pid} before a fork and cannot be "
                 f"used in process {os.getpid()}: make a new connection after the fork"
+            )
+        if self._loop is not asyncio.get_running_loop():
+            # Answers would arrive on the other loop, or never when that one has ended.
+            raise ClosedError(
+                "this connection belongs to another event loop: make a new FlussConnection on "
+                "this one, or use fluss_client, whose connections serve any loop"
             )
         connection = self._open.get(address)
         return connection if connection is not None and not connection.closed else None
@@ -116,6 +123,11 @@ class ConnectionPool:
         for task in list(self._opening.values()):
             task.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        self.close_lines()
+
+    def close_lines(self) -> None:
+        """End every connection that is open, at once, and let none be opened."""
+        self._closed = True
         for connection in self._open.values():
             connection.close()
         self._open.clear()

@@ -177,6 +177,10 @@ class Calls:
         await self.metadata.close()
         await self.pool.close()
 
+    def close_lines(self) -> None:
+        """The part of `close` that needs no loop to run: no socket stays open."""
+        self.pool.close_lines()
+
 
 def path_pb(path: TablePath) -> pb.PbTablePath:
     """A table path as a message."""
