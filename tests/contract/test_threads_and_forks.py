@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import fluss_client as fluss
-from fluss_client import errors
+from fluss_client import aio, errors
 from fluss_client.runtime import runtime
 from tests.contract.tables import Tables, done
 
@@ -120,6 +120,35 @@ def test_a_blocking_call_on_the_io_thread_raises(tables: Tables) -> None:
 
     assert tables.database in runtime().call(awaiting(), 30)
     scanner.close()
+
+
+def test_a_connection_belongs_to_its_loop(config: fluss.Config) -> None:
+    loop = asyncio.new_event_loop()
+    connection = loop.run_until_complete(aio.FlussConnection.create(config))
+
+    async def use() -> list[str]:
+        return await asyncio.wait_for(connection.get_admin().list_databases(), 20)
+
+    with pytest.raises(errors.ClosedError, match="another event loop"):
+        asyncio.run(use())
+    assert loop.run_until_complete(connection.get_admin().list_databases())
+    loop.run_until_complete(connection.close())
+    loop.close()
+
+
+def test_a_plain_with_leaves_nothing_open(tables: Tables, config: fluss.Config) -> None:
+    """Warnings are errors here, and a socket that is left open is one."""
+    path = tables.create(ROW).get_table_path()
+
+    async def main() -> None:
+        with await aio.FlussConnection.create(config) as connection:
+            table = await connection.get_table(path)
+            table.new_append().create_writer().append((1, "x"))
+        with pytest.raises(errors.ClosedError):
+            connection.get_admin()
+
+    asyncio.run(main())
+    assert tables.log(tables.open(path))["id"].to_pylist() == [1]
 
 
 def _in_child(work: Any, *args: Any) -> str:
