@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss_client.aio.lookup import Lookuper
 from fluss_client.aio.lookup_keys import KeyMaker
 from fluss_client.backend.contract import Backend, BucketWrite, Payload
 from fluss_client.codec.blobs import Blobs
-from fluss_client.codec.rows import RowFormat, encode_rows
+from fluss_client.codec.rows import RowFormat, decode_row_scalar, encode_rows
+from fluss_client.codec.value_batch import decode_value
 from fluss_client.config import Config
 from fluss_client.errors import FlussError, RowError, SchemaError, TableNotExistError
 from fluss_client.model.schema import Schema
@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 REPLICAS_WANTED = 3
-FEW_KEYS_MAX = 12
 INLINE_ENCODE_BYTES_MAX = 16 << 10
 MERGE_ENGINE = "table.merge-engine"
 REPLICATION = "table.replication.factor"
@@ -76,7 +75,6 @@ class CheckpointTable:
         self._config = config
         self._info = info
         self._bucket = TableBucket(info.table_id, 0)
-        self._lookuper = Lookuper(backend, info, config)
         self._keys = KeyMaker(info, info.primary_keys, info.physical_primary_keys)
         self._format = RowFormat[info.properties.get(KV_FORMAT, "COMPACTED").upper()]
         self._types = [c.type for c in info.schema.columns]
@@ -101,13 +99,30 @@ class CheckpointTable:
         return CheckpointTable(backend, config, info, columns)
 
     async def lookup(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
-        """The rows of some keys, None where there is none."""
-        if len(keys) <= FEW_KEYS_MAX:
-            # Looked up one by one they still go out together, without the cost of Arrow.
-            return list(await asyncio.gather(*(self._lookuper.lookup(key) for key in keys)))
-        found = await self._lookuper.lookup_many(list(keys))
-        assert isinstance(found, list)
-        return found
+        """The rows of some keys, None where there is none; all in one request."""
+        wanted = [(self._bucket, self._keys.encode_one(key)[0]) for key in keys]
+
+        async def ask() -> list[list[bytes] | FlussError]:
+            node = await self._backend.locate(self._info, self._bucket)
+            found = await self._backend.lookup_few(self._info, node, wanted, False)
+            for answer in found:
+                if isinstance(answer, FlussError):
+                    raise answer
+            return found
+
+        deadline = Deadline(self._config.request_timeout_ms)
+        answers = await retrying(ask, deadline, on_error=self._forget)
+        return [self._row(answer) for answer in answers]
+
+    def _row(self, answer: list[bytes] | FlussError) -> dict[str, Any] | None:
+        if isinstance(answer, FlussError) or not answer:
+            return None
+        _, row = decode_value(answer[0])
+        return decode_row_scalar(bytes(row), self._types, self._columns.names, self._format)
+
+    async def _forget(self, error: FlussError) -> None:
+        if error.stale_metadata:
+            await self._backend.forget_location(self._info, self._bucket)
 
     async def put(self, rows: Sequence[Row]) -> None:
         """Offer rows, all of them in one batch; those whose key is taken are ignored.
@@ -129,11 +144,7 @@ class CheckpointTable:
             if acks[0].error is not None:
                 raise acks[0].error
 
-        async def forget(error: FlussError) -> None:
-            if error.stale_metadata:
-                await self._backend.forget_location(self._info, self._bucket)
-
-        await retrying(send, Deadline(self._config.retry_timeout_ms), on_error=forget)
+        await retrying(send, Deadline(self._config.retry_timeout_ms), on_error=self._forget)
 
     def _encode(self, rows: Sequence[Row]) -> Payload:
         names = self._columns.names
