@@ -16,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fluss_client.errors import ClientError, CorruptDataError, FlussError
+from fluss_client.errors import CorruptDataError, FlussError, RecordTooLargeError
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.buffers import Buffer, byte_count, byte_view
 from fluss_client.wire.messages import parse, server_error
@@ -59,11 +59,11 @@ def encode_request(
 ) -> list[Buffer]:
     """The frame of one request as buffers: a 12-byte header, then `body_parts` themselves.
 
-    Raises `ClientError` when the frame is larger than servers accept.
+    Raises `RecordTooLargeError` when the frame is larger than servers accept.
     """
     frame_bytes = REQUEST_HEADER_BYTES + byte_count(body_parts)
     if frame_bytes > REQUEST_BYTES_MAX:
-        raise ClientError(
+        raise RecordTooLargeError(
             f"a request of {frame_bytes} bytes exceeds the {REQUEST_BYTES_MAX} that a server "
             "takes; send fewer or smaller batches in one request"
         )

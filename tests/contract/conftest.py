@@ -58,6 +58,7 @@ def strict_cluster(
             "remote.log.task-interval-duration": "1s",
             "log.segment.file-size": "1mb",
             "kv.snapshot.interval": "1s",
+            "max.partition.num": "4",
         },
     )
     with cluster:

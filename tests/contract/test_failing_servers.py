@@ -14,6 +14,7 @@ import pytest
 
 import fluss_client as fluss
 from fluss_client import errors
+from fluss_client.runtime import runtime
 from fluss_client.wire import apis
 from tests.contract.loopback import OneTable, closes, is_silent, serving
 from tests.contract.tables import Tables
@@ -139,6 +140,46 @@ def test_closing_a_connection_flushes_its_writers(tables: Tables, config: fluss.
             for row in rows:
                 made.append(row)
     assert tables.log(table)["id"].to_pylist() == [1, 2]
+
+
+def test_a_line_that_was_cut_is_opened_again(tables: Tables, offers: fluss.Capabilities) -> None:
+    """Servers close lines that were idle for ten minutes; the next call finds out."""
+    if offers.local_directory is not None:
+        return  # there is no line
+    table = tables.create({"id": pa.int32()}, ["id"])
+    writer = table.new_upsert().create_writer()
+    lookuper = table.new_lookup().create_lookuper()
+    scanner = table.new_scan().create_log_scanner().result(30)
+    scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+
+    async def cut() -> None:
+        for line in list(tables.connection.backend.pool._open.values()):  # type: ignore[attr-defined]
+            line.close()
+
+    for number in range(3):
+        writer.upsert((number,)).wait().result(30)
+        assert lookuper.lookup((number,)).result(30) == {"id": number}
+        assert [r.row["id"] for r in scanner.poll(10_000)] == [number]
+        runtime().call(cut())
+        assert tables.database in tables.admin.list_databases().result(30)
+        runtime().call(cut())
+    scanner.close()
+    writer.close()
+
+
+def test_a_row_that_no_request_can_hold(tables: Tables, offers: fluss.Capabilities) -> None:
+    if offers.local_directory is not None:
+        return  # nothing is sent
+    table = tables.create({"id": pa.int32(), "raw": pa.binary()}, ["id"])
+    with table.new_upsert().create_writer() as writer:
+        error = _raised(
+            lambda: writer.upsert((1, bytes(101 << 20))).wait().result(60), errors.WriteError
+        )
+        assert error.error_code == fluss.ErrorCode.RECORD_TOO_LARGE_EXCEPTION
+        assert "nevertheless" not in error.message, "nothing was sent"
+        _raised(lambda: writer.flush().result(30), errors.WriteError)
+        writer.upsert((2, b"small")).wait().result(30)
+    assert tables.lookup(table, (1,)) is None
 
 
 def test_rows_that_are_lost_at_the_close_are_said_to_be() -> None:

@@ -64,6 +64,22 @@ def test_permissions_are_granted_listed_and_taken_back(
         assert done(admin.list_acls()) == []
 
 
+def test_more_partitions_than_the_cluster_allows(strict_tables: Tables) -> None:
+    table = strict_tables.create(
+        {"id": pa.int32(), "p": pa.string()},
+        partition_keys=["p"],
+        partitions=[{"p": str(i)} for i in range(4)],
+    )
+    path = table.get_table_path()
+    with pytest.raises(errors.TooManyPartitionsError) as raised:
+        done(strict_tables.admin.create_partition(path, {"p": "one-too-many"}))
+    assert raised.value.error_code == fluss.ErrorCode.PARTITION_MAX_NUM_EXCEPTION
+    assert "4" in raised.value.message
+    done(strict_tables.admin.drop_partition(path, {"p": "0"}))
+    done(strict_tables.admin.create_partition(path, {"p": "new"}))
+    assert len(done(strict_tables.admin.list_partition_infos(path))) == 4
+
+
 def _try(connection: fluss.FlussConnection, path: fluss.TablePath) -> fluss.FlussTable | None:
     try:
         table: fluss.FlussTable = done(connection.get_table(path))
@@ -180,8 +196,8 @@ def test_a_killed_server_is_replaced_where_there_are_replicas_and_named_where_no
 
             found = eventually(lambda: _found(lookups[1]), lambda row: row is not None)
             assert found is not None
-            writer = opened[1].new_upsert().create_writer()
-            eventually(lambda: _written(writer), bool)
+            writers.append(opened[1].new_upsert().create_writer())
+            eventually(lambda: _written(writers[-1]), bool)
             while 101 not in {record.row["id"] for record in scanner.poll(5_000)}:
                 pass
         finally:
@@ -190,7 +206,7 @@ def test_a_killed_server_is_replaced_where_there_are_replicas_and_named_where_no
         assert back == _rows(1, 2).to_pylist()[0]
         scanner.close()
         for writer in writers:
-            with contextlib.suppress(errors.WriteError):  # the row that was told to be lost
+            with contextlib.suppress(errors.WriteError):  # rows that were told to be lost
                 writer.close()
 
 

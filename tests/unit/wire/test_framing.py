@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss_client.errors import (
-    ClientError,
     CorruptDataError,
+    RecordTooLargeError,
     TableNotExistError,
     UnknownServerError,
     error_for,
@@ -50,7 +50,7 @@ def test_a_request_counts_bytes_not_items() -> None:
 def test_a_request_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framing, "REQUEST_BYTES_MAX", 112)
     assert encode_request(1, 0, 0, [bytes(100)])
-    with pytest.raises(ClientError, match="113 bytes exceeds the 112"):
+    with pytest.raises(RecordTooLargeError, match="113 bytes exceeds the 112"):
         encode_request(1, 0, 0, [bytes(101)])
 
 

@@ -1,0 +1,1 @@
+"""What a run of an incremental scan costs beside the reading."""
