@@ -18,6 +18,7 @@ from fluss_client.backend.contract import Backend
 from fluss_client.backend.factory import open_backend
 from fluss_client.config import Config
 from fluss_client.errors import ClosedError
+from fluss_client.leaving import leaving
 from fluss_client.model.table import TablePath, check_path
 from fluss_client.net.metrics import TraceHook
 from fluss_client.runtime import ProcessBound, runtime
@@ -132,7 +133,8 @@ class FlussConnection(ProcessBound):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        with leaving(exc):
+            await self.close()
 
     def __enter__(self) -> FlussConnection:
         return self
@@ -158,8 +160,9 @@ class FlussConnection(ProcessBound):
         close_lines = getattr(self._backend, "close_lines", None)
         if close_lines is not None:
             close_lines()
-        for future in pending:
-            future.result()
+        with leaving(exc):
+            for future in pending:
+                future.result()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -11,6 +11,7 @@ from fluss_client.config import Config
 from fluss_client.facade.admin import FlussAdmin
 from fluss_client.facade.handle import Handle
 from fluss_client.facade.table import FlussTable
+from fluss_client.leaving import leaving
 from fluss_client.model.table import TablePath
 from fluss_client.net.metrics import TraceHook
 from fluss_client.runtime import ProcessBound, runtime
@@ -98,7 +99,8 @@ class FlussConnection(ProcessBound):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        with leaving(exc):
+            self.close()
 
     async def __aenter__(self) -> FlussConnection:
         return self
@@ -109,4 +111,5 @@ class FlussConnection(ProcessBound):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await Handle.start(self._core.close(), "close")
+        with leaving(exc):
+            await Handle.start(self._core.close(), "close")

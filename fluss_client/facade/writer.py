@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fluss_client.aio import writer as core
 from fluss_client.facade.handle import Handle
+from fluss_client.leaving import leaving
 
 RowLike = Mapping[str, Any] | Sequence[Any]
 SelfT = TypeVar("SelfT", bound="_Writer")
@@ -51,7 +52,8 @@ class _Writer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        with leaving(exc):
+            self.close()
 
     async def __aenter__(self: SelfT) -> SelfT:
         return self
@@ -62,7 +64,8 @@ class _Writer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await Handle(self._core.close_future(), "close")
+        with leaving(exc):
+            await Handle(self._core.close_future(), "close")
 
 
 class AppendWriter(_Writer):

@@ -59,6 +59,7 @@ def strict_cluster(
             "log.segment.file-size": "1mb",
             "kv.snapshot.interval": "1s",
             "max.partition.num": "4",
+            "log.replica.high-watermark.checkpoint-interval": "100ms",
         },
     )
     with cluster:
