@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         tier,
         wait_for_snapshot,
     )
+    from fluss_orchestrate.core.loading import load_rows, open_rows
     from fluss_orchestrate.core.plan import BucketRange, ScanPlan
     from fluss_orchestrate.core.provisioning import (
         ColumnSpec,
@@ -66,6 +67,7 @@ __getattr__ = lazy_names(
             "tier",
             "wait_for_snapshot",
         ),
+        "core.loading": ("load_rows", "open_rows"),
         "core.plan": ("BucketRange", "ScanPlan"),
         "core.provisioning": (
             "ColumnSpec",
@@ -118,7 +120,9 @@ __all__ = [
     "apply_window",
     "covers",
     "lake_status",
+    "load_rows",
     "load_specs",
+    "open_rows",
     "parse_table_uri",
     "plan",
     "plan_window",

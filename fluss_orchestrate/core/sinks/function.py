@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.sink_errors import SinkError
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
-from fluss_orchestrate.core.sinks.errors import SinkError
 
 
 class FunctionSink:

@@ -29,10 +29,10 @@ from fluss_orchestrate.core.lake.iceberg_schema import (
     partition_spec,
 )
 from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.schema_policy import SchemaPolicy, columns_to_add
+from fluss_orchestrate.core.sink_errors import SinkContendedError, SinkError, SinkSchemaError
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
-from fluss_orchestrate.core.sinks.errors import SinkContendedError, SinkError, SinkSchemaError
 from fluss_orchestrate.core.sinks.position import Standing, position_after, standing
-from fluss_orchestrate.core.sinks.schema_policy import SchemaPolicy, columns_to_add
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -7,7 +7,7 @@ import enum
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.errors import show_ranges
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.sinks.errors import SinkPositionError
+from fluss_orchestrate.core.sink_errors import SinkPositionError
 
 
 class Standing(enum.Enum):

@@ -18,10 +18,10 @@ from fluss_client.errors import ConfigError, MissingExtraError
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.schema_policy import SchemaPolicy, columns_to_add
+from fluss_orchestrate.core.sink_errors import SinkContendedError, SinkError
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
-from fluss_orchestrate.core.sinks.errors import SinkContendedError, SinkError
 from fluss_orchestrate.core.sinks.position import Standing, position_after, standing
-from fluss_orchestrate.core.sinks.schema_policy import SchemaPolicy, columns_to_add
 from fluss_orchestrate.core.sinks.sql_types import as_values, sql_type
 
 if TYPE_CHECKING:

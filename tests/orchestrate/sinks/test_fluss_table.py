@@ -10,61 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
+from fluss_client import FlussConnection
+from fluss_orchestrate.core.loading import sending, units
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.sinks import (
-    FlussTableSink,
-    PinExpiredError,
-    SinkSchemaError,
-    fluss_table,
-)
+from fluss_orchestrate.core.sinks import FlussTableSink, PinExpiredError, SinkSchemaError
 from tests.orchestrate.sinks.plans import SCHEMA, expected_ids, ids, make_plan, read
-
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "turns": {},
-    "keyed": {"bucket_keys": ["id"]},
-    "partitioned": {"partition_keys": ["region"]},
-    "both": {"partition_keys": ["region"], "bucket_keys": ["id"]},
-}
+from tests.orchestrate.sinks.targets import KEYED, LAYOUTS, log_rows, make_target, values
 
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a plan of a few hundred rows has many units."""
-    monkeypatch.setattr(fluss_table, "BATCH_ROWS_MAX", 20)
-
-
-def make_target(
-    connection: FlussConnection,
-    database: str,
-    layout: str = "turns",
-    schema: pa.Schema = SCHEMA,
-    primary_keys: list[str] | None = None,
-) -> TablePath:
-    path = TablePath(database, "target")
-    admin = connection.get_admin().result()
-    descriptor = TableDescriptor(
-        Schema(schema, primary_keys=primary_keys), bucket_count=3, **LAYOUTS[layout]
-    )
-    admin.create_table(path, descriptor).result(60)
-    if "partition_keys" in LAYOUTS[layout]:
-        for region in ("r0", "r1", "r2"):
-            admin.create_partition(path, {"region": region}, ignore_if_exists=True).result(60)
-    return path
-
-
-def log_rows(connection: FlussConnection, path: TablePath) -> pa.Table:
-    table = connection.get_table(path).result()
-    scanner = table.new_scan().create_record_batch_log_scanner().result(30)
-    info = table.get_table_info()
-    if info.is_partitioned():
-        for partition in connection.get_admin().result().list_partition_infos(path).result():
-            for bucket in range(info.num_buckets):
-                scanner.subscribe_partition(partition.partition_id, bucket, 0)
-    else:
-        scanner.subscribe_buckets(dict.fromkeys(range(info.num_buckets), 0))
-    found: pa.Table = scanner.to_arrow()
-    return found
+    monkeypatch.setattr(units, "BATCH_ROWS_MAX", 20)
+    monkeypatch.setattr(sending, "BLOCK_UNITS", 2)
 
 
 @pytest.mark.parametrize("layout", list(LAYOUTS))
@@ -114,17 +72,19 @@ def test_a_plan_that_was_left_half_written(
 KILLED = """
 import os, signal, sys
 from fluss_client import Config, FlussConnection
-from fluss_orchestrate.core.sinks import FlussTableSink, fluss_table
-from fluss_orchestrate.core.sinks.pins import Pins
+from fluss_orchestrate.core.loading import sending, units
+from fluss_orchestrate.core.loading.pins import Pins
+from fluss_orchestrate.core.sinks import FlussTableSink
 from tests.orchestrate.sinks.plans import make_plan, read
 stage, address, table = sys.argv[1:]
-fluss_table.BATCH_ROWS_MAX = 20
+units.BATCH_ROWS_MAX = 20
+sending.BLOCK_UNITS = 2
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-real = FlussTableSink._send
-def send(self, info, pins, unit, *rest):
-    real(self, info, pins, unit, *rest)
-    if stage == "within" and unit == 1: die()
-FlussTableSink._send = send
+real = sending.PinnedLoad._send_block
+async def send_block(self, number, units):
+    await real(self, number, units)
+    if stage == "within": die()
+sending.PinnedLoad._send_block = send_block
 async def finish(self, *_): die()
 if stage == "before done": Pins.finish = finish
 with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
@@ -147,9 +107,6 @@ def test_killed(
     assert ids(log_rows(sink_connection, path)) == expected_ids(plan)
 
 
-KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("value", pa.string())])
-
-
 def changes(*rows: tuple[str, int, str]) -> Any:
     """A read that gives these changes: (change type, id, value)."""
     batch = pa.record_batch(
@@ -160,12 +117,6 @@ def changes(*rows: tuple[str, int, str]) -> Any:
         }
     )
     return lambda _: pa.RecordBatchReader.from_batches(batch.schema, [batch])
-
-
-def values(connection: FlussConnection, path: TablePath, keys: list[int]) -> list[Any]:
-    lookuper = connection.get_table(path).result().new_lookup().create_lookuper()
-    rows = [lookuper.lookup({"id": key}).result(30) for key in keys]
-    return [None if row is None else row["value"] for row in rows]
 
 
 def test_upserts_and_deletes(sink_connection: FlussConnection, sink_database: str) -> None:
@@ -190,7 +141,7 @@ def test_clearing_an_old_run_after_newer_ones_puts_no_value_back(
     sink.write(old, old_rows)
     assert values(sink_connection, path, [1, 2]) == ["new", None]
     # A run that was slow, and does not know that others finished its plan, sends it again.
-    monkeypatch.setattr(sink, "_done", lambda _: None)
+    monkeypatch.setattr(sending.PinnedLoad, "done", lambda _: None)
     sink.write(old, old_rows)
     assert values(sink_connection, path, [1, 2]) == ["new", None]
 
@@ -210,6 +161,6 @@ def test_a_plan_that_was_begun_too_long_ago(
     sink_connection: FlussConnection, sink_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_target(sink_connection, sink_database)
-    monkeypatch.setattr(fluss_table, "PIN_AGE_MAX_MS", -1)
+    monkeypatch.setattr(sending, "PIN_AGE_MAX_MS", -1)
     with pytest.raises(PinExpiredError, match="six days"):
         FlussTableSink(sink_connection, path).write(make_plan((0, 0, 5)), read)

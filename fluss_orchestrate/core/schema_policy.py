@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from fluss_orchestrate.core.sinks.errors import SinkSchemaError
+from fluss_orchestrate.core.sink_errors import SinkSchemaError
 
 
 class SchemaPolicy(enum.StrEnum):

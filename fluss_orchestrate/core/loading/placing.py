@@ -1,4 +1,4 @@
-"""Where rows go in a Fluss table, decided by the rows and their source bucket alone."""
+"""Where rows go in a Fluss table, decided by the rows and a given bucket alone."""
 
 from __future__ import annotations
 
@@ -43,11 +43,10 @@ class Placed:
 
 
 class Placer:
-    """Places rows that came from one bucket of a source."""
+    """Places rows by their keys; those of a table without keys go where they are told."""
 
-    def __init__(self, info: TableInfo, source_bucket: int) -> None:
+    def __init__(self, info: TableInfo) -> None:
         self._info = info
-        self._bucket = source_bucket % info.num_buckets
         types = {column.name: column.type for column in info.schema.columns}
         self._partition_types = [types[name] for name in info.partition_keys]
         self._keys = info.bucket_keys or info.physical_primary_keys
@@ -57,8 +56,11 @@ class Placer:
                 info.properties, info.bucket_keys, info.physical_primary_keys, types
             )
 
-    def place(self, rows: pa.RecordBatch, changes: pa.Array | None) -> list[Placed]:
-        """Rows in the table's wire schema by bucket; `changes` says what happened to each."""
+    def place(self, rows: pa.RecordBatch, changes: pa.Array | None, bucket: int) -> list[Placed]:
+        """Rows in the table's wire schema by bucket; `changes` says what happened to each.
+
+        `bucket`, modulo their number, is for tables without keys.
+        """
         deletes: Deletes = None
         if changes is not None:
             kept = pc.not_equal(changes, "-U")
@@ -66,7 +68,7 @@ class Placer:
             deletes = pc.equal(changes, "-D").to_numpy(zero_copy_only=False)
         if rows.num_rows == 0:
             return []
-        buckets = self._buckets(rows)
+        buckets = self._buckets(rows, bucket)
         names: list[str] = []
         codes = np.zeros(rows.num_rows, np.int64)
         if self._partition_types:
@@ -77,21 +79,21 @@ class Placer:
         for number in np.unique(numbers).tolist():
             mine = np.flatnonzero(numbers == number)
             mask = None if deletes is None else deletes[mine]
-            code, bucket = divmod(number, self._info.num_buckets)
+            code, own = divmod(number, self._info.num_buckets)
             placed.append(
                 Placed(
                     names[code] if names else None,
-                    bucket,
+                    own,
                     rows.take(pa.array(mine)),
                     mask if mask is not None and mask.any() else None,
                 )
             )
         return placed
 
-    def _buckets(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    def _buckets(self, rows: pa.RecordBatch, bucket: int) -> npt.NDArray[np.int64]:
         count = self._info.num_buckets
         if not self._keys:
-            return np.full(rows.num_rows, self._bucket, np.int64)
+            return np.full(rows.num_rows, bucket % count, np.int64)
         columns = [rows.column(name) for name in self._keys]
         keys = encode_keys(columns, self._key_types, self._keys, self._encoding)
         return assign_buckets(keys, count, self._encoding).astype(np.int64)

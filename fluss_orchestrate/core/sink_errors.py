@@ -44,7 +44,3 @@ class SinkContendedError(SinkError):
     """Others kept committing to the sink; nothing was written, the plan may be written again."""
 
     retriable = True
-
-
-class PinExpiredError(SinkError):
-    """A plan was begun so long ago that the servers may have forgotten what they hold of it."""

@@ -1,0 +1,14 @@
+"""Rows into a Fluss table exactly once, under an id: whoever sends them, and however often."""
+
+from fluss_orchestrate.core.loading.errors import LoadError, PinExpiredError, RowsDifferError
+from fluss_orchestrate.core.loading.load import load_rows
+from fluss_orchestrate.core.loading.sources import SourceError, open_rows
+
+__all__ = [
+    "LoadError",
+    "PinExpiredError",
+    "RowsDifferError",
+    "SourceError",
+    "load_rows",
+    "open_rows",
+]

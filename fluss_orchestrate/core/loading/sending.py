@@ -1,0 +1,253 @@
+"""A load under way: units are pinned in blocks and sent, each bucket's in their order.
+
+Two blocks are in memory at most: one is sent while the next is cut. Whatever stops in between, the
+next attempt sends the same units under the same numbers, and servers drop those that they have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from fluss_client.aio.pinned import append_pinned, upsert_pinned
+from fluss_client.codec.partition_names import parse_partition_name
+from fluss_client.errors import PartitionNotExistError
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.cluster import OffsetSpec
+from fluss_client.model.table import TablePath
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.checkpoints.events import now_ms
+from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, CheckpointTable
+from fluss_orchestrate.core.checkpoints.position import place_order
+from fluss_orchestrate.core.loading.errors import PinExpiredError
+from fluss_orchestrate.core.loading.pins import Cut, Pins
+from fluss_orchestrate.core.loading.placing import Placed
+from fluss_orchestrate.core.loading.target import LoadTarget
+from fluss_orchestrate.core.loading.units import Unit, batch_rows_of
+from fluss_orchestrate.core.plan import BucketRange, Place, Position
+
+DEFAULT_LEDGER = TablePath("fluss_orchestrate", "load_pins")
+BLOCK_UNITS = 8
+PIN_AGE_MAX_MS = 6 * 24 * 3600 * 1000
+"""Servers forget writer ids after seven days."""
+
+BatchRows = Callable[[pa.RecordBatch], int]
+CutUnits = Callable[[BatchRows], Iterator[Unit]]
+Progress = Callable[[int, int], None]
+"""Called with the rows and bytes that were sent so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load has put into its table."""
+
+    rows: int
+    bytes: int
+    ranges: tuple[BucketRange, ...] = ()
+    """Where each bucket's log ended before and after; others may have written there too."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain values."""
+        ranges = [r.to_json() for r in self.ranges]
+        return {"rows": self.rows, "bytes": self.bytes, "ranges": ranges}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Loaded:
+        """The figures from `to_json`."""
+        ranges = tuple(BucketRange.from_json(r) for r in value["ranges"])
+        return cls(int(value["rows"]), int(value["bytes"]), ranges)
+
+
+def open_ledger(
+    connection: FlussConnection,
+    path: TablePath = DEFAULT_LEDGER,
+    replicas: int = REPLICAS_WANTED,
+) -> CheckpointTable:
+    """The table of all pins, created when it is not there."""
+    core = connection.core
+    return runtime().call(CheckpointTable.open(core.backend, core.config, path, replicas))
+
+
+class PinnedLoad:
+    """One load into one table. Calls block."""
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        ledger: CheckpointTable,
+        target: LoadTarget,
+        kind: str,
+        load_id: str,
+        *,
+        create_partitions: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self._connection = connection
+        self._core = connection.core
+        self._target = target
+        self._load_id = load_id
+        self._pins = Pins(self._core.backend, ledger, target.info, kind, load_id)
+        self._create_partitions = create_partitions
+        self._progress = progress
+        self._partition_ids: dict[str, int] = {}
+        self._before: dict[Place, int] = {}
+        self._last_of_place: dict[Place, asyncio.Task[None]] = {}
+
+    def done(self) -> Loaded | None:
+        """What was loaded, if all of it was."""
+        found = runtime().call(self._pins.done())
+        return None if found is None else Loaded.from_json(found)
+
+    def run(self, cut_units: CutUnits) -> Loaded:
+        """Send every unit, then record that the load is done.
+
+        `cut_units(batch_rows)` gives the load's units in order, with batches of as many rows as
+        `batch_rows` says for a sample.
+        """
+        units = cut_units(self._batch_rows(runtime().call(self._pins.cut())))
+        rows = size = 0
+        under_way: concurrent.futures.Future[None] | None = None
+        try:
+            for number, block in enumerate(_blocks(units)):
+                if under_way is not None:
+                    under_way.result()
+                    self._report(rows, size)
+                rows += sum(unit.mark.rows for unit in block)
+                size += sum(unit.bytes for unit in block)
+                under_way = runtime().start(self._send_block(number, block))
+        finally:
+            if under_way is not None:
+                concurrent.futures.wait([under_way])
+        if under_way is not None:
+            under_way.result()
+        self._report(rows, size)
+        loaded = Loaded(rows, size, runtime().call(self._ranges()))
+        runtime().call(self._pins.finish(loaded.to_json()))
+        return self.done() or loaded
+
+    def verify(self, cut_units: CutUnits) -> None:
+        """`RowsDifferError` when these are not the rows of this load, which is done."""
+        cut = runtime().call(self._pins.cut())
+
+        async def never() -> Position:
+            return {}
+
+        units = cut_units(lambda _: 1 if cut is None else cut.batch_rows)
+        for number, block in enumerate(_blocks(units)):
+            runtime().call(self._pins.block(number, [unit.mark for unit in block], never))
+
+    def _report(self, rows: int, size: int) -> None:
+        if self._progress is not None:
+            self._progress(rows, size)
+
+    def _batch_rows(self, cut: Cut | None) -> BatchRows:
+        def of(sample: pa.RecordBatch) -> int:
+            nonlocal cut
+            if cut is None:
+                cut = runtime().call(self._pins.cut(batch_rows_of(sample)))
+                assert cut is not None
+            if now_ms() - cut.created_ms > PIN_AGE_MAX_MS:
+                raise PinExpiredError(
+                    str(self._target.info.table_path),
+                    self._load_id,
+                    "it was begun more than six days ago and not finished; servers may have "
+                    "forgotten what they hold of it. Compare the tables, then load what is "
+                    "missing under another id",
+                )
+            return cut.batch_rows
+
+        return of
+
+    async def _send_block(self, number: int, units: Sequence[Unit]) -> None:
+        names = {p.partition for unit in units for p in unit.placed if p.partition is not None}
+        for name in sorted(names - self._partition_ids.keys()):
+            self._partition_ids[name] = await self._partition_id(name)
+        places = {self._place(p) for unit in units for p in unit.placed}
+        new = places - self._before.keys()
+        block = await self._pins.block(number, [u.mark for u in units], lambda: self._ends(new))
+        self._before.update(block.before)
+        calls = [
+            self._in_turn(placed, writer_id, unit.batch_rows)
+            for unit, writer_id in zip(units, block.writer_ids, strict=True)
+            for placed in unit.placed
+        ]
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _in_turn(self, placed: Placed, writer_id: int, batch_rows: int) -> asyncio.Task[None]:
+        """Sends rows after those that were sent to the same bucket before."""
+        place = self._place(placed)
+        earlier = self._last_of_place.get(place)
+
+        async def send() -> None:
+            if earlier is not None:
+                await earlier
+            await self._send(placed, writer_id, batch_rows)
+
+        task = asyncio.get_running_loop().create_task(send())
+        self._last_of_place[place] = task
+        return task
+
+    async def _send(self, placed: Placed, writer_id: int, batch_rows: int) -> None:
+        core, info = self._core, self._target.info
+        bucket = placed.table_bucket(info.table_id, self._partition_ids)
+        pieces = placed.cut(batch_rows)
+        if info.has_primary_key():
+            await upsert_pinned(core.backend, info, bucket, pieces, writer_id, config=core.config)
+        else:
+            rows = [batch for batch, _ in pieces]
+            await append_pinned(core.backend, info, bucket, rows, writer_id, config=core.config)
+
+    def _place(self, placed: Placed) -> Place:
+        if placed.partition is None:
+            return None, placed.bucket
+        return self._partition_ids[placed.partition], placed.bucket
+
+    async def _partition_id(self, name: str) -> int:
+        backend = self._core.backend
+        try:
+            return await backend.partition_id(self._target.info, name)
+        except PartitionNotExistError:
+            if not self._create_partitions:
+                raise
+        spec = parse_partition_name(name, self._target.info.partition_keys)
+        await backend.create_partition(self._target.info.table_path, spec, True)
+        return await backend.partition_id(self._target.info, name)
+
+    async def _ends(self, places: Iterable[Place]) -> Position:
+        wanted: dict[int | None, list[int]] = {}
+        for partition_id, bucket in places:
+            wanted.setdefault(partition_id, []).append(bucket)
+        ends: dict[Place, int] = {}
+        for partition_id, buckets in wanted.items():
+            found = await self._core.backend.list_offsets(
+                self._target.info, partition_id, sorted(buckets), OffsetSpec.latest()
+            )
+            ends.update({(partition_id, bucket): offset for bucket, offset in found.items()})
+        return ends
+
+    async def _ranges(self) -> tuple[BucketRange, ...]:
+        after = await self._ends(self._before)
+        names = {number: name for name, number in self._partition_ids.items()}
+        return tuple(
+            BucketRange(
+                place[0],
+                None if place[0] is None else names[place[0]],
+                place[1],
+                start,
+                after[place],
+            )
+            for place, start in sorted(self._before.items(), key=lambda item: place_order(item[0]))
+        )
+
+
+def _blocks(units: Iterator[Unit]) -> Iterator[list[Unit]]:
+    while block := list(islice(units, BLOCK_UNITS)):
+        yield block
