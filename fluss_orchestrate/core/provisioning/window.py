@@ -11,28 +11,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
-from fluss_client import FlussAdmin, FlussConnection, OffsetSpec
+from fluss_client import FlussConnection
 from fluss_client.codec.auto_partition import AutoPartition, TimeUnit, time_zone
-from fluss_client.errors import (
-    ConfigError,
-    InvalidPartitionError,
-    LakeSnapshotNotExistError,
-    SchemaError,
-)
-from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo, TablePath
+from fluss_client.errors import ConfigError, InvalidPartitionError, SchemaError
+from fluss_client.model.table import PartitionInfo, TableInfo, TablePath
+from fluss_orchestrate.core.checkpoints import CheckpointStore
+from fluss_orchestrate.core.provisioning.guards import PartitionGuard, usual_guards
 
 log = logging.getLogger(__name__)
 PARTITIONS_AHEAD_MAX = 1_000
-LAKE_ENABLED = "table.datalake.enabled"
-
-
-class PartitionGuard(Protocol):
-    """Says why a partition must stay, or None."""
-
-    def reason_to_keep(self, table: TableInfo, partition: PartitionInfo) -> str | None:
-        """Why the partition must not be dropped yet."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +84,14 @@ def plan_window(
     *,
     now: datetime | None = None,
     guards: Sequence[PartitionGuard] | None = None,
+    store: CheckpointStore | None = None,
 ) -> WindowPlan:
-    """What to create and drop. Without `guards` the lake guards tables that are tiered."""
+    """What to create and drop.
+
+    Without `guards`, the lake keeps partitions of tiered tables that it does not hold whole, and
+    every checkpoint of `store` those that it has not read; without `store`, of the default one.
+    An empty list of guards forces the drop.
+    """
     admin = connection.get_admin().result()
     path = TablePath.parse(window.table)
     table = admin.get_table_info(path).result()
@@ -114,7 +109,7 @@ def plan_window(
     drop, kept = [], []
     if window.retain is not None:
         oldest = rule.start(rule.name(moment, -window.retain))
-        checks = [LakeGuard(admin)] if guards is None else list(guards)
+        checks = usual_guards(connection, store) if guards is None else list(guards)
         for partition in existing:
             try:
                 starts = rule.start(partition.spec[key])
@@ -145,32 +140,6 @@ def apply_window(connection: FlussConnection, planned: WindowPlan) -> WindowPlan
     for partition, reason in planned.kept:
         log.warning("%s: partition %s stays: %s", path, partition.partition_name, reason)
     return planned
-
-
-class LakeGuard:
-    """Keeps partitions of tiered tables until the lake holds every row."""
-
-    def __init__(self, admin: FlussAdmin) -> None:
-        self._admin = admin
-
-    def reason_to_keep(self, table: TableInfo, partition: PartitionInfo) -> str | None:
-        """Why the lake needs the partition still."""
-        if table.properties.get(LAKE_ENABLED, "false").lower() != "true":
-            return None
-        buckets = list(range(table.num_buckets))
-        ends = self._admin.list_partition_offsets(
-            table.table_path, partition.partition_name, buckets, OffsetSpec.latest()
-        ).result()
-        try:
-            snapshot = self._admin.get_latest_lake_snapshot(table.table_path).result()
-            tiered = snapshot.table_buckets_offset
-        except LakeSnapshotNotExistError:
-            tiered = {}
-        for bucket, end in ends.items():
-            place = TableBucket(table.table_id, bucket, partition_id=partition.partition_id)
-            if tiered.get(place, 0) < end:
-                return f"the lake holds bucket {bucket} up to {tiered.get(place, 0)} of {end}"
-        return None
 
 
 def _time_key(window: PartitionWindow, table: TableInfo) -> str:

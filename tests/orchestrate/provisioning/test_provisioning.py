@@ -10,12 +10,15 @@ import pytest
 
 from fluss_client import TablePath
 from fluss_client.model.table import PartitionInfo, TableInfo
+from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
+from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.provisioning import (
     AddColumns,
     ColumnSpec,
     PartitionWindow,
     RebuildNeededError,
     TableSpec,
+    WindowPlan,
     apply,
     apply_window,
     plan,
@@ -208,3 +211,31 @@ def test_a_guard_keeps_a_partition_and_says_why(connection: Any, admin: Any, dat
     assert "no day of time" in kept["someday"]
     unguarded = plan_window(connection, window(database), now=NOW, guards=[])
     assert [p.partition_name for p in unguarded.drop] == ["20250101"]
+
+
+def test_a_checkpoint_keeps_what_it_has_not_read(
+    connection: Any, admin: Any, database: str
+) -> None:
+    path = make_events(connection, database)
+    admin.create_partition(path, {"day": "20250101"}).result()
+    store = FlussCheckpointStore(connection, database, "checkpoints", replicas=1)
+    scan = IncrementalScan(connection, path, "reader", store)
+    scan.commit(scan.plan("first"))
+    table = connection.get_table(path).result()
+    with table.new_append().create_writer() as writer:
+        writer.append({"day": "20250101", "v": 1})
+
+    def planned() -> WindowPlan:
+        return plan_window(connection, window(database), now=NOW, store=store)
+
+    [(kept, reason)] = planned().kept
+    assert kept.partition_name == "20250101"
+    assert reason == "checkpoint 'reader' has read bucket 0 up to 0 of 1"
+    scan.commit(scan.plan("second"))
+    assert [p.partition_name for p in planned().drop] == ["20250101"]
+
+    with table.new_append().create_writer() as writer:
+        writer.append({"day": "20250101", "v": 2})
+    assert planned().drop == ()
+    store.retire("reader")
+    assert [p.partition_name for p in planned().drop] == ["20250101"]
