@@ -91,6 +91,11 @@ class FlussConnection(ProcessBound):
         for backend in (self._backend, self._writer_backend):
             _trace(backend, hook)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed; then nothing can be done with it any more."""
+        return self._closed
+
     async def close(self) -> None:
         """Close the connection: writers flush their rows, then requests under way fail.
 

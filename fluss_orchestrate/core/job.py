@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from fluss_orchestrate.core.incremental.intervals import IntervalScan
 from fluss_orchestrate.core.incremental.reading import ProgressHook
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
-from fluss_orchestrate.core.incremental.settings import Until
+from fluss_orchestrate.core.incremental.settings import Time, Until
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.core.sinks.base import Sink
+from fluss_orchestrate.core.sinks.base import Sink, SinkResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,31 @@ def run_increment(
     receipts: list[Receipt] = []
     for run in scan.runs(run_key, until, max_offsets, progress):
         done = sink.write(run.plan, lambda plan: scan.read(plan, progress))
-        details = {"sink": dict(done.details), "exactly_once": sink.exactly_once}
+        details = _details(sink, done)
         run.receipt = scan.commit(run.plan, rows=done.rows, bytes=done.bytes, details=details)
         receipts.append(run.receipt)
     return JobResult(receipts[-1], tuple(receipts[:-1]))
+
+
+def run_interval(
+    scan: IntervalScan,
+    sink: Sink,
+    run_key: str,
+    since: Time,
+    until: Time,
+    *,
+    progress: ProgressHook | None = None,
+) -> JobResult:
+    """Bring the rows committed in [since, until) into the sink, exactly once if the sink can.
+
+    An interval has one plan for ever, so a second backfill of it adds nothing. `NotYetError`
+    until the end of the interval is final.
+    """
+    plan = scan.plan(run_key, since, until)
+    done = sink.write(plan, lambda part: scan.read(part, progress))
+    details = _details(sink, done)
+    return JobResult(scan.commit(plan, rows=done.rows, bytes=done.bytes, details=details))
+
+
+def _details(sink: Sink, done: SinkResult) -> dict[str, Any]:
+    return {"sink": dict(done.details), "exactly_once": sink.exactly_once}
