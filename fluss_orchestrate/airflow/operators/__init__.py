@@ -1,0 +1,47 @@
+"""Operators for Apache Fluss; each is imported when it is first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fluss_orchestrate.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fluss_orchestrate.airflow.operators.lake import (
+        FlussCheckpointResetOperator,
+        FlussTierToLakeOperator,
+    )
+    from fluss_orchestrate.airflow.operators.provisioning import (
+        FlussCreateDatabaseOperator,
+        FlussDropPartitionsOperator,
+        FlussPartitionWindowOperator,
+        FlussProvisionTablesOperator,
+    )
+    from fluss_orchestrate.airflow.operators.scanning import FlussIncrementalScanOperator
+    from fluss_orchestrate.airflow.operators.writing import FlussWriteOperator
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "lake": ("FlussCheckpointResetOperator", "FlussTierToLakeOperator"),
+        "provisioning": (
+            "FlussCreateDatabaseOperator",
+            "FlussDropPartitionsOperator",
+            "FlussPartitionWindowOperator",
+            "FlussProvisionTablesOperator",
+        ),
+        "scanning": ("FlussIncrementalScanOperator",),
+        "writing": ("FlussWriteOperator",),
+    },
+)
+
+__all__ = [
+    "FlussCheckpointResetOperator",
+    "FlussCreateDatabaseOperator",
+    "FlussDropPartitionsOperator",
+    "FlussIncrementalScanOperator",
+    "FlussPartitionWindowOperator",
+    "FlussProvisionTablesOperator",
+    "FlussTierToLakeOperator",
+    "FlussWriteOperator",
+]

@@ -1,0 +1,63 @@
+"""What all operators share: the connection, typed failures, receipts, and being killed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowTaskTerminated
+
+from fluss_orchestrate.airflow.errors import airflow_errors
+from fluss_orchestrate.airflow.hooks import FlussHook
+from fluss_orchestrate.airflow.receipts import publish
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from fluss_orchestrate.core.receipts import Receipt
+
+COLOUR = "#d5e8f7"
+
+
+class FlussOperator(BaseOperator):
+    """An operator whose `work` gives a receipt, or other plain values, for XCom.
+
+    Receipts go into the extra of the events of the task's outlets too. An error that a retry
+    cannot mend fails the task at once. A kill stops the work where it is; what that leaves
+    unfinished the next try, or another run, goes on with.
+    """
+
+    template_fields: Sequence[str] = ("fluss_conn_id",)
+    ui_color = COLOUR
+
+    def __init__(self, *, fluss_conn_id: str = FlussHook.default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fluss_conn_id = fluss_conn_id
+        self._working = False
+        self.receipt: Receipt | None = None
+
+    @cached_property
+    def hook(self) -> FlussHook:
+        """The way to the client."""
+        return FlussHook(self.fluss_conn_id)
+
+    def execute(self, context: Context) -> Any:
+        """Do the work and publish what it gave."""
+        self._working = True
+        try:
+            with airflow_errors():
+                return publish(context, self.work(context))
+        finally:
+            self._working = False
+
+    def work(self, context: Context) -> Mapping[str, Any]:
+        """The operator's own part; gives plain values."""
+        raise NotImplementedError
+
+    def on_kill(self) -> None:
+        """Leave the work at once. Airflow itself would let it go on until it kills the process."""
+        if self._working:
+            self._working = False
+            raise AirflowTaskTerminated(f"{self.task_id} was told to stop; nothing was committed")

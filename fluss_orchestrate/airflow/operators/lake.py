@@ -1,0 +1,94 @@
+"""Filling the lake, and setting a checkpoint by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fluss_orchestrate.airflow.links import LakeTableLink
+from fluss_orchestrate.airflow.operators.base import FlussOperator
+from fluss_orchestrate.airflow.scans import until_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class FlussTierToLakeOperator(FlussOperator):
+    """Bring everything that is in a log table into its lake, once.
+
+    For clusters without a tiering service of their own; `allow_tiering=True` says that there is
+    none. `catalog` overrides properties of the Iceberg catalog; secrets belong in the environment.
+    """
+
+    template_fields = ("fluss_conn_id", "table", "catalog")
+    operator_extra_links = (LakeTableLink(),)
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        allow_tiering: bool = False,
+        catalog: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.allow_tiering = allow_tiering
+        self.catalog = catalog
+
+    def work(self, context: Context) -> dict[str, Any]:
+        """Tier the table; the receipt names the snapshot."""
+        from fluss_orchestrate.core.lake import tier
+
+        client = self.hook.get_conn()
+        receipt = tier(client, self.table, allow_tiering=self.allow_tiering, overrides=self.catalog)
+        self.log.info("%s: %d rows, snapshot %s", self.table, receipt.rows, receipt.snapshot_id)
+        self.hook.report_read(self.table, receipt)
+        self.receipt = receipt
+        LakeTableLink.persist(context, client, self.table, self.catalog)
+        return receipt.to_json()
+
+
+class FlussCheckpointResetOperator(FlussOperator):
+    """Set a checkpoint to `earliest`, `latest`, a time or offsets by bucket, and record why.
+
+    What a sink holds is not touched: rows that are read again are written again, unless the sink
+    keeps its own position and refuses.
+    """
+
+    template_fields = ("fluss_conn_id", "table", "checkpoint", "to", "reason")
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        checkpoint: str,
+        to: Any,
+        reason: str = "",
+        abandon_pending: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.checkpoint = checkpoint
+        self.to = to
+        self.reason = reason
+        self.abandon_pending = abandon_pending
+
+    def work(self, context: Context) -> dict[str, Any]:
+        """Reset it; where it stands now."""
+        from fluss_orchestrate.core.incremental import IncrementalScan
+
+        scan = IncrementalScan(self.hook.get_conn(), self.table, self.checkpoint)
+        to = self.to if self.to in ("earliest", "latest") else until_of(self.to)
+        ti = context["ti"]
+        reason = self.reason or f"Airflow: {ti.dag_id}.{ti.task_id} in {ti.run_id}"
+        event = scan.reset(to, reason, abandon_pending=self.abandon_pending)
+        position = event.state.position
+        assert position is not None
+        return {
+            "checkpoint": self.checkpoint,
+            "sequence": event.sequence,
+            "reason": reason,
+            "position": position.to_json(),
+        }

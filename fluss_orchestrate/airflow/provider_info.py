@@ -1,0 +1,102 @@
+"""What Airflow asks of a provider. Every Airflow component loads this, so it imports nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HERE = "fluss_orchestrate.airflow"
+INTEGRATION = "Apache Fluss"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The provider as Airflow's discovery reads it."""
+    return {
+        "package-name": "fluss-orchestrate",
+        "name": INTEGRATION,
+        "description": "Tables, exactly-once increments, lake-snapshot waiting and bulk loads of "
+        "Apache Fluss.",
+        "integrations": [
+            {
+                "integration-name": INTEGRATION,
+                "external-doc-url": "https://fluss.apache.org/",
+                "tags": ["apache"],
+            }
+        ],
+        "hooks": [_modules("hooks")],
+        "operators": [_modules("operators")],
+        "sensors": [_modules("sensors")],
+        "triggers": [_modules("triggers")],
+        "connection-types": [_connection_type()],
+        "asset-uris": [
+            {
+                "schemes": ["fluss"],
+                "handler": f"{HERE}.assets.normalise_uri",
+                "factory": f"{HERE}.assets.create_asset",
+                "to_openlineage_converter": f"{HERE}.assets.to_openlineage",
+            }
+        ],
+        "extra-links": [f"{HERE}.links.LakeTableLink"],
+        "task-decorators": [
+            {"name": "fluss_scan", "class-name": f"{HERE}.decorators.fluss_scan_task"}
+        ],
+        "queues": [{"name": "fluss", "message-queue-class": f"{HERE}.queues.FlussQueueProvider"}],
+        "config": {"fluss": _config()},
+    }
+
+
+def _modules(name: str) -> dict[str, Any]:
+    return {"integration-name": INTEGRATION, "python-modules": [f"{HERE}.{name}"]}
+
+
+def _connection_type() -> dict[str, Any]:
+    text = {"type": ["string", "null"]}
+    return {
+        "connection-type": "fluss",
+        "hook-class-name": f"{HERE}.hooks.FlussHook",
+        "hook-name": INTEGRATION,
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema", "port"],
+            "relabeling": {"host": "Bootstrap servers", "login": "SASL user"},
+            "placeholders": {"host": "host:9123,host:9124 or embedded:/a/directory"},
+        },
+        "conn-fields": {
+            "cluster_alias": {
+                "label": "Cluster alias",
+                "description": "The cluster's name in checkpoints and asset URIs. Never change it: "
+                "addresses may change, the alias says that it is the same cluster.",
+                "schema": {**text, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$"},
+            },
+            "security_protocol": {
+                "label": "Security protocol",
+                "description": "SASL is used by itself when a user is given.",
+                "schema": {**text, "enum": ["PLAINTEXT", "SASL", None]},
+            },
+            "client_options": {
+                "label": "Client options",
+                "description": "Further keys of the client's configuration, as a JSON object.",
+                "schema": {"type": ["object", "string", "null"]},
+            },
+        },
+    }
+
+
+def _config() -> dict[str, Any]:
+    return {
+        "description": "Settings of the Apache Fluss provider.",
+        "options": {
+            "cluster_alias": {
+                "description": "The alias in the URIs of `fluss_table_asset` when none is given.",
+                "version_added": None,
+                "type": "string",
+                "example": "lakehouse",
+                "default": "default",
+            },
+            "poll_interval": {
+                "description": "Seconds between two looks of sensors and watchers at a table.",
+                "version_added": None,
+                "type": "float",
+                "example": None,
+                "default": "5",
+            },
+        },
+    }

@@ -1,0 +1,114 @@
+"""One Airflow for all of these tests: a home and a metadata database of this run's own.
+
+Airflow reads its settings as it is imported, so they are set here, before any test module.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fluss_client import Config, FlussConnection
+
+HOME = Path(tempfile.mkdtemp(prefix="fluss-airflow-"))
+SETTINGS = {
+    "AIRFLOW_HOME": str(HOME),
+    "AIRFLOW__CORE__DAGS_FOLDER": str(HOME / "dags"),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+    "AIRFLOW__CORE__FERNET_KEY": "",
+    "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+    "AIRFLOW__OPENLINEAGE__DISABLED": "True",
+    "AIRFLOW__FLUSS__POLL_INTERVAL": "0.2",
+}
+os.environ.update(SETTINGS)
+(HOME / "dags").mkdir()
+
+_numbers = itertools.count()
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        # What Airflow and its libraries warn each other of is not ours to mend.
+        for category in ("DeprecationWarning", "PendingDeprecationWarning", "ResourceWarning"):
+            item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}"))
+        item.add_marker(pytest.mark.filterwarnings("ignore::UserWarning:airflow"))
+        spec = getattr(item, "callspec", None)
+        if spec is not None and spec.params.get("kind") == "cluster":
+            item.add_marker("cluster")
+            # Named openly, so that its start does not count against the test's own time.
+            item.fixturenames.insert(0, "plain_cluster")  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def airflow_home() -> Path:
+    """The home, with a metadata database in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from airflow.utils import db
+
+        db.initdb()
+    return HOME
+
+
+@pytest.fixture(scope="session", params=["embedded", "cluster"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which backend the connection names."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(scope="session")
+def conn_id(
+    request: pytest.FixtureRequest, kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """An Airflow connection to an embedded directory, or with SASL to the real cluster."""
+    if kind == "embedded":
+        value = {"conn_type": "fluss", "host": f"embedded:{tmp_path_factory.mktemp('fluss')}"}
+    else:
+        info = request.getfixturevalue("plain_cluster").info
+        user, password = next(iter(info.users.items()))
+        value = {
+            "conn_type": "fluss",
+            "host": str(info.sasl_bootstrap_servers),
+            "login": user,
+            "password": password,
+        }
+    name = f"fluss_{kind}"
+    os.environ[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(value)
+    return name
+
+
+@pytest.fixture(scope="session")
+def client(conn_id: str) -> Iterator[FlussConnection]:
+    """A client of the tests' own, beside those of the tasks."""
+    from fluss_orchestrate.airflow.hooks import FlussHook
+
+    config: Config = FlussHook(conn_id).get_config()
+    with FlussConnection.create(config).result(60) as made:
+        yield made
+
+
+@pytest.fixture
+def database(client: FlussConnection) -> Iterator[str]:
+    """A database of this test's own, gone afterwards."""
+    name = f"af_{os.getpid()}_{next(_numbers)}"
+    admin = client.get_admin().result(30)
+    admin.create_database(name).result(30)
+    yield name
+    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(30)
