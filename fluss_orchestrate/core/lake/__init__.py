@@ -21,7 +21,7 @@ from fluss_orchestrate.core.lake.errors import (
     WaitTimedOutError,
 )
 from fluss_orchestrate.core.lake.reader import lake_reader, read_lake_offsets
-from fluss_orchestrate.core.lake.state import read_table
+from fluss_orchestrate.core.lake.state import read_receipt, read_table
 from fluss_orchestrate.core.lake.status import BucketLag, LakeStatus, lake_status
 from fluss_orchestrate.core.lake.tiering import tier
 from fluss_orchestrate.core.lake.tiering_worker import TieringWorker
@@ -52,6 +52,7 @@ __all__ = [
     "load_lake_table",
     "open_catalog",
     "read_lake_offsets",
+    "read_receipt",
     "read_table",
     "redacted",
     "tier",

@@ -23,12 +23,14 @@ from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.cluster import ChangeType, OffsetSpec
 from fluss_client.model.table import TableInfo, TablePath
 from fluss_client.runtime import runtime
+from fluss_orchestrate.core.incremental.guards import check_identity
 from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
 from fluss_orchestrate.core.incremental.reading import PlanReading
 from fluss_orchestrate.core.lake.catalog import has_lake
 from fluss_orchestrate.core.lake.covers import LakeTarget, Target, resolve_target
 from fluss_orchestrate.core.lake.reader import FROM_THE_FIRST, LakeRead, open_lake
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
+from fluss_orchestrate.core.receipts import Receipt
 
 ALL_ROWS = (1 << 31) - 1
 ROWS_PER_BATCH = 1 << 16
@@ -73,6 +75,28 @@ def read_table(
     else:
         batches = PlanReading(connection, _plan(view, ends, names, "state")).batches()
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def read_receipt(
+    connection: FlussConnection, receipt: Receipt, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """The rows in the ranges of a receipt of a log table, as far as the log still holds them.
+
+    Rows that others wrote into the same ranges meanwhile are among them.
+    """
+    core = connection.core
+    view = runtime().call(
+        observe(core.backend, connection.config.resolved_alias(), receipt.table.path)
+    )
+    check_identity(receipt.table, view.identity)
+    if view.info.has_primary_key():
+        raise SchemaError(
+            f"{receipt.table.path} has a primary key: its ranges are changes, not rows"
+        )
+    names = _names(view.info, columns)
+    schema = pa.schema([view.info.schema.arrow.field(name) for name in names])
+    ranges = [r for r in receipt.ranges if r.count]
+    return pa.RecordBatchReader.from_batches(schema, _tail_batches(connection, view, ranges, names))
 
 
 def _names(info: TableInfo, columns: Sequence[str] | None) -> tuple[str, ...]:

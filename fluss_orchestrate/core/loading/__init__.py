@@ -1,7 +1,7 @@
 """Rows into a Fluss table exactly once, under an id: whoever sends them, and however often."""
 
 from fluss_orchestrate.core.loading.errors import LoadError, PinExpiredError, RowsDifferError
-from fluss_orchestrate.core.loading.load import load_rows
+from fluss_orchestrate.core.loading.load import as_reader, load_is_known, load_rows
 from fluss_orchestrate.core.loading.sources import SourceError, open_rows
 
 __all__ = [
@@ -9,6 +9,8 @@ __all__ = [
     "PinExpiredError",
     "RowsDifferError",
     "SourceError",
+    "as_reader",
+    "load_is_known",
     "load_rows",
     "open_rows",
 ]

@@ -70,7 +70,7 @@ def load_rows(
     if loaded is None:
         loaded = load.run(units)
     else:
-        load.verify(units)
+        load.verify(units, loaded)
     info = target.info
     return Receipt(
         kind="upsert" if info.has_primary_key() else "append",
@@ -83,6 +83,20 @@ def load_rows(
         finished_ms=now_ms(),
         details={"exactly_once": True, "was_done_before": again},
     )
+
+
+def load_is_known(
+    connection: FlussConnection,
+    table: TablePath | str,
+    load_id: str,
+    *,
+    ledger: TablePath = DEFAULT_LEDGER,
+    ledger_replicas: int = REPLICAS_WANTED,
+) -> bool:
+    """Whether rows were loaded, or began to be loaded, into the table under this id."""
+    target = LoadTarget(connection, table, SchemaPolicy.ERROR)
+    pins = open_ledger(connection, ledger, ledger_replicas)
+    return PinnedLoad(connection, pins, target, PINS_KIND, load_id).is_known()
 
 
 def as_reader(rows: Any) -> pa.RecordBatchReader:

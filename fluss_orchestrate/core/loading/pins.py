@@ -119,6 +119,10 @@ class Pins:
             )
         return found
 
+    async def holds_block(self, number: int) -> bool:
+        """Whether block `number` was pinned by some attempt."""
+        return await self._row(FIRST_BLOCK + number) is not None
+
     async def done(self) -> dict[str, Any] | None:
         """What was recorded when the load was done; None if it is not."""
         row = await self._row(DONE)
@@ -154,7 +158,13 @@ class Pins:
 
 def _differ(found: Block, marks: Sequence[UnitMark]) -> str:
     was, now = sum(m.rows for m in found.marks), sum(m.rows for m in marks)
-    what = f"{was} rows then, {now} now" if was != now else "equal in number, not in content"
+    return differ_text(
+        f"{was} rows then, {now} now" if was != now else "equal in number, not in content"
+    )
+
+
+def differ_text(what: str) -> str:
+    """What to say of rows that are not those of their load."""
     return (
         f"it was begun with other rows ({what}). A load id stands for the same rows in the same "
         "order; give other rows an id of their own"

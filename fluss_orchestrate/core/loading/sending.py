@@ -16,17 +16,18 @@ from typing import Any
 import pyarrow as pa
 
 from fluss_client.aio.pinned import append_pinned, upsert_pinned
+from fluss_client.backend.contract import Backend
 from fluss_client.codec.partition_names import parse_partition_name
 from fluss_client.errors import PartitionNotExistError
 from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.cluster import OffsetSpec
-from fluss_client.model.table import TablePath
+from fluss_client.model.table import TableInfo, TablePath
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, CheckpointTable
 from fluss_orchestrate.core.checkpoints.position import place_order
-from fluss_orchestrate.core.loading.errors import PinExpiredError
-from fluss_orchestrate.core.loading.pins import Cut, Pins
+from fluss_orchestrate.core.loading.errors import PinExpiredError, RowsDifferError
+from fluss_orchestrate.core.loading.pins import Cut, Pins, differ_text
 from fluss_orchestrate.core.loading.placing import Placed
 from fluss_orchestrate.core.loading.target import LoadTarget
 from fluss_orchestrate.core.loading.units import Unit, batch_rows_of
@@ -111,7 +112,7 @@ class PinnedLoad:
         `batch_rows` says for a sample.
         """
         units = cut_units(self._batch_rows(runtime().call(self._pins.cut())))
-        rows = size = 0
+        rows = size = blocks = 0
         under_way: concurrent.futures.Future[None] | None = None
         try:
             for number, block in enumerate(_blocks(units)):
@@ -120,6 +121,7 @@ class PinnedLoad:
                     self._report(rows, size)
                 rows += sum(unit.mark.rows for unit in block)
                 size += sum(unit.bytes for unit in block)
+                blocks = number + 1
                 under_way = runtime().start(self._send_block(number, block))
         finally:
             if under_way is not None:
@@ -127,20 +129,36 @@ class PinnedLoad:
         if under_way is not None:
             under_way.result()
         self._report(rows, size)
+        if runtime().call(self._pins.holds_block(blocks)):
+            raise self._other_count("more rows then than now")
         loaded = Loaded(rows, size, runtime().call(self._ranges()))
         runtime().call(self._pins.finish(loaded.to_json()))
         return self.done() or loaded
 
-    def verify(self, cut_units: CutUnits) -> None:
+    def is_known(self) -> bool:
+        """Whether some attempt has begun this load."""
+        return runtime().call(self._pins.cut()) is not None or self.done() is not None
+
+    def verify(self, cut_units: CutUnits, loaded: Loaded) -> None:
         """`RowsDifferError` when these are not the rows of this load, which is done."""
         cut = runtime().call(self._pins.cut())
+        rows = 0
 
         async def never() -> Position:
             return {}
 
         units = cut_units(lambda _: 1 if cut is None else cut.batch_rows)
         for number, block in enumerate(_blocks(units)):
+            rows += sum(unit.mark.rows for unit in block)
+            if rows > loaded.rows:
+                break
             runtime().call(self._pins.block(number, [unit.mark for unit in block], never))
+        if rows != loaded.rows:
+            word = "more" if rows > loaded.rows else "fewer"
+            raise self._other_count(f"{loaded.rows} rows then, {word} now")
+
+    def _other_count(self, what: str) -> RowsDifferError:
+        return RowsDifferError(str(self._target.info.table_path), self._load_id, differ_text(what))
 
     def _report(self, rows: int, size: int) -> None:
         if self._progress is not None:
@@ -167,7 +185,9 @@ class PinnedLoad:
     async def _send_block(self, number: int, units: Sequence[Unit]) -> None:
         names = {p.partition for unit in units for p in unit.placed if p.partition is not None}
         for name in sorted(names - self._partition_ids.keys()):
-            self._partition_ids[name] = await self._partition_id(name)
+            self._partition_ids[name] = await partition_id_of(
+                self._core.backend, self._target.info, name, self._create_partitions
+            )
         places = {self._place(p) for unit in units for p in unit.placed}
         new = places - self._before.keys()
         block = await self._pins.block(number, [u.mark for u in units], lambda: self._ends(new))
@@ -210,17 +230,6 @@ class PinnedLoad:
             return None, placed.bucket
         return self._partition_ids[placed.partition], placed.bucket
 
-    async def _partition_id(self, name: str) -> int:
-        backend = self._core.backend
-        try:
-            return await backend.partition_id(self._target.info, name)
-        except PartitionNotExistError:
-            if not self._create_partitions:
-                raise
-        spec = parse_partition_name(name, self._target.info.partition_keys)
-        await backend.create_partition(self._target.info.table_path, spec, True)
-        return await backend.partition_id(self._target.info, name)
-
     async def _ends(self, places: Iterable[Place]) -> Position:
         wanted: dict[int | None, list[int]] = {}
         for partition_id, bucket in places:
@@ -246,6 +255,18 @@ class PinnedLoad:
             )
             for place, start in sorted(self._before.items(), key=lambda item: place_order(item[0]))
         )
+
+
+async def partition_id_of(backend: Backend, info: TableInfo, name: str, create: bool) -> int:
+    """The id of a partition by its name; it is created when it is not there and may be."""
+    try:
+        return await backend.partition_id(info, name)
+    except PartitionNotExistError:
+        if not create:
+            raise
+    spec = parse_partition_name(name, info.partition_keys)
+    await backend.create_partition(info.table_path, spec, True)
+    return await backend.partition_id(info, name)
 
 
 def _blocks(units: Iterator[Unit]) -> Iterator[list[Unit]]:

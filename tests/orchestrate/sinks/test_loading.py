@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 from fluss_client import FlussConnection
 from fluss_client.errors import PartitionNotExistError, RowError
 from fluss_orchestrate import load_rows
-from fluss_orchestrate.core.loading import RowsDifferError, SourceError, open_rows, sending, units
+from fluss_orchestrate.core.loading import (
+    RowsDifferError,
+    SourceError,
+    load_is_known,
+    open_rows,
+    sending,
+    units,
+)
 from fluss_orchestrate.core.loading.units import digest_of
 from tests.orchestrate.sinks.plans import SCHEMA
 from tests.orchestrate.sinks.targets import KEYED, LAYOUTS, log_rows, make_target, values
@@ -81,6 +88,42 @@ def test_other_rows_under_the_same_id_are_refused(
         load_rows(sink_connection, path, rows(100, first=1), "id")
     assert raised.value.load_id == "id"
     assert log_rows(sink_connection, path).num_rows == 100
+
+
+@pytest.mark.parametrize("counts", [(0, 40), (40, 0), (105, 210), (210, 105)])
+def test_more_or_fewer_rows_of_a_finished_load_are_refused(
+    sink_connection: FlussConnection, sink_database: str, counts: tuple[int, int]
+) -> None:
+    """Also when they end where a block of units ends, so that every block seems to fit."""
+    path = make_target(sink_connection, sink_database)
+    assert not load_is_known(sink_connection, path, "one")
+    load_rows(sink_connection, path, rows(counts[0]), "one")
+    assert load_is_known(sink_connection, path, "one")
+    with pytest.raises(RowsDifferError, match=f"{counts[0]} rows then"):
+        load_rows(sink_connection, path, rows(counts[1]), "one")
+    assert len(log_rows(sink_connection, path)) == counts[0]
+
+
+def test_fewer_rows_of_a_load_that_broke_off_are_refused(
+    sink_connection: FlussConnection, sink_database: str
+) -> None:
+    path = make_target(sink_connection, sink_database)
+
+    def breaks_off() -> Iterator[pa.RecordBatch]:
+        yield from rows(210).to_batches()
+        raise RuntimeError("gone")
+
+    with pytest.raises(RuntimeError, match="gone"):
+        load_rows(
+            sink_connection,
+            path,
+            pa.RecordBatchReader.from_batches(SCHEMA, breaks_off()),
+            "one",
+        )
+    with pytest.raises(RowsDifferError, match="more rows then than now"):
+        load_rows(sink_connection, path, rows(105), "one")
+    load_rows(sink_connection, path, rows(210), "one")
+    assert len(log_rows(sink_connection, path)) == 210
 
 
 def test_a_load_that_broke_off_goes_on(
