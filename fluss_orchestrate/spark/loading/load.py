@@ -1,0 +1,345 @@
+"""A bulk load, as its driver runs it: input, cut, pins, tasks, receipt.
+
+Everything that decides a row's number is recorded before a task runs. So this may be started
+again with the same load id, at once or days later, and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from fluss_client.errors import (
+    AuthorizationError,
+    ConfigError,
+    CorruptDataError,
+    FlussError,
+    PartitionNotExistError,
+    RowError,
+    SchemaError,
+    TableNotExistError,
+)
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.table import TableInfo, TablePath
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.checkpoints.events import now_ms
+from fluss_orchestrate.core.clusters import ClusterRef
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.incremental.observe import observe_offsets
+from fluss_orchestrate.core.loading.errors import LoadError, RowsDifferError
+from fluss_orchestrate.core.loading.sources import SourceError
+from fluss_orchestrate.core.plan import Position
+from fluss_orchestrate.core.provisioning import TableSpec, apply
+from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.spark.load_spec import BulkLoadSpec
+from fluss_orchestrate.spark.loading import staging
+from fluss_orchestrate.spark.loading.cutting import (
+    Footer,
+    batch_rows_of,
+    cut,
+    digest_of_input,
+    read_footers,
+    unit_rows_of,
+)
+from fluss_orchestrate.spark.loading.fitting import Fitter
+from fluss_orchestrate.spark.loading.ledger import BulkLedger, Header
+from fluss_orchestrate.spark.loading.places import list_files
+from fluss_orchestrate.spark.loading.progress import Progress, Say, say, watched
+from fluss_orchestrate.spark.loading.split import PinnedSplit, Split, SplitResult
+from fluss_orchestrate.spark.loading.task import LoadTask, result_schema
+from fluss_orchestrate.spark.setup import is_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FINAL_ERRORS: tuple[type[FlussError], ...] = (
+    AuthorizationError,
+    ConfigError,
+    LoadError,
+    PartitionNotExistError,
+    RowError,
+    SchemaError,
+    SourceError,
+    TableNotExistError,
+)
+"""What a task cannot mend by being run again. Anything else Spark may try once more."""
+WAVE_SPLITS = 512
+"""Splits of one Spark job; the next ones are pinned while it runs."""
+
+
+@dataclass(frozen=True)
+class LoadInput:
+    """The input of a load: Parquet files that stay as they are."""
+
+    footers: list[Footer]
+    digest: str
+    staged: str | None
+
+
+def run_load(
+    spark: SparkSession,
+    spec: BulkLoadSpec,
+    cluster: ClusterRef,
+    *,
+    frame: DataFrame | None = None,
+    on_line: Say = say,
+) -> Receipt:
+    """Load what the spec says, once under its load id; the receipt of the whole load.
+
+    `frame` stands in for the spec's source, and is staged.
+    """
+    started_ms = now_ms()
+    connection = cluster.connection()
+    if spec.provision is not None:
+        apply(connection, [TableSpec.from_mapping({"table": spec.table, **spec.provision})])
+    backend = connection.core.backend
+    info = runtime().call(backend.get_table_info(TablePath.parse(spec.table)))
+    ledger = BulkLedger(connection, info, spec.load_id)
+    done = ledger.receipt()
+    if done is not None:
+        on_line(f"load {spec.load_id} into {spec.table} was done before: {done.rows:,} rows")
+        return done
+    header, rows_in = _begun(spark, spec, connection, info, ledger, frame)
+    splits = cut(rows_in.footers, header.unit_rows)
+    task = _task(spec, cluster, info, header, rows_in)
+    results, retries, resumed = _send(spark, ledger, task, splits, on_line)
+    receipt = _receipt(spec, connection, info, header, splits, results, started_ms)
+    receipt = replace(
+        receipt, details={**receipt.details, "retries": retries, "resumed_splits": resumed}
+    )
+    receipt = ledger.finish(receipt)
+    if header.staged is not None and not spec.keep_staging:
+        staging.remove_staging(header.staged.rpartition("/")[0])
+    on_line(f"load {spec.load_id} into {spec.table} is done: {receipt.rows:,} rows")
+    return receipt
+
+
+def _begun(
+    spark: SparkSession,
+    spec: BulkLoadSpec,
+    connection: FlussConnection,
+    info: TableInfo,
+    ledger: BulkLedger,
+    frame: DataFrame | None,
+) -> tuple[Header, LoadInput]:
+    """The load as it was begun, now or by an earlier attempt, with its input."""
+    header = ledger.header()
+    if header is None:
+        found = _first_input(spark, spec, info, frame)
+        _check(spec, info, found)
+        batch_rows = batch_rows_of(found.footers, spec.batch_bytes)
+        before = (
+            runtime()
+            .call(observe_offsets(connection.core.backend, cluster_alias(connection), info))
+            .latest
+        )
+        header = ledger.begin(
+            Header(
+                batch_rows,
+                unit_rows_of(info, batch_rows),
+                found.digest,
+                found.staged,
+                before,
+            )
+        )
+        if header.staged == found.staged and header.digest == found.digest:
+            return header, found
+    again = _input([header.staged], header.staged) if header.staged else _direct(spec)
+    if again is None or again.digest != header.digest:
+        raise RowsDifferError(
+            spec.table,
+            spec.load_id,
+            "it was begun with other files, or they were changed since; a load id stands for the "
+            "same rows, give others an id of their own",
+        )
+    return header, again
+
+
+def cluster_alias(connection: FlussConnection) -> str:
+    """The alias of a connection's cluster."""
+    return connection.config.resolved_alias()
+
+
+def _first_input(
+    spark: SparkSession, spec: BulkLoadSpec, info: TableInfo, frame: DataFrame | None
+) -> LoadInput:
+    direct = None if frame is not None else _direct(spec)
+    if direct is not None:
+        return direct
+    folder = staging.staging_folder(spec, info, is_local(spark))
+    if frame is None:
+        frame = staging.source_frame(spark, spec, info)
+    staged = staging.stage(spark, frame, folder)
+    return _input([staged], staged)
+
+
+def _direct(spec: BulkLoadSpec) -> LoadInput | None:
+    paths = staging.direct_files(spec)
+    return None if paths is None else _input(paths, None)
+
+
+def _input(paths: Sequence[str], staged: str | None) -> LoadInput:
+    files = list_files(paths)
+    return LoadInput(read_footers(files), digest_of_input(files), staged)
+
+
+def _check(spec: BulkLoadSpec, info: TableInfo, found: LoadInput) -> None:
+    """Whether the input's columns can go into the table at all."""
+    try:
+        Fitter(info, found.footers[0].schema, spec.columns, spec.source.kind == "csv")
+    except FlussError as error:
+        raise LoadError(spec.table, spec.load_id, f"the input does not fit: {error}") from error
+
+
+def _task(
+    spec: BulkLoadSpec, cluster: ClusterRef, info: TableInfo, header: Header, rows_in: LoadInput
+) -> LoadTask:
+    return LoadTask(
+        cluster,
+        spec.table,
+        info.table_id,
+        spec.load_id,
+        header.batch_rows,
+        dict(spec.columns),
+        spec.source.kind == "csv",
+        spec.create_partitions,
+        spec.dead_letter,
+    )
+
+
+def _send(
+    spark: SparkSession,
+    ledger: BulkLedger,
+    task: LoadTask,
+    splits: Sequence[Split],
+    on_line: Say,
+) -> tuple[dict[int, SplitResult], int, int]:
+    """What became of every split, with the retries that it took and how many were there before."""
+    results = ledger.done_splits(len(splits))
+    resumed = len(results)
+    todo = [split for split in splits if split.number not in results]
+    progress = Progress(
+        len(splits), sum(len(s.unit_rows) for s in splits), sum(s.rows for s in splits)
+    )
+    progress.done_rows = sum(result.rows for result in results.values())
+    on_line(
+        f"load {task.load_id} into {task.table}: {progress.units:,} units in {len(splits):,} "
+        f"splits, {resumed:,} of them loaded before"
+    )
+    retries = 0
+    group = f"fluss-load-{task.load_id}"
+    for wave in _pinned_waves(ledger, todo):
+        rows = sum(pinned.split.rows for pinned in wave)
+        with watched(spark, group, progress, rows):
+            answers = _run_wave(spark, task, wave)
+        for number, result, attempt in answers:
+            results[number] = result
+            retries += attempt
+        progress.done_rows += rows
+        progress.sent_rows += rows
+        on_line(progress.line())
+    return results, retries, resumed
+
+
+def _pinned_waves(ledger: BulkLedger, todo: Iterable[Split]) -> Iterator[list[PinnedSplit]]:
+    """Splits with their pins, one job's worth at a time, the next made ready meanwhile."""
+    pinned = ledger.pin(todo)
+    with concurrent.futures.ThreadPoolExecutor(1, "pins") as pool:
+        coming = pool.submit(lambda: list(islice(pinned, WAVE_SPLITS)))
+        while wave := coming.result():
+            coming = pool.submit(lambda: list(islice(pinned, WAVE_SPLITS)))
+            yield wave
+
+
+def _run_wave(
+    spark: SparkSession, task: LoadTask, wave: Sequence[PinnedSplit]
+) -> list[tuple[int, SplitResult, int]]:
+    frame = spark.range(0, len(wave), 1, len(wave)).mapInArrow(
+        _runner(task, list(wave)), _RESULT_DDL
+    )
+    answers = []
+    for row in frame.collect():
+        if row.error is not None:
+            # Not raised in the task: Spark would run it three times more to hear the same.
+            raise LoadError(task.table, task.load_id, row.error)
+        answers.append((row.split, SplitResult(row.rows, row.bytes, row.rejected), row.attempt))
+    return answers
+
+
+_RESULT_DDL = "split long, rows long, bytes long, rejected long, attempt long, error string"
+
+
+def _runner(task: LoadTask, wave: list[PinnedSplit]):  # type: ignore[no-untyped-def]
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context is not None else 0
+        for batch in batches:
+            for at in batch.column(0).to_pylist():
+                yield _answer(task, wave[at], attempt)
+
+    return run
+
+
+def _answer(task: LoadTask, pinned: PinnedSplit, attempt: int) -> pa.RecordBatch:
+    result, error = SplitResult(0, 0), None
+    try:
+        result = task.run(pinned)
+    except FINAL_ERRORS as failure:
+        error = failure.message
+    values = [pinned.split.number, result.rows, result.bytes, result.rejected, attempt, error]
+    columns = [[value] for value in values]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, result_schema(), strict=True)],
+        schema=result_schema(),
+    )
+
+
+def _receipt(
+    spec: BulkLoadSpec,
+    connection: FlussConnection,
+    info: TableInfo,
+    header: Header,
+    splits: Sequence[Split],
+    results: dict[int, SplitResult],
+    started_ms: int,
+) -> Receipt:
+    rows = sum(result.rows for result in results.values())
+    rejected = sum(result.rejected for result in results.values())
+    wanted = sum(split.rows for split in splits)
+    if rows + rejected != wanted or len(results) != len(splits):
+        raise CorruptDataError(
+            f"load {spec.load_id} into {spec.table}: {rows} rows were sent and {rejected} set "
+            f"aside, of {wanted}"
+        )
+    alias = cluster_alias(connection)
+    after = runtime().call(observe_offsets(connection.core.backend, alias, info))
+    before: Position = header.before
+    ranges = tuple(
+        after.range_of(place, before.get(place, 0), stop)
+        for place, stop in after.latest.items()
+        if stop > before.get(place, 0)
+    )
+    return Receipt(
+        kind="bulk_load",
+        table=TableIdentity.of(alias, info),
+        run_key=spec.load_id,
+        ranges=ranges,
+        rows=rows,
+        bytes=sum(result.bytes for result in results.values()),
+        started_ms=min(started_ms, header.created_ms),
+        finished_ms=now_ms(),
+        details={
+            "exactly_once": True,
+            "units": sum(len(split.unit_rows) for split in splits),
+            "splits": len(splits),
+            "rejected": rejected,
+            "staged": header.staged is not None,
+        },
+    )

@@ -1,0 +1,83 @@
+"""Files by path or URI, wherever pyarrow can reach them."""
+
+from __future__ import annotations
+
+import glob
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import fs
+
+from fluss_orchestrate.core.loading.sources import SourceError
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file as it was when it was listed."""
+
+    path: str
+    size: int
+    modified_ns: int
+
+
+def filesystem_of(path: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a path or URI, and the path within it."""
+    if not _SCHEME.match(path) and not path.startswith("file:"):
+        return fs.LocalFileSystem(), posixpath.abspath(path)
+    # Hadoop has names of its own for what others call s3 and file.
+    uri = re.sub(r"^s3[an]://", "s3://", path)
+    uri = re.sub(r"^file:/*", "file:///", uri)
+    try:
+        found, inner = fs.FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise SourceError(path, f"cannot be opened: {error}") from error
+    return found, inner
+
+
+def list_files(paths: Sequence[str]) -> list[InputFile]:
+    """The data files that paths, folders and local patterns mean, sorted; at least one."""
+    found: dict[str, InputFile] = {}
+    for path in paths:
+        for one in _expanded(path):
+            for file in _listed(one):
+                found[file.path] = file
+    if not found:
+        raise SourceError(", ".join(paths), "there is no data file here")
+    return [found[path] for path in sorted(found)]
+
+
+def _expanded(path: str) -> Iterable[str]:
+    if not _MAGIC.search(path):
+        return [path]
+    if _SCHEME.match(path):
+        raise SourceError(path, "patterns are understood on local disks only; name the folder")
+    return sorted(glob.glob(path, recursive=True))
+
+
+def _listed(path: str) -> Iterable[InputFile]:
+    system, inner = filesystem_of(path)
+    prefix = path[: len(path) - len(inner)] if path.endswith(inner) else ""
+    try:
+        info = system.get_file_info(inner)
+        if info.type == fs.FileType.NotFound:
+            raise SourceError(path, "there is no such file or folder")
+        infos = [info]
+        if info.type == fs.FileType.Directory:
+            infos = system.get_file_info(fs.FileSelector(inner, recursive=True))
+    except OSError as error:
+        raise SourceError(path, f"cannot be listed: {error}") from error
+    for each in infos:
+        if each.type == fs.FileType.File and _is_data(each.path, inner):
+            yield InputFile(prefix + each.path, each.size, each.mtime_ns or -1)
+
+
+def _is_data(path: str, root: str) -> bool:
+    """Not what writers leave beside their data, such as _SUCCESS or hidden folders."""
+    below = path[len(root) :].strip("/")
+    return not any(part.startswith((".", "_")) for part in below.split("/"))

@@ -1,0 +1,202 @@
+"""What a Spark task does: read a split, send its units under their pinned numbers, record it.
+
+A split that is sent again, by a retry, a speculative copy or a later job, is known by the servers
+and leaves no row twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fluss_client.aio.pinned import PINNED_BATCHES_MAX, append_pinned, upsert_pinned
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.table import TableInfo, TablePath
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.clusters import ClusterRef
+from fluss_orchestrate.core.loading.errors import LoadError
+from fluss_orchestrate.core.loading.placing import Placed
+from fluss_orchestrate.core.loading.sending import partition_id_of
+from fluss_orchestrate.core.loading.sources import SourceError
+from fluss_orchestrate.spark.loading.fitting import BadRowError, Fitted, Fitter
+from fluss_orchestrate.spark.loading.ledger import BulkLedger
+from fluss_orchestrate.spark.loading.places import filesystem_of
+from fluss_orchestrate.spark.loading.split import PinnedSplit, Split, SplitResult
+
+UNITS_AT_ONCE = 3
+READ_BATCH_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class LoadTask:
+    """What every task of a load must know; it is pickled, and holds no secret."""
+
+    cluster: ClusterRef
+    table: str
+    table_id: int
+    load_id: str
+    batch_rows: int
+    columns: dict[str, str] = field(default_factory=dict)
+    parse_text: bool = False
+    create_partitions: bool = False
+    dead_letter: str | None = None
+
+    def run(self, pinned: PinnedSplit) -> SplitResult:
+        """Bring a split into the table."""
+        connection = self.cluster.connection()
+        info = _table_info(connection, self.table, self.table_id, self.load_id)
+        result = _Sending(self, connection, info, pinned).run()
+        ledger = BulkLedger(connection, info, self.load_id)
+        ledger.finish_split(pinned.split.number, result)
+        return result
+
+
+def _table_info(connection: FlussConnection, table: str, table_id: int, load_id: str) -> TableInfo:
+    info = runtime().call(connection.core.backend.get_table_info(TablePath.parse(table)))
+    if info.table_id != table_id:
+        raise LoadError(table, load_id, "the table was dropped and created again during the load")
+    return info
+
+
+class _Sending:
+    """One split on its way."""
+
+    def __init__(
+        self, task: LoadTask, connection: FlussConnection, info: TableInfo, pinned: PinnedSplit
+    ) -> None:
+        self._task = task
+        self._core = connection.core
+        self._info = info
+        self._split = pinned.split
+        self._writer_ids = pinned.writer_ids
+        self._partition_ids: dict[str, int] = {}
+        self._under_way: deque[concurrent.futures.Future[None]] = deque()
+
+    def run(self) -> SplitResult:
+        rows = size = rejected = 0
+        fitter: Fitter | None = None
+        letters: list[dict[str, object]] = []
+        # The order of a key table's rows counts, so its units go one after the other.
+        at_once = 1 if self._info.has_primary_key() else UNITS_AT_ONCE
+        first_row = self._split.first_row
+        for number, unit in enumerate(read_units(self._split)):
+            if fitter is None:
+                task = self._task
+                fitter = Fitter(self._info, unit.schema, task.columns, task.parse_text)
+            fitted = self._fitted(fitter, unit, number, first_row)
+            letters += self._letters(unit, fitted, first_row)
+            while len(self._under_way) >= at_once:
+                self._under_way.popleft().result()
+            writer_id = self._writer_ids[number]
+            self._under_way.append(runtime().start(self._send(fitted.placed, writer_id)))
+            rows += fitted.rows
+            size += fitted.bytes
+            rejected += len(fitted.rejected)
+            first_row += unit.num_rows
+        while self._under_way:
+            self._under_way.popleft().result()
+        if letters:
+            self._write_letters(letters)
+        return SplitResult(rows, size, rejected)
+
+    def _fitted(self, fitter: Fitter, unit: pa.RecordBatch, number: int, first_row: int) -> Fitted:
+        bucket = self._split.first_unit + number
+        try:
+            return fitter.fit(unit, bucket, reject=self._task.dead_letter is not None)
+        except BadRowError as error:
+            if error.source_file is not None:
+                where = f"a row of {error.source_file}"
+            else:
+                where = f"{self._split.path}, row {first_row + error.at + 1}"
+            raise LoadError(self._task.table, self._task.load_id, f"{where}: {error}") from error
+
+    async def _send(self, placed: list[Placed], writer_id: int) -> None:
+        names = {p.partition for p in placed if p.partition is not None}
+        for name in sorted(names - self._partition_ids.keys()):
+            self._partition_ids[name] = await partition_id_of(
+                self._core.backend, self._info, name, self._task.create_partitions
+            )
+        outcomes = await asyncio.gather(
+            *(self._send_placed(p, writer_id) for p in placed), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _send_placed(self, placed: Placed, writer_id: int) -> None:
+        core, info = self._core, self._info
+        bucket = placed.table_bucket(info.table_id, self._partition_ids)
+        least = -(-placed.rows.num_rows // PINNED_BATCHES_MAX)
+        pieces = placed.cut(max(self._task.batch_rows, least))
+        if info.has_primary_key():
+            await upsert_pinned(core.backend, info, bucket, pieces, writer_id, config=core.config)
+        else:
+            rows = [batch for batch, _ in pieces]
+            await append_pinned(core.backend, info, bucket, rows, writer_id, config=core.config)
+
+    def _letters(
+        self, unit: pa.RecordBatch, fitted: Fitted, first_row: int
+    ) -> list[dict[str, object]]:
+        return [
+            {
+                "file": self._split.path,
+                "row": first_row + at + 1,
+                "reason": why,
+                "values": json.dumps(unit.slice(at, 1).to_pylist()[0], default=str),
+            }
+            for at, why in fitted.rejected
+        ]
+
+    def _write_letters(self, letters: list[dict[str, object]]) -> None:
+        """One file per split, named by it: a repeated task writes the same one again."""
+        assert self._task.dead_letter is not None
+        system, folder = filesystem_of(self._task.dead_letter)
+        system.create_dir(folder, recursive=True)
+        with system.open_output_stream(f"{folder}/split-{self._split.number:06}.parquet") as out:
+            pq.write_table(pa.Table.from_pylist(letters), out)
+
+
+def read_units(split: Split) -> Iterator[pa.RecordBatch]:
+    """The rows of a split, one batch per unit."""
+    system, path = filesystem_of(split.path)
+    held: list[pa.RecordBatch] = []
+    held_rows = 0
+    sizes = iter(split.unit_rows)
+    wanted = next(sizes)
+    try:
+        with pq.ParquetFile(path, filesystem=system, pre_buffer=True) as opened:
+            for batch in opened.iter_batches(READ_BATCH_ROWS, row_groups=list(split.row_groups)):
+                held.append(batch)
+                held_rows += batch.num_rows
+                while held_rows >= wanted:
+                    whole = pa.concat_batches(held)
+                    yield whole.slice(0, wanted)
+                    held, held_rows = [whole.slice(wanted)], held_rows - wanted
+                    wanted = next(sizes, 1 << 62)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(split.path, f"cannot be read: {error}") from error
+    if held_rows or wanted != 1 << 62:
+        raise SourceError(split.path, "has other rows than when the load was begun")
+
+
+@functools.lru_cache(maxsize=1)
+def result_schema() -> pa.Schema:
+    """What tasks give back to the driver."""
+    return pa.schema(
+        [
+            ("split", pa.int64()),
+            ("rows", pa.int64()),
+            ("bytes", pa.int64()),
+            ("rejected", pa.int64()),
+            ("attempt", pa.int64()),
+            ("error", pa.string()),
+        ]
+    )

@@ -1,0 +1,59 @@
+"""A session that can run Fluss jobs, and settings that hold for one action."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from fluss_client.errors import MissingExtraError
+from fluss_orchestrate.spark.spark_home import check_pyspark, java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def make_session(
+    name: str = "fluss-orchestrate",
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The session of spark-submit, or a new one of this process.
+
+    A new one gets a Java that can run it, and workers that run this Python.
+    """
+    check_pyspark()
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtraError("pyspark", "spark") from None
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    return builder.config(map=dict(conf or {})).getOrCreate()
+
+
+@contextlib.contextmanager
+def session_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Settings that hold within the block, and are as before after it."""
+    before = {key: spark.conf.get(key, None) for key in conf}
+    for key, value in conf.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether executors are threads of the driver."""
+    master = spark.conf.get("spark.master", "local") or "local"
+    return master.startswith("local")

@@ -1,0 +1,127 @@
+"""One Spark session for all tests, and tables on the embedded engine and on a real cluster."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from fluss_client import Config, FlussConnection, Schema, TableDescriptor, TablePath
+from fluss_orchestrate.core.clusters import ClusterRef
+from fluss_orchestrate.spark.setup import make_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count()
+CPU_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        spec = getattr(item, "callspec", None)
+        if spec is not None and spec.params.get("kind") == "cluster":
+            item.add_marker("cluster")
+            # Named openly, so that its start does not count against the test's own time.
+            item.fixturenames.insert(0, "plain_cluster")  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two local workers, speculation and event log off."""
+    folder = tmp_path_factory.mktemp("spark")
+    conf = {
+        **CPU_QUIET,
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+    }
+    session = make_session("tests", "local[2,4]", conf)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session", params=["embedded", "cluster"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which backend the tables are on."""
+    name: str = request.param
+    return name
+
+
+@dataclass
+class Place:
+    """A database of one test module's own, and how to reach it."""
+
+    address: str
+    connection: FlussConnection
+    database: str
+    made: list[str] = field(default_factory=list)
+
+    @property
+    def ref(self) -> ClusterRef:
+        """The same as Spark's tasks get it."""
+        return ClusterRef("default", {"bootstrap.servers": self.address})
+
+    def table(
+        self,
+        schema: pa.Schema,
+        keys: list[str] | None = None,
+        buckets: int = 2,
+        **options: Any,
+    ) -> str:
+        """A new table; its name."""
+        name = f"t{next(_numbers)}"
+        admin = self.connection.get_admin().result(30)
+        descriptor = TableDescriptor(
+            Schema(schema, primary_keys=keys or []), bucket_count=buckets, **options
+        )
+        admin.create_table(TablePath(self.database, name), descriptor).result(60)
+        return f"{self.database}.{name}"
+
+    def rows(self, table: str, columns: list[str] | None = None) -> pa.Table:
+        """All that a table holds, by the client's own word."""
+        from fluss_orchestrate import read_table
+
+        return read_table(self.connection, table, columns).read_all()
+
+
+@pytest.fixture(scope="session")
+def address(
+    request: pytest.FixtureRequest, kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """How to reach the backend."""
+    if kind == "embedded":
+        return f"embedded:{tmp_path_factory.mktemp('engine')}"
+    return str(request.getfixturevalue("plain_cluster").info.bootstrap_servers)
+
+
+@pytest.fixture(scope="module")
+def place(address: str) -> Iterator[Place]:
+    """A database that goes away with the module."""
+    config = Config({"bootstrap.servers": address, "cluster.alias": "default"})
+    with FlussConnection.create(config).result(60) as connection:
+        name = f"spark_{os.getpid()}_{next(_numbers)}"
+        admin = connection.get_admin().result(30)
+        admin.create_database(name).result(30)
+        yield Place(address, connection, name)
+        admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(60)
+
+
+@pytest.fixture
+def new_id(tmp_path: Path) -> Callable[[], str]:
+    """Load ids that no other run uses."""
+    return lambda: f"{tmp_path.name}-{os.getpid()}-{next(_numbers)}-{os.urandom(4).hex()}"
