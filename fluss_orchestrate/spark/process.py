@@ -18,6 +18,7 @@ from pathlib import Path
 
 LOG_TAIL_LINES = 200
 KILL_GRACE_S = 10.0
+KILLS_MAX = 100
 _POLL_S = 0.05
 _PROC = Path("/proc")
 
@@ -53,15 +54,18 @@ class ProcessTree:
 
     def _listen(self) -> None:
         assert self._child.stdout is not None
-        for line in self._child.stdout:
-            text = line.rstrip("\n")
-            self.log_tail.append(text)
-            if self._failure is None:
-                try:
-                    self._on_line(text)
-                except BaseException as error:  # noqa: BLE001 - it is raised in `wait`
-                    # The pipe is read on all the same: a full one would stop the command.
-                    self._failure = error
+        with self._child.stdout as output:
+            for line in output:
+                self._hear(line.rstrip("\n"))
+
+    def _hear(self, line: str) -> None:
+        self.log_tail.append(line)
+        if self._failure is None:
+            try:
+                self._on_line(line)
+            except BaseException as error:  # noqa: BLE001 - it is raised in `wait`
+                # The pipe is read on all the same: a full one would stop the command.
+                self._failure = error
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """The exit code, once all output was seen; None when it takes longer than `timeout_s`."""
@@ -85,11 +89,12 @@ class ProcessTree:
         give_up_at = time.monotonic() + grace_s
         while self._alive() and time.monotonic() < give_up_at:
             time.sleep(_POLL_S)
-        for _ in range(100):
+        for _ in range(KILLS_MAX):
             if not self._alive():
-                return
+                break
             self._signal_all(signal.SIGKILL)
             time.sleep(_POLL_S)
+        self._reader.join(KILL_GRACE_S)
 
     def _alive(self) -> bool:
         return self._child.poll() is None or bool(session_members(self.pid))

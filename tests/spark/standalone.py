@@ -1,0 +1,59 @@
+"""A real Spark master and worker on loopback, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fluss_client.testing.ports import pick
+from fluss_client.testing.processes import spawn
+from fluss_orchestrate.spark.spark_home import find_spark_submit, java_home
+
+READY_LIMIT_S = 60.0
+SETTINGS = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "SPARK_PUBLIC_DNS": "127.0.0.1",
+    "PYSPARK_PYTHON": sys.executable,
+}
+
+
+@contextlib.contextmanager
+def standalone(folder: Path, cores: int = 2) -> Iterator[str]:
+    """The master's address. Both processes are gone after the block, executors with them."""
+    launcher = str(Path(find_spark_submit()).with_name("spark-class"))
+    taken: set[int] = set()
+    port, ui, worker_ui = (pick(taken) for _ in range(3))
+    master = f"spark://127.0.0.1:{port}"
+    variables = [f"{k}={v}" for k, v in {**SETTINGS, "JAVA_HOME": java_home()}.items()]
+    # Servers get no more of this process's environment than they need, so that no secret of a
+    # test reaches an executor that way.
+    env = ["env", "-i", f"PATH={os.environ['PATH']}", f"HOME={folder}", *variables]
+    started = []
+    try:
+        log = folder / "master.log"
+        command = [*env, launcher, "org.apache.spark.deploy.master.Master"]
+        command += ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(ui)]
+        started.append(spawn(command, folder, log))
+        _wait(log, "I have been elected leader")
+        log = folder / "worker.log"
+        command = [*env, launcher, "org.apache.spark.deploy.worker.Worker"]
+        command += ["--host", "127.0.0.1", "--cores", str(cores), "--memory", "1g"]
+        command += ["--work-dir", str(folder / "work"), "--webui-port", str(worker_ui), master]
+        started.append(spawn(command, folder, log))
+        _wait(log, "Successfully registered with master")
+        yield master
+    finally:
+        for process in reversed(started):
+            process.terminate("Spark")
+
+
+def _wait(log: Path, sign: str) -> None:
+    give_up_at = time.monotonic() + READY_LIMIT_S
+    while not re.search(sign, log.read_text(errors="replace")):
+        assert time.monotonic() < give_up_at, log.read_text(errors="replace")
+        time.sleep(0.05)
