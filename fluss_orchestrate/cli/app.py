@@ -6,28 +6,62 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
-import fluss_client._version
-from fluss_client.errors import FlussError
-from fluss_client.testing.errors import ServerStartError
-from fluss_orchestrate.cli import cluster
+from fluss_orchestrate.cli import failures
+from fluss_orchestrate.cli.commands import COMMANDS, add_commands
+
+
+class Root(TyperGroup):
+    """Every command below it ends with an exit code and at most one sentence of complaint."""
+
+    def __init__(self, **options: Any) -> None:
+        # The first page is plain: panels cost more time to import than everything else together.
+        super().__init__(**{**options, "rich_markup_mode": None})
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order in which a person meets them."""
+        return list(COMMANDS)
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run the command line and leave the process."""
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+            # What does not fit any more is an error of this command, not of the interpreter's end.
+            sys.stdout.flush()
+        except (KeyboardInterrupt, typer.Abort):
+            sys.exit(128 + signal.SIGINT)
+        except BrokenPipeError:
+            # The reader went away, as `head` does; what is still buffered has nowhere to go.
+            _drop_output()
+            sys.exit(failures.FAILED)
+        except Exception as error:  # noqa: BLE001 (a person gets a sentence, whatever it was)
+            code = failures.report(error)
+            _drop_output()
+            sys.exit(code)
+        sys.exit(code if isinstance(code, int) else 0)
+
 
 app = typer.Typer(
     name="fluss-orchestrate",
+    cls=Root,
     help="Run Apache Fluss from Airflow, Dagster and Spark.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-app.add_typer(cluster.app, name="cluster")
+add_commands(app)
 
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(fluss_client._version.__version__)
+        from fluss_client._version import __version__
+
+        print(__version__)
         raise typer.Exit()
 
 
@@ -42,33 +76,20 @@ def root(
 
 
 def run() -> NoReturn:
-    """Run the command line; what goes wrong is one sentence on standard error and exit code 1."""
+    """Run the command line."""
     signal.signal(signal.SIGTERM, _end)
-    try:
-        sys.exit(app(standalone_mode=False))
-    except ServerStartError as error:
-        for line in error.log_tail:
-            print(f"  {line}", file=sys.stderr)
-        sys.exit(f"error: {error.message}")
-    except FlussError as error:
-        sys.exit(f"error: {error.message}")
-    except (KeyboardInterrupt, typer.Abort):  # typer makes the second of the first
-        sys.exit(128 + signal.SIGINT)
-    except BrokenPipeError:
-        # The reader went away, as `head` does; what is still buffered has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except Exception as error:
-        # Which package the class of a usage error lives in depends on typer's version; that it
-        # has a message and an exit code does not.
-        if not hasattr(error, "format_message"):
-            raise
-        text = " ".join(error.format_message().split()).rstrip(".")
-        if text:
-            print(f"error: {text} (--help lists what there is)", file=sys.stderr)
-        sys.exit(getattr(error, "exit_code", 1))
+    app()
+    sys.exit(0)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     # As an exception, so that a start that is under way takes its servers down again.
     sys.exit(128 + number)
+
+
+def _drop_output() -> None:
+    """Let the interpreter end in silence when standard output cannot take what is left."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

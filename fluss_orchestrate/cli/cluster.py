@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from fluss_client.testing.cluster_info import ClusterInfo, ClusterStatus
-from fluss_client.testing.errors import LocalClusterError
-from fluss_client.testing.local_cluster import LocalCluster
-from fluss_client.testing.readiness import log_tail
+from fluss_orchestrate.cli.groups import group
+from fluss_orchestrate.cli.options import JsonOption
+from fluss_orchestrate.cli.output import console, pairs, table
+
+if TYPE_CHECKING:
+    from fluss_client.testing.cluster_info import ClusterInfo, ClusterStatus
+    from fluss_client.testing.local_cluster import LocalCluster
 
 NOT_RUNNING_EXIT_CODE = 3
 
-app = typer.Typer(
-    help="Start and stop a real Fluss cluster on this machine (127.0.0.1 only).",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+app = group("Start and stop a real Fluss cluster on this machine (127.0.0.1 only).")
 
 DirOption = Annotated[
     Path | None,
     typer.Option("--dir", help="The cluster's directory (default: in the user's state directory)."),
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object, alone on standard output.")
 ]
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="zookeeper, coordinator, tablet-1, tablet-2, ...")
@@ -73,7 +66,7 @@ def up(
 
       fluss-orchestrate cluster up --dir /tmp/c --config log.segment.file-size=1mb
     """
-    cluster = LocalCluster(directory, tablet_servers, sasl, lake, port, _parse_config(config))
+    cluster = _cluster(directory, tablet_servers, sasl, lake, port, _parse_config(config))
     info = cluster.up(fresh=fresh)
     print(info.to_json()) if as_json else _show_info(info)
 
@@ -88,7 +81,7 @@ def down(directory: DirOption = None, as_json: JsonOption = False) -> None:
 
       fluss-orchestrate cluster down --dir /tmp/c
     """
-    cluster = LocalCluster(directory)
+    cluster = _cluster(directory)
     cluster.down()
     status = cluster.status()
     print(status.to_json()) if as_json else print(f"stopped: {status.dir}")
@@ -102,7 +95,7 @@ def status(directory: DirOption = None, as_json: JsonOption = False) -> None:
 
       fluss-orchestrate cluster status --json
     """
-    now = LocalCluster(directory).status()
+    now = _cluster(directory).status()
     print(now.to_json()) if as_json else _show_status(now)
     if not now.answering:
         raise typer.Exit(NOT_RUNNING_EXIT_CODE)
@@ -121,7 +114,9 @@ def logs(
 
       fluss-orchestrate cluster logs tablet-1 -n 100
     """
-    path = LocalCluster(directory).log_path(name)
+    from fluss_client.testing.readiness import log_tail
+
+    path = _cluster(directory).log_path(name)
     found = log_tail(path, lines)
     if as_json:
         print(json.dumps({"path": str(path), "lines": found}))
@@ -138,7 +133,7 @@ def kill(name: NameArgument, directory: DirOption = None, as_json: JsonOption = 
 
       fluss-orchestrate cluster kill tablet-1
     """
-    cluster = LocalCluster(directory)
+    cluster = _cluster(directory)
     cluster.kill(name)
     print(cluster.status().to_json()) if as_json else print(f"killed: {name}")
 
@@ -151,11 +146,19 @@ def start(name: NameArgument, directory: DirOption = None, as_json: JsonOption =
 
       fluss-orchestrate cluster start tablet-1
     """
-    info = LocalCluster(directory).start(name)
+    info = _cluster(directory).start(name)
     print(info.to_json()) if as_json else print(f"started: {name} (pid {info.pids[name]})")
 
 
+def _cluster(directory: Path | None, *options: Any) -> LocalCluster:
+    from fluss_client.testing.local_cluster import LocalCluster
+
+    return LocalCluster(directory, *options)
+
+
 def _parse_config(lines: list[str] | None) -> dict[str, str] | None:
+    from fluss_client.testing.errors import LocalClusterError
+
     if not lines:
         return None
     parsed = {}
@@ -168,26 +171,29 @@ def _parse_config(lines: list[str] | None) -> dict[str, str] | None:
 
 
 def _show_info(info: ClusterInfo) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_row("bootstrap.servers", info.bootstrap_servers)
+    facts = {"bootstrap.servers": info.bootstrap_servers}
     if info.sasl_bootstrap_servers:
-        table.add_row("with SASL", info.sasl_bootstrap_servers)
+        facts["with SASL"] = info.sasl_bootstrap_servers
         for user, password in info.users.items():
-            table.add_row("user", f"{user} / {password}")
+            facts[f"user {user}"] = f"password {password}"
     if info.lake:
-        table.add_row("lake catalog", f"{info.lake['name']} at {info.lake['uri']}")
-    table.add_row("Fluss", f"{info.fluss_version}, {len(info.pids)} processes")
-    table.add_row("directory", info.dir)
-    Console(file=sys.stdout, soft_wrap=True, highlight=False).print(table)
+        facts["lake catalog"] = f"{info.lake['name']} at {info.lake['uri']}"
+    facts["Fluss"] = f"{info.fluss_version}, {len(info.pids)} processes"
+    facts["directory"] = info.dir
+    console().print(pairs(facts), soft_wrap=True)
 
 
 def _show_status(now: ClusterStatus) -> None:
-    table = Table("server", "state", "pid", "ports", box=None)
-    for name, server in now.servers.items():
-        ports = " ".join(f"{listener}:{port}" for listener, port in server.ports.items())
-        table.add_row(name, server.state, str(server.pid or "-"), ports)
-    console = Console(soft_wrap=True, highlight=False)
-    if now.servers:
-        console.print(table)
+    rows = [
+        [
+            name,
+            server.state,
+            str(server.pid or "-"),
+            " ".join(f"{listener}:{port}" for listener, port in server.ports.items()),
+        ]
+        for name, server in now.servers.items()
+    ]
+    if rows:
+        console().print(table(["server", "state", "pid", "ports"], rows))
     answer = "answers" if now.answering else "does not answer"
-    console.print(f"{now.state}, {answer}: {now.dir}")
+    print(f"{now.state}, {answer}: {now.dir}")

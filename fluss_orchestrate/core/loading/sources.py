@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,21 +36,45 @@ def open_rows(
     path: str | Path,
     format: str | None = None,  # noqa: A002
     columns: Sequence[str] | None = None,
+    types: pa.Schema | None = None,
 ) -> pa.RecordBatchReader:
     """The rows of a file, or of all files of one format under a folder, by path.
 
-    The same files give the same rows in the same order.
+    The same files give the same rows in the same order. CSV and JSON say little about types: with
+    `types`, such as the target's columns, their values are read as those and not guessed at.
     """
-    import pyarrow.dataset as ds
-
     files = source_files(path, format)
     kind = format or FORMATS[files[0].suffix.lower()]
     try:
-        dataset = ds.dataset([str(file) for file in files], format=kind)
+        dataset = _dataset([str(file) for file in files], kind, types)
         wanted = None if columns is None else list(columns)
         return dataset.scanner(columns=wanted).to_reader()
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError, ValueError) as error:
         raise SourceError(str(path), f"cannot be read as {kind}: {error}") from error
+
+
+def csv_options(types: pa.Schema) -> Any:
+    """How to read CSV as columns of these types: an empty field is null, a quoted one is text."""
+    import pyarrow.csv as pacsv
+
+    return pacsv.ConvertOptions(
+        column_types={f.name: f.type for f in types},
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+
+def _dataset(files: Sequence[str], kind: str, types: pa.Schema | None) -> Any:
+    import pyarrow.dataset as ds
+
+    if types is not None and kind == "csv":
+        return ds.dataset(files, format=ds.CsvFileFormat(convert_options=csv_options(types)))
+    dataset = ds.dataset(files, format=kind)
+    if types is None or kind != "json":
+        return dataset
+    known = {f.name: f.with_nullable(True) for f in types}
+    return ds.dataset(files, pa.schema([known.get(f.name, f) for f in dataset.schema]), kind)
 
 
 def source_files(path: str | Path, format: str | None = None) -> list[Path]:  # noqa: A002

@@ -1,0 +1,108 @@
+"""Times, offsets and receipts as people write them on a command line."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fluss_orchestrate.cli.failures import CommandError, UsageError
+
+if TYPE_CHECKING:
+    from fluss_client.model.table import TablePath
+    from fluss_orchestrate.cli.session import Session
+    from fluss_orchestrate.core.receipts import Receipt
+
+FORMS = "a time (2026-11-16T08:00Z, -15m, milliseconds since 1970), offsets (0=120,1=95)"
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SPAN = re.compile(r"-(\d+)([smhd])\Z")
+_OFFSETS = re.compile(r"(?:[^,=]+=\d+)(?:,[^,=]+=\d+)*\Z")
+
+
+def moment(session: Session, table: str, text: str, words: tuple[str, ...], option: str) -> Any:
+    """A point in a table's log: one of `words`, a time, offsets, or `@file` with a receipt."""
+    if text in words:
+        return text
+    if text.startswith("@"):
+        return read_receipt(Path(text[1:]))
+    if _OFFSETS.match(text):
+        return _offsets(session, table, text, option)
+    found = _time(text, option)
+    if found is None:
+        raise UsageError(
+            f"{option} '{text}' is not understood: give {', '.join(words)}, {FORMS}, or @FILE "
+            "with a receipt"
+        )
+    return found
+
+
+def time_ms(text: str, option: str) -> int:
+    """A time in milliseconds since 1970."""
+    found = _time(text, option)
+    if found is None:
+        raise UsageError(f"{option} '{text}' is no time: give 2026-11-16T08:00Z, -15m or so")
+    return found
+
+
+def _time(text: str, option: str) -> int | None:
+    if text.isdigit():
+        return int(text)
+    span = _SPAN.match(text)
+    if span:
+        return time.time_ns() // 1_000_000 - int(span[1]) * _UNITS_MS[span[2]]
+    try:
+        value = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if value.tzinfo is None:
+        raise UsageError(f"{option} '{text}' has no time zone: add Z for UTC, or such as +02:00")
+    # Rounded up: a batch of the same millisecond may be older than the time.
+    return -(-(value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1))
+
+
+def _offsets(session: Session, table: str, text: str, option: str) -> dict[Any, int]:
+    """`bucket=offset,...`, or `partition/bucket=offset,...` for a table with partitions."""
+    found: dict[Any, int] = {}
+    ids: dict[str, int] | None = None
+    for pair in text.split(","):
+        place, _, offset = pair.partition("=")
+        partition, slash, bucket = place.rpartition("/")
+        if not bucket.strip().isdigit():
+            raise UsageError(f"{option} '{pair}': write bucket=offset or partition/bucket=offset")
+        if not slash:
+            found[None, int(bucket)] = int(offset)
+            continue
+        if ids is None:
+            infos = session.admin.list_partition_infos(path_of(table)).result()
+            ids = {info.partition_name: info.partition_id for info in infos}
+        if partition not in ids:
+            raise CommandError(f"{table} has no partition '{partition}'")
+        found[ids[partition], int(bucket)] = int(offset)
+    return found
+
+
+def read_receipt(path: Path) -> Receipt:
+    """The receipt that another command printed with `--json`."""
+    from fluss_orchestrate.core.receipts import Receipt
+
+    try:
+        value = json.loads(path.read_text())
+    except ValueError as error:
+        raise CommandError(f"{path} is no JSON: {error}") from None
+    if isinstance(value, dict) and isinstance(value.get("receipt"), dict):
+        value = value["receipt"]
+    return Receipt.from_json(value)
+
+
+def path_of(table: str) -> TablePath:
+    """`database.table` as a path."""
+    from fluss_client.errors import SchemaError
+    from fluss_client.model.table import TablePath
+
+    try:
+        return TablePath.parse(table)
+    except SchemaError as error:
+        raise UsageError(str(error)) from None

@@ -1,0 +1,95 @@
+"""What most commands share: the options of a connection, `--json`, and a session made of them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from fluss_orchestrate.cli.connecting import Target, connect
+from fluss_orchestrate.cli.options import (
+    AirflowOption,
+    BootstrapOption,
+    ConfigOption,
+    JsonOption,
+    ProfileOption,
+)
+from fluss_orchestrate.cli.output import Output
+
+if TYPE_CHECKING:
+    from fluss_client import FlussAdmin, FlussConnection
+
+
+class Session(Output):
+    """One run of a command: its answer, and a connection that is opened when it is first used."""
+
+    def __init__(self, target: Target, as_json: bool = False) -> None:
+        super().__init__(as_json)
+        self.target = target
+        self._connection: FlussConnection | None = None
+
+    @property
+    def connection(self) -> FlussConnection:
+        """The connection to the server that the options name."""
+        if self._connection is None:
+            self._connection = connect(self.target)
+        return self._connection
+
+    @property
+    def admin(self) -> FlussAdmin:
+        """The administration of that server."""
+        return self.connection.get_admin().result()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._connection is not None:
+            self._connection.__exit__(exc_type, exc, traceback)
+            self._connection = None
+
+
+def with_session(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a `Session` as its first argument, made of options that are added here."""
+    hints = get_type_hints(command, include_extras=True)
+    own = list(inspect.signature(command).parameters.values())[1:]
+    shared = inspect.signature(_shared, eval_str=True).parameters.values()
+
+    @functools.wraps(command)
+    def run(
+        *,
+        bootstrap: str | None,
+        profile: str | None,
+        airflow_conn: str | None,
+        config: list[str] | None,
+        as_json: bool,
+        **own_options: Any,
+    ) -> None:
+        target = Target(bootstrap, profile, airflow_conn, tuple(config or ()))
+        with Session(target, as_json) as session:
+            command(session, **own_options)
+
+    parameters = [p.replace(annotation=hints[p.name]) for p in own]
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*parameters, *shared)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    del run.__wrapped__
+    return run
+
+
+def _shared(
+    *,
+    bootstrap: BootstrapOption = None,
+    profile: ProfileOption = None,
+    airflow_conn: AirflowOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The options that every command with a connection has."""
