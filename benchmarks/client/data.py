@@ -34,19 +34,24 @@ QUICK = Sizes(2_000_000, 200_000, 200_000, 2_000, 100_000, 20)
 FULL = Sizes(8_000_000, 500_000, 500_000, 5_000, 500_000, 30)
 
 
+NAMES = 10_000
+
+
 def batches(rows: int, seed: int = 7) -> list[pa.RecordBatch]:
-    """Rows with ids from 0 on, names of about 13 bytes, random scores, rising times."""
+    """Rows as orders have them: rising ids and times, names that come again, prices in cents."""
     random = np.random.default_rng(seed)
+    names = pa.array([f"customer-{number:06}" for number in range(NAMES)])
     made = []
     for start in range(0, rows, BATCH_ROWS):
         count = min(BATCH_ROWS, rows - start)
         ids = np.arange(start, start + count, dtype=np.int64)
-        words = random.integers(0, 1 << 40, count)
-        names = pa.array([f"n{w:012x}" for w in words.tolist()])
+        who = pa.array(random.zipf(1.3, count) % NAMES)
         times = pa.array(1_700_000_000_000_000 + ids * 1000).cast(pa.timestamp("us"))
-        scores = pa.array(random.random(count))
+        scores = pa.array(random.integers(100, 100_000, count) / 100)
         made.append(
-            pa.RecordBatch.from_arrays([pa.array(ids), names, scores, times], schema=SCHEMA)
+            pa.RecordBatch.from_arrays(
+                [pa.array(ids), names.take(who), scores, times], schema=SCHEMA
+            )
         )
     return made
 
