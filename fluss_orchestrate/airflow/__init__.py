@@ -26,11 +26,19 @@ if TYPE_CHECKING:
     from fluss_orchestrate.airflow.operators.scanning import FlussIncrementalScanOperator
     from fluss_orchestrate.airflow.operators.writing import FlussWriteOperator
     from fluss_orchestrate.airflow.receipts import receipt_from
+    from fluss_orchestrate.airflow.sensors.lake import FlussLakeSnapshotSensor
+    from fluss_orchestrate.airflow.sensors.offsets import FlussOffsetSensor
+    from fluss_orchestrate.airflow.sensors.tables import FlussPartitionSensor, FlussTableSensor
     from fluss_orchestrate.airflow.targets import (
         FlussTarget,
         IcebergTarget,
         ParquetTarget,
         SqlTarget,
+    )
+    from fluss_orchestrate.airflow.triggers.waiting import FlussConditionTrigger
+    from fluss_orchestrate.airflow.triggers.watching import (
+        FlussLakeSnapshotTrigger,
+        FlussOffsetTrigger,
     )
 
 __getattr__ = lazy_names(
@@ -49,18 +57,30 @@ __getattr__ = lazy_names(
         "operators.scanning": ("FlussIncrementalScanOperator",),
         "operators.writing": ("FlussWriteOperator",),
         "receipts": ("receipt_from",),
+        "sensors.lake": ("FlussLakeSnapshotSensor",),
+        "sensors.offsets": ("FlussOffsetSensor",),
+        "sensors.tables": ("FlussPartitionSensor", "FlussTableSensor"),
+        "triggers.waiting": ("FlussConditionTrigger",),
+        "triggers.watching": ("FlussLakeSnapshotTrigger", "FlussOffsetTrigger"),
         "targets": ("FlussTarget", "IcebergTarget", "ParquetTarget", "SqlTarget"),
     },
 )
 
 __all__ = [
     "FlussCheckpointResetOperator",
+    "FlussConditionTrigger",
     "FlussCreateDatabaseOperator",
     "FlussDropPartitionsOperator",
     "FlussHook",
     "FlussIncrementalScanOperator",
+    "FlussLakeSnapshotSensor",
+    "FlussLakeSnapshotTrigger",
+    "FlussOffsetSensor",
+    "FlussOffsetTrigger",
+    "FlussPartitionSensor",
     "FlussPartitionWindowOperator",
     "FlussProvisionTablesOperator",
+    "FlussTableSensor",
     "FlussTarget",
     "FlussTaskError",
     "FlussTaskFailedError",

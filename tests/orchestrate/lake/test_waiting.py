@@ -11,6 +11,7 @@ import pytest
 
 from fluss_client import Config, FlussConnection, LakeSnapshot, TableBucket, TablePath, aio
 from fluss_client.errors import ConfigError
+from fluss_orchestrate.core import polling
 from fluss_orchestrate.core.errors import (
     NotYetError,
     PartitionGoneError,
@@ -25,7 +26,6 @@ from fluss_orchestrate.core.lake import (
     tier,
     wait_for_snapshot,
     wait_for_snapshot_blocking,
-    waiting,
 )
 from fluss_orchestrate.core.plan import ScanPlan
 from tests.orchestrate.lake.tables import DAYS, append
@@ -103,8 +103,8 @@ def test_waiters_are_let_go_when_the_lake_is_there_and_not_before(
             await waits(one, two)
 
     async def waits(one: Any, two: Any) -> None:
-        poller = waiting.poller_of(one)
-        assert waiting.poller_of(two) is poller
+        poller = polling.poller_of(one)
+        assert polling.poller_of(two) is poller
         first = [
             asyncio.create_task(
                 wait_for_snapshot(core, path, {0: 10}, poll_interval_s=0.1, timeout_s=60)
@@ -133,7 +133,7 @@ def test_waiters_are_let_go_when_the_lake_is_there_and_not_before(
             await cancelled
 
     asyncio.run(scenario())
-    assert not waiting._pollers
+    assert not polling._pollers
 
 
 def test_the_connection_that_polls_may_close(

@@ -1,0 +1,81 @@
+"""Waiting for the lake."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from fluss_orchestrate.airflow.scans import until_of
+from fluss_orchestrate.airflow.sensors.base import FlussSensor
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from fluss_client import FlussConnection
+    from fluss_orchestrate.core.conditions import Condition
+
+DATA_INTERVAL_END = "data_interval_end"
+
+
+class FlussLakeSnapshotSensor(FlussSensor):
+    """Waits for a table's lake.
+
+    Without arguments, for a snapshot that is newer than the one at the first look (or than
+    `after`). With `covers`, until the lake holds everything up to `latest` (the log's end at the
+    first look), a time, `data_interval_end`, offsets by bucket, or another task's receipt. With
+    `fresher_than`, until the oldest row that the lake lacks is younger than that.
+    """
+
+    template_fields = ("fluss_conn_id", "table", "covers", "after")
+
+    def __init__(
+        self,
+        *,
+        covers: Any = None,
+        fresher_than: timedelta | float | None = None,
+        after: int | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if sum(given is not None for given in (covers, fresher_than, after)) > 1:
+            raise ValueError("give one of covers, fresher_than and after")
+        self.covers = covers
+        self.fresher_than = fresher_than
+        self.after = after
+
+    def condition(self, client: FlussConnection, context: Context) -> Condition:
+        """The snapshot, with its target resolved."""
+        from fluss_client.model.table import TablePath
+        from fluss_orchestrate.core.conditions import LakeFresh, NewSnapshot
+
+        path = TablePath.parse(self.table)
+        if self.fresher_than is not None:
+            bound = self.fresher_than
+            seconds = bound.total_seconds() if isinstance(bound, timedelta) else float(bound)
+            return LakeFresh(path, int(seconds * 1000))
+        if self.covers is not None:
+            return self._covering(client, context)
+        if self.after is not None:
+            return NewSnapshot(path, int(self.after))
+        from fluss_orchestrate.core.lake import lake_status
+
+        return NewSnapshot(path, lake_status(client, path, times=False).snapshot_id)
+
+    def _covering(self, client: FlussConnection, context: Context) -> Condition:
+        from fluss_client.errors import ConfigError
+        from fluss_client.model.table import TablePath
+        from fluss_orchestrate.core.conditions import LakeCovers
+        from fluss_orchestrate.core.incremental.settings import time_ms
+        from fluss_orchestrate.core.lake import freeze_target
+
+        path = TablePath.parse(self.table)
+        wanted = self.covers
+        if wanted == DATA_INTERVAL_END:
+            wanted = context.get(DATA_INTERVAL_END)
+            if wanted is None:
+                raise ConfigError(f"run {context['ti'].run_id} has no data interval to wait for")
+        wanted = until_of(wanted)
+        if isinstance(wanted, (datetime, int)):
+            # A time is exact once it is past and settled; the waiting sees to that.
+            return LakeCovers(path, time_ms(wanted))
+        return LakeCovers(path, freeze_target(client, path, wanted))

@@ -1,0 +1,127 @@
+"""The streams behind the watchers' triggers."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.execution_time.context import AssetStateStoreAccessor
+from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
+
+from fluss_orchestrate.airflow.patience import Backoff, loaded, patient_client
+
+if TYPE_CHECKING:
+    from fluss_client import FlussConnection
+    from fluss_orchestrate.airflow.triggers.watching import FlussWatchTrigger
+
+SCHEMA_VERSION = 1
+CORE = "fluss_orchestrate.airflow.triggers.watched"
+Cursor = dict[str, Any]
+Event = dict[str, Any]
+
+
+class EventNotStoredError(RuntimeError):
+    """Airflow did not store an event; the stream begins again at its cursor."""
+
+
+class WatchProducer(SharedStreamProducer):
+    """Waits for what comes after a cursor, for ever."""
+
+    kind: str
+
+    def __init__(self, trigger: FlussWatchTrigger) -> None:
+        self._trigger = trigger
+        self._store = AssetStateStoreAccessor(name=trigger.asset)
+        self._key = f"fluss:{self.kind}:{trigger.table}"
+
+    async def open_stream(self) -> AsyncIterator[tuple[Event, Cursor]]:
+        """Events, each with the cursor that follows it."""
+        client = await patient_client(self._trigger.fluss_conn_id)
+        errors = await loaded("fluss_client.errors")
+        cursor: Cursor | None = await self._stored()
+        backoff = Backoff()
+        while True:
+            try:
+                if cursor is None:
+                    cursor = await self.first_cursor(client)
+                    # A triggerer that dies now must not begin later than this.
+                    await self._keep(cursor)
+                event, cursor = await self.next_event(client, cursor)
+            except errors.FlussError as error:
+                # A table or a cluster that is away comes back; Airflow would restart at once.
+                await backoff.pause(error, f"watching {self._trigger.table}")
+                continue
+            backoff.reset()
+            yield {"schema_version": SCHEMA_VERSION, "kind": self.kind, **event}, cursor
+            # What comes meanwhile goes into the next event together.
+            await asyncio.sleep(self._trigger.poll_interval)
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Keep the cursor after the last event that Airflow has stored."""
+        for item in batch:
+            if not item.outcome.is_clean:
+                raise EventNotStoredError(
+                    f"an event of {self._trigger.table} was not stored by Airflow; it comes again"
+                )
+        await self._keep(batch[-1].broker_payload)
+
+    async def _stored(self) -> Cursor | None:
+        found = await self._store.aget(self._key)
+        return found if isinstance(found, dict) else None
+
+    async def _keep(self, cursor: Cursor) -> None:
+        await self._store.aset(self._key, cursor)
+
+    @abstractmethod
+    async def first_cursor(self, client: FlussConnection) -> Cursor:
+        """Where to begin."""
+
+    @abstractmethod
+    async def next_event(self, client: FlussConnection, cursor: Cursor) -> tuple[Event, Cursor]:
+        """Wait for what comes after a cursor."""
+
+
+class RowsProducer(WatchProducer):
+    """New rows as ranges of offsets; the cursor is a position of one table."""
+
+    kind = "rows"
+
+    def __init__(self, trigger: FlussWatchTrigger, rows: int) -> None:
+        super().__init__(trigger)
+        self._rows = rows
+
+    async def first_cursor(self, client: FlussConnection) -> Cursor:
+        """The end, or the beginning, of the table's logs."""
+        core = await loaded(CORE)
+        found: Cursor = await core.rows_cursor(client, self._trigger.table, self._trigger.start)
+        return found
+
+    async def next_event(self, client: FlussConnection, cursor: Cursor) -> tuple[Event, Cursor]:
+        """Ranges after the cursor. A table that was created again begins at 0."""
+        core = await loaded(CORE)
+        found: tuple[Event, Cursor] = await core.next_rows(
+            client, self._trigger.table, cursor, self._rows, self._trigger.poll_interval
+        )
+        return found
+
+
+class SnapshotsProducer(WatchProducer):
+    """New lake snapshots; the cursor is the id of the last one."""
+
+    kind = "lake_snapshot"
+
+    async def first_cursor(self, client: FlussConnection) -> Cursor:
+        """The snapshot that is there, or none."""
+        core = await loaded(CORE)
+        found: Cursor = await core.snapshot_cursor(client, self._trigger.table, self._trigger.start)
+        return found
+
+    async def next_event(self, client: FlussConnection, cursor: Cursor) -> tuple[Event, Cursor]:
+        """The next snapshot that is seen."""
+        core = await loaded(CORE)
+        found: tuple[Event, Cursor] = await core.next_snapshot(
+            client, self._trigger.table, cursor, self._trigger.poll_interval
+        )
+        return found

@@ -1,0 +1,68 @@
+"""What watchers ask of the core. Imported when a watcher runs, because the client comes with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluss_client import FlussConnection
+from fluss_client.aio.connection import FlussConnection as AsyncConnection
+from fluss_client.model.table import TablePath
+from fluss_orchestrate.core.conditions import NewSnapshot, RowsCame, wait_until
+from fluss_orchestrate.core.conditions.rows import position_from_json, position_to_json
+from fluss_orchestrate.core.errors import TableIdentityChangedError
+from fluss_orchestrate.core.identity import table_uri
+from fluss_orchestrate.core.incremental.observe import TableView, observe
+from fluss_orchestrate.core.lake.covers import latest_snapshot
+from fluss_orchestrate.core.polling import on_its_loop
+
+
+async def rows_cursor(client: FlussConnection, table: str, start: str) -> dict[str, Any]:
+    """A cursor at the end of the table's logs, or at their beginning."""
+
+    async def look(core: AsyncConnection) -> TableView:
+        return await observe(core.backend, core.config.resolved_alias(), TablePath.parse(table))
+
+    view = await on_its_loop(client, look)
+    position = position_to_json(view.latest) if start == "latest" else []
+    return {"table_id": view.info.table_id, "position": position}
+
+
+async def next_rows(
+    client: FlussConnection, table: str, cursor: dict[str, Any], rows: int, interval_s: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Wait for rows after a cursor; the event and the cursor after it."""
+    path = TablePath.parse(table)
+    since = position_from_json(cursor["position"])
+    try:
+        condition = RowsCame(path, since, int(cursor["table_id"]), rows)
+        outcome = await wait_until(client, condition, poll_interval_s=interval_s)
+    except TableIdentityChangedError as error:
+        if error.found is None:
+            raise
+        since = {}
+        condition = RowsCame(path, since, error.found.table_id, rows)
+        outcome = await wait_until(client, condition, poll_interval_s=interval_s)
+    ends = {**since, **{(p, b): stop for p, _, b, _, stop in outcome["ranges"]}}
+    after = {"table_id": outcome["table"]["table_id"], "position": position_to_json(ends)}
+    return outcome, after
+
+
+async def snapshot_cursor(client: FlussConnection, table: str, start: str) -> dict[str, Any]:
+    """A cursor after the snapshot that is there, or before it."""
+    if start == "earliest":
+        return {"snapshot_id": None}
+    path = TablePath.parse(table)
+    found = await on_its_loop(client, lambda core: latest_snapshot(core, path))
+    return {"snapshot_id": None if found is None else found.snapshot_id}
+
+
+async def next_snapshot(
+    client: FlussConnection, table: str, cursor: dict[str, Any], interval_s: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Wait for a snapshot other than the cursor's; the event and the cursor after it."""
+    path = TablePath.parse(table)
+    known = cursor["snapshot_id"]
+    outcome = await wait_until(client, NewSnapshot(path, known), poll_interval_s=interval_s)
+    uri = table_uri(client.config.resolved_alias(), path)
+    event = {**outcome, "uri": uri, "previous_snapshot_id": known}
+    return event, {"snapshot_id": outcome["snapshot_id"]}

@@ -1,0 +1,154 @@
+"""The lake: a new snapshot, one that covers a target, one that is fresh enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fluss_client.aio.connection import FlussConnection as AsyncConnection
+from fluss_client.model.cluster import LakeSnapshot
+from fluss_client.model.table import TablePath
+from fluss_orchestrate.core.conditions.base import Condition, Outcome
+from fluss_orchestrate.core.conditions.rows import position_to_json
+from fluss_orchestrate.core.errors import NotYetError
+from fluss_orchestrate.core.lake.covers import LakeTarget, latest_snapshot, resolve_target
+from fluss_orchestrate.core.lake.status import LakeStatus, read_status
+from fluss_orchestrate.core.lake.waiting import LatestSnapshot, wait_for_snapshot
+from fluss_orchestrate.core.polling import Look
+
+
+@dataclass(frozen=True)
+class NewSnapshot(Condition):
+    """There is a lake snapshot other than `after`; with None, any."""
+
+    kind: ClassVar[str] = "new_snapshot"
+    unmet: ClassVar[str] = "there is no new lake snapshot"
+    path: TablePath
+    after: int | None = None
+
+    def looks(self, interval_s: float) -> Sequence[Look]:
+        """Ask for the newest snapshot."""
+        return [Look(LatestSnapshot(self.path), self._decide, interval_s)]
+
+    def _decide(self, snapshot: LakeSnapshot | None) -> Outcome | None:
+        if snapshot is None or snapshot.snapshot_id == self.after:
+            return None
+        return snapshot_outcome(self.path, snapshot)
+
+    def values(self) -> dict[str, Any]:
+        """The snapshot that is known."""
+        return {"after": self.after}
+
+    @classmethod
+    def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> NewSnapshot:
+        """The condition from `values`."""
+        return cls(path, values["after"])
+
+
+@dataclass(frozen=True)
+class LakeCovers(Condition):
+    """The lake holds everything up to frozen offsets, or everything committed before a time."""
+
+    kind: ClassVar[str] = "lake_covers"
+    unmet: ClassVar[str] = "the lake does not hold the target"
+    path: TablePath
+    target: LakeTarget | int
+
+    def looks(self, interval_s: float) -> Sequence[Look]:
+        """Waiting is `wait_for_snapshot`'s own matter."""
+        return []
+
+    async def wait(
+        self, core: AsyncConnection, interval_s: float, timeout_s: float | None
+    ) -> Outcome:
+        """Wait for the snapshot; a time that cannot be told yet is asked for again."""
+        found = await wait_for_snapshot(
+            core, self.path, self.target, timeout_s=timeout_s, poll_interval_s=interval_s
+        )
+        return snapshot_outcome(self.path, found)
+
+    async def check(self, core: AsyncConnection) -> Outcome | None:
+        """One look, now; a time that cannot be told yet is not covered."""
+        try:
+            target = await resolve_target(core, self.path, self.target)
+        except NotYetError:
+            return None
+        snapshot = await latest_snapshot(core, self.path)
+        if not target.covered_by(snapshot):
+            return None
+        return snapshot_outcome(self.path, snapshot or LakeSnapshot(-1))
+
+    def values(self) -> dict[str, Any]:
+        """The frozen target, or the time."""
+        if isinstance(self.target, LakeTarget):
+            return {"target": self.target.to_json()}
+        return {"until_ms": self.target}
+
+    @classmethod
+    def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> LakeCovers:
+        """The condition from `values`."""
+        if "target" in values:
+            return cls(path, LakeTarget.from_json(values["target"]))
+        return cls(path, int(values["until_ms"]))
+
+
+@dataclass(frozen=True)
+class LakeLagNow:
+    """How far a table's lake is behind, in time too."""
+
+    path: TablePath
+
+    async def ask(self, core: AsyncConnection) -> LakeStatus:
+        """Several requests, and one more per bucket that is behind."""
+        return await read_status(core, self.path)
+
+
+@dataclass(frozen=True)
+class LakeFresh(Condition):
+    """The oldest row that the lake lacks is younger than `lag_ms`."""
+
+    kind: ClassVar[str] = "lake_fresh"
+    path: TablePath
+    lag_ms: int
+
+    @property
+    def unmet(self) -> str:
+        """How fresh it should be."""
+        return f"the lake is more than {self.lag_ms} ms behind"
+
+    def looks(self, interval_s: float) -> Sequence[Look]:
+        """Ask for the lag."""
+        return [Look(LakeLagNow(self.path), self._decide, interval_s)]
+
+    def _decide(self, status: LakeStatus) -> Outcome | None:
+        if status.lag_ms is None or status.lag_ms >= self.lag_ms:
+            return None
+        return {
+            "table": str(self.path),
+            "snapshot_id": status.snapshot_id,
+            "lag_ms": status.lag_ms,
+            "lag_offsets": status.lag_offsets,
+        }
+
+    def values(self) -> dict[str, Any]:
+        """The bound."""
+        return {"lag_ms": self.lag_ms}
+
+    @classmethod
+    def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> LakeFresh:
+        """The condition from `values`."""
+        return cls(path, int(values["lag_ms"]))
+
+
+def snapshot_outcome(path: TablePath, snapshot: LakeSnapshot) -> Outcome:
+    """A snapshot as plain values; id -1 stands for the lake of an empty table."""
+    offsets = {
+        (bucket.partition_id, bucket.bucket_id): offset
+        for bucket, offset in snapshot.table_buckets_offset.items()
+    }
+    return {
+        "table": str(path),
+        "snapshot_id": snapshot.snapshot_id,
+        "offsets": position_to_json(offsets),
+    }

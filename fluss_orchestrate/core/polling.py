@@ -1,0 +1,206 @@
+"""Waiting for tables: any number of waiters, one poller per cluster and event loop.
+
+A waiter looks at answers to questions. Equal questions are asked once per interval, however many
+wait for the answer, and those that are due together are asked together. The poller stops when
+nobody waits. A waiter that is cancelled is forgotten; the others do not notice. A question that
+fails in a way that may pass is asked again, less and less often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from fluss_client.aio.connection import FlussConnection as AsyncConnection
+from fluss_client.errors import ClosedError, FlussError
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.runtime import runtime
+
+log = logging.getLogger(__name__)
+POLL_INTERVAL_S = 1.0
+QUESTIONS_AT_ONCE_MAX = 32
+BACKOFF_MAX_S = 60.0
+INTERVAL_MIN_S = 0.001
+
+T = TypeVar("T")
+
+
+class Question(Protocol):
+    """Something to ask a cluster; equal and hashable by what is asked."""
+
+    async def ask(self, core: AsyncConnection) -> Any:
+        """The answer as it is now."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A question, how often to ask it, and what an answer means: None to go on waiting."""
+
+    question: Question
+    decide: Callable[[Any], Any]
+    interval_s: float = POLL_INTERVAL_S
+
+
+@dataclass(eq=False)
+class _Waiter:
+    core: AsyncConnection
+    done: asyncio.Future[Any]
+
+
+@dataclass(eq=False)
+class _Group:
+    """All who wait for the answers to one question."""
+
+    lookers: list[tuple[_Waiter, Look]] = field(default_factory=list)
+    due_s: float = 0.0
+    failures: int = 0
+
+    def waiting(self) -> list[tuple[_Waiter, Look]]:
+        return [(w, look) for w, look in self.lookers if not w.done.done()]
+
+    def plan_next(self, now_s: float) -> None:
+        """Set when to ask again: at multiples of the interval, so that questions meet."""
+        interval_s = max(INTERVAL_MIN_S, min(look.interval_s for _, look in self.lookers))
+        if self.failures:
+            self.due_s = now_s + min(BACKOFF_MAX_S, interval_s * 2**self.failures)
+        else:
+            self.due_s = (math.floor(now_s / interval_s) + 1) * interval_s
+
+
+class Poller:
+    """Asks one cluster on behalf of all waiters of one event loop."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Question, _Group] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self.requests = 0
+        """Questions asked so far."""
+
+    async def wait(
+        self, core: AsyncConnection, looks: Sequence[Look], timeout_s: float | None = None
+    ) -> Any:
+        """What the first look decides; its error if it raises. `TimeoutError` after the time."""
+        waiter = _Waiter(core, asyncio.get_running_loop().create_future())
+        for look in looks:
+            group = self._groups.setdefault(look.question, _Group())
+            group.lookers.append((waiter, look))
+            # A newcomer need not wait for the others' interval.
+            group.due_s = 0.0
+        self._start()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await waiter.done
+        finally:
+            self._forget(waiter, looks)
+
+    def _forget(self, waiter: _Waiter, looks: Sequence[Look]) -> None:
+        for look in looks:
+            group = self._groups[look.question]
+            group.lookers = [pair for pair in group.lookers if pair[0] is not waiter]
+            if not group.lookers:
+                del self._groups[look.question]
+                self._wake.set()
+
+    def _start(self) -> None:
+        self._wake.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._poll())
+
+    async def _poll(self) -> None:
+        try:
+            await self._rounds()
+        except Exception as error:
+            for group in self._groups.values():
+                _fail(group, error)
+            raise
+        finally:
+            # The next waiter makes another; so no poller outlives its loop.
+            for key in [k for k, p in _pollers.items() if p is self]:
+                del _pollers[key]
+
+    async def _rounds(self) -> None:
+        loop = asyncio.get_running_loop()
+        gate = asyncio.Semaphore(QUESTIONS_AT_ONCE_MAX)
+        while self._groups:
+            self._wake.clear()
+            now_s = loop.time()
+            due = [(q, g) for q, g in self._groups.items() if g.due_s <= now_s]
+            for _, group in due:
+                group.plan_next(now_s)
+            await asyncio.gather(*(self._ask(q, g, gate) for q, g in due))
+            pause_s = min((g.due_s for g in self._groups.values()), default=0.0) - loop.time()
+            try:
+                async with asyncio.timeout(max(0.0, pause_s)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _ask(self, question: Question, group: _Group, gate: asyncio.Semaphore) -> None:
+        async with gate:
+            while waiting := group.waiting():
+                asker = waiting[0][0]
+                try:
+                    self.requests += 1
+                    answer = await question.ask(asker.core)
+                except ClosedError as error:
+                    # Its connection is closed; the next one may have another.
+                    asker.done.set_exception(error)
+                    continue
+                except FlussError as error:
+                    if error.is_retriable:
+                        group.failures += 1
+                        group.plan_next(asyncio.get_running_loop().time())
+                        log.debug("asking %s: %s", question, error)
+                    else:
+                        _fail(group, error)
+                    return
+                group.failures = 0
+                _decide(group, answer)
+                return
+
+
+def _decide(group: _Group, answer: Any) -> None:
+    for waiter, look in group.waiting():
+        try:
+            result = look.decide(answer)
+        except FlussError as error:
+            waiter.done.set_exception(error)
+            continue
+        if result is not None and not waiter.done.done():
+            waiter.done.set_result(result)
+
+
+def _fail(group: _Group, error: Exception) -> None:
+    for waiter, _ in group.waiting():
+        if not waiter.done.done():
+            waiter.done.set_exception(error)
+
+
+_pollers: dict[tuple[asyncio.AbstractEventLoop, str, str], Poller] = {}
+
+
+def poller_of(core: AsyncConnection) -> Poller:
+    """The poller that all connections to one cluster share on one event loop."""
+    config = core.config
+    loop = asyncio.get_running_loop()
+    key = (loop, config.resolved_bootstrap(), config.security_sasl_username)
+    return _pollers.setdefault(key, Poller())
+
+
+async def on_its_loop(
+    connection: AsyncConnection | FlussConnection,
+    make: Callable[[AsyncConnection], Coroutine[Any, Any, T]],
+) -> T:
+    """Run a coroutine where the connection lives: the client's I/O thread for a facade's.
+
+    Cancelling the waiting cancels the coroutine.
+    """
+    if isinstance(connection, FlussConnection):
+        future = asyncio.run_coroutine_threadsafe(make(connection.core), runtime().loop)
+        return await asyncio.wrap_future(future)
+    return await make(connection)
