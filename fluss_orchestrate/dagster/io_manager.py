@@ -1,0 +1,130 @@
+"""Frames in and out of Fluss tables, as an IO manager of Dagster."""
+
+# Dagster reads the types of nested resources as the class is made, so they are no strings here.
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+from pydantic import Field, PrivateAttr
+
+from fluss_client import FlussConnection, TablePath
+from fluss_client.errors import ConfigError, TableNotExistError
+from fluss_orchestrate.core.lake.state import read_receipt, read_table
+from fluss_orchestrate.dagster.handlers import find_handler
+from fluss_orchestrate.dagster.io_settings import Choices, ReadMode, table_of
+from fluss_orchestrate.dagster.io_slices import TableSlice
+from fluss_orchestrate.dagster.io_writing import OutputWriter
+from fluss_orchestrate.dagster.metadata import receipt_of
+from fluss_orchestrate.dagster.partitions import dimension_columns
+from fluss_orchestrate.dagster.resource import FlussResource
+from fluss_orchestrate.dagster.runs import root_run_id
+from fluss_orchestrate.dagster.work import table_info
+
+
+class FlussIOManager(dg.ConfigurableIOManager):
+    """Stores what assets return in Fluss, and loads it for others.
+
+    The last two parts of an asset's key are database and table. Arrow, pandas, polars and PySpark
+    frames are taken; an input's annotation says what is given, an Arrow table without one.
+    `write_mode`, `schema_policy` and the options of a table that is to be created may stand in an
+    asset's metadata; `columns` and `read_mode` in an input's.
+    """
+
+    fluss: dg.ResourceDependency[FlussResource]
+    database: str = Field(default="", description="For assets whose key has one part.")
+    write_mode: str | None = Field(
+        default=None,
+        description="append, upsert, overwrite_partition or error; by the table's kind if not set.",
+    )
+    schema_policy: str = Field(
+        default="error", description="error or add_columns, for columns that a table lacks."
+    )
+    create_tables: bool = Field(default=True, description="Create a table on its first write.")
+    create_partitions: bool = Field(
+        default=True, description="Create the partitions that rows need."
+    )
+    _root_run_id: str | None = PrivateAttr(default=None)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Remember the run that retries and re-executions come from."""
+        self._root_run_id = None if context.run is None else root_run_id(context.run)
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Write a frame, once however often the step is tried."""
+        if obj is None:
+            raise ConfigError(
+                f"{context.asset_key.to_user_string()} returned None: return a frame, which may "
+                "be empty, or annotate it with '-> None' or MaterializeResult to store nothing"
+            )
+        handler, _ = find_handler(type(obj))
+        writer = OutputWriter(
+            self.fluss.connection,
+            context,
+            self._choices(context.definition_metadata, context.output_metadata),
+            self._root_run_id or context.run_id,
+            database=self.database,
+            create_tables=self.create_tables,
+            create_partitions=self.create_partitions,
+        )
+        told = writer.write(handler.to_arrow(obj))
+        # What the asset itself said stands; an IO manager's word would replace it silently.
+        own = set(context.output_metadata)
+        context.add_output_metadata({k: v for k, v in told.items() if k not in own})
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """The table, or the asked-for partitions and columns of it, as the wanted frame."""
+        upstream = context.upstream_output
+        own = {} if upstream is None else upstream.definition_metadata
+        choices = self._choices(own, context.definition_metadata)
+        path = table_of(context.asset_key, self.database, choices)
+        wanted = context.dagster_type.typing_type
+        handler, name = find_handler(wanted if isinstance(wanted, type) else pa.Table)
+        connection = self.fluss.connection
+        chosen = choices.columns()
+
+        def open_rows(columns: Sequence[str] | None) -> pa.RecordBatchReader:
+            return self._open(connection, context, path, choices, columns or chosen)
+
+        return handler.from_arrow(open_rows, name)
+
+    def _choices(self, *layers: Any) -> Choices:
+        mine = {"write_mode": self.write_mode, "schema_policy": self.schema_policy}
+        return Choices((*reversed([dict(layer or {}) for layer in layers]), mine), "FlussIOManager")
+
+    def _open(
+        self,
+        connection: FlussConnection,
+        context: dg.InputContext,
+        path: TablePath,
+        choices: Choices,
+        columns: Sequence[str] | None,
+    ) -> pa.RecordBatchReader:
+        if choices.read_mode() is ReadMode.LAST:
+            return self._open_last(connection, context, columns)
+        if not context.has_asset_partitions:
+            return read_table(connection, path, columns)
+        try:
+            info = table_info(connection, path)
+        except TableNotExistError as error:
+            raise TableNotExistError(f"{path}: it was never written: {error.message}") from error
+        definition = context.asset_partitions_def
+        where = dimension_columns(
+            definition, choices.value("partition_expr"), info.partition_keys, str(path)
+        )
+        keys = tuple(context.asset_partition_keys)
+        return TableSlice(info, definition, keys, where).read(connection, columns)
+
+    def _open_last(
+        self, connection: FlussConnection, context: dg.InputContext, columns: Sequence[str] | None
+    ) -> pa.RecordBatchReader:
+        event = context.instance.get_latest_materialization_event(context.asset_key)
+        found = None if event is None else event.asset_materialization
+        receipt = None if found is None else receipt_of(found.metadata)
+        if receipt is None:
+            raise ConfigError(
+                f"{context.asset_key.to_user_string()} has no materialisation with offsets: "
+                "materialise it first, or load it with read_mode='table'"
+            )
+        return read_receipt(connection, receipt, columns)

@@ -1,0 +1,218 @@
+"""A sensor that tells Dagster when a table's lake has a new snapshot, or has caught up.
+
+A snapshot is reported once although ticks may repeat: the cursor knows the last one, and so does
+the asset's latest materialisation, which is looked at before another one is made.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from fluss_client import FlussConnection, LakeSnapshot, TablePath
+from fluss_client.errors import ConfigError, FlussError
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.errors import NotYetError, TableIdentityChangedError
+from fluss_orchestrate.core.identity import table_uri
+from fluss_orchestrate.core.lake.covers import (
+    LakeTarget,
+    Target,
+    freeze_target,
+    latest_snapshot,
+)
+from fluss_orchestrate.dagster.cursors import read_cursor, write_cursor
+from fluss_orchestrate.dagster.metadata import (
+    DATA_VERSION_TAG,
+    OFFSETS,
+    SNAPSHOT_ID,
+    STORAGE,
+    STORAGE_KIND,
+    TABLE_NAME,
+    URI,
+)
+
+KIND = "lake"
+TICK_TIMEOUT_S = 40.0
+"""Dagster gives a tick 60 seconds."""
+COVERED = "fluss/covered"
+
+Covers = Target | Callable[[datetime], Target]
+
+
+def lake_asset_key(table: str) -> dg.AssetKey:
+    """The key of a table's lake as an asset: `lake/database/table`."""
+    path = TablePath.parse(table)
+    return dg.AssetKey(["lake", path.database_name, path.table_name])
+
+
+def fluss_lake_asset(table: str, **options: Any) -> dg.AssetSpec:
+    """A table's lake as an external asset, for a snapshot sensor to materialise."""
+    given = {"key": lake_asset_key(table), "kinds": {"fluss", "iceberg"}, **options}
+    metadata = {TABLE_NAME: table, STORAGE: STORAGE_KIND, **given.pop("metadata", {})}
+    return dg.AssetSpec(metadata=metadata, **given)
+
+
+def build_fluss_lake_snapshot_sensor(
+    tables: Sequence[str] | Mapping[str, dg.AssetKey],
+    *,
+    name: str = "fluss_lake_snapshots",
+    covers: Covers | None = None,
+    request_runs: bool = False,
+    job: Any = None,
+    asset_selection: Any = None,
+    resource_key: str = "fluss",
+    tick_timeout_s: float = TICK_TIMEOUT_S,
+    **sensor_options: Any,
+) -> dg.SensorDefinition:
+    """Watch the lakes of many tables with one sensor.
+
+    Each new snapshot is a materialisation, without a run, of the table's lake asset
+    (`fluss_lake_asset`, or the key that a mapping gives). With `request_runs`, it is a run of
+    `job` or `asset_selection` instead, tagged with table and snapshot. `covers` is a condition:
+    `latest`, a time, offsets, a receipt or a plan, or a function of the current time that gives
+    one. It is resolved once, kept until the lake covers it, reported once, then resolved again.
+    """
+    if request_runs and job is None and asset_selection is None:
+        raise ConfigError(f"sensor {name}: request_runs needs a job or an asset_selection")
+    keys = dict(tables) if isinstance(tables, Mapping) else {t: lake_asset_key(t) for t in tables}
+
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        connection = getattr(context.resources, resource_key).connection
+        watch = _Watch(context, connection, covers)
+        kept = read_cursor(context.cursor, KIND)
+        state: dict[str, Any] = {t: s for t, s in kept.get("tables", {}).items() if t in keys}
+        order = list(keys)
+        first = int(kept.get("next", 0)) % max(1, len(order))
+        started = time.monotonic()
+        news: list[tuple[str, LakeSnapshot, str]] = []
+        seen = 0
+        for table in order[first:] + order[:first]:
+            if seen and time.monotonic() - started > tick_timeout_s:
+                break
+            seen += 1
+            found = watch.look(table, keys[table], state.setdefault(table, {}))
+            if found is not None:
+                news.append((table, *found))
+        cursor = write_cursor(KIND, {"tables": state, "next": (first + seen) % max(1, len(order))})
+        skip = None if news else f"no news of {seen} table(s). {' '.join(watch.notes)}".strip()
+        if request_runs:
+            requests = [_run_request(name, *item) for item in news]
+            return dg.SensorResult(run_requests=requests, cursor=cursor, skip_reason=skip)
+        alias = connection.config.resolved_alias()
+        events = [_materialization(keys[item[0]], alias, *item) for item in news]
+        return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=skip)
+
+    return dg.sensor(
+        name=name,
+        job=job,
+        asset_selection=asset_selection,
+        required_resource_keys={resource_key},
+        **sensor_options,
+    )(evaluate)
+
+
+class _Watch:
+    """One tick's look at tables."""
+
+    def __init__(
+        self,
+        context: dg.SensorEvaluationContext,
+        connection: FlussConnection,
+        covers: Covers | None,
+    ) -> None:
+        self._context = context
+        self._connection = connection
+        self._covers = covers
+        self.notes: list[str] = []
+
+    def look(
+        self, table: str, key: dg.AssetKey, state: dict[str, Any]
+    ) -> tuple[LakeSnapshot, str] | None:
+        """A snapshot to report, with what it covers; one table's trouble leaves the others be."""
+        try:
+            path = TablePath.parse(table)
+            snapshot = runtime().call(latest_snapshot(self._connection.core, path))
+            if snapshot is None:
+                self.notes.append(f"{table} has no snapshot yet.")
+                return None
+            covered = self._covered(table, state, snapshot)
+        except NotYetError as error:
+            self.notes.append(str(error))
+            return None
+        except FlussError as error:
+            self._context.log.warning(f"{table}: {error}")
+            self.notes.append(f"{table}: {error.message}.")
+            return None
+        mark = str(snapshot.snapshot_id) if self._covers is None else covered
+        if not mark or state.get("reported") == mark:
+            return None
+        state["reported"] = mark
+        return None if self._was_reported(key, mark) else (snapshot, covered)
+
+    def _covered(self, table: str, state: dict[str, Any], snapshot: LakeSnapshot) -> str:
+        """The name of the frozen target that the snapshot covers; empty while it does not."""
+        if self._covers is None:
+            return ""
+        if "target" not in state:
+            now = datetime.now(UTC)
+            wanted = self._covers(now) if callable(self._covers) else self._covers
+            frozen = freeze_target(self._connection, table, wanted)
+            state["target"] = frozen.to_json()
+            moves = wanted == "latest" or not isinstance(wanted, (int, datetime))
+            state["mark"] = json.dumps(state["target"]["offsets"]) if moves else str(wanted)
+        try:
+            done = LakeTarget.from_json(state["target"]).covered_by(snapshot)
+        except TableIdentityChangedError:
+            del state["target"]
+            raise
+        if not done:
+            self.notes.append(f"the lake of {table} does not cover {state['mark']} yet.")
+            return ""
+        del state["target"]  # the next tick resolves the next one
+        return str(state["mark"])
+
+    def _was_reported(self, key: dg.AssetKey, mark: str) -> bool:
+        event = self._context.instance.get_latest_materialization_event(key)
+        found = None if event is None else event.asset_materialization
+        if found is None:
+            return False
+        name = SNAPSHOT_ID if self._covers is None else COVERED
+        value = found.metadata.get(name)
+        return value is not None and value.value == mark
+
+
+def _materialization(
+    key: dg.AssetKey, alias: str, table: str, snapshot: LakeSnapshot, covered: str
+) -> dg.AssetMaterialization:
+    offsets = [
+        [bucket.partition_id, bucket.bucket_id, offset]
+        for bucket, offset in snapshot.table_buckets_offset.items()
+    ]
+    metadata: dict[str, Any] = {
+        TABLE_NAME: table,
+        STORAGE: STORAGE_KIND,
+        URI: table_uri(alias, TablePath.parse(table)),
+        SNAPSHOT_ID: str(snapshot.snapshot_id),
+        OFFSETS: dg.MetadataValue.json(offsets),
+    }
+    if covered:
+        metadata[COVERED] = covered
+    return dg.AssetMaterialization(
+        key,
+        description=f"lake snapshot {snapshot.snapshot_id} of {table}",
+        metadata=metadata,
+        tags={DATA_VERSION_TAG: str(snapshot.snapshot_id)},
+    )
+
+
+def _run_request(name: str, table: str, snapshot: LakeSnapshot, covered: str) -> dg.RunRequest:
+    mark = covered or str(snapshot.snapshot_id)
+    return dg.RunRequest(
+        run_key=f"{name}:{table}:{mark}",
+        tags={"fluss/table": table, "fluss/snapshot_id": str(snapshot.snapshot_id)},
+    )

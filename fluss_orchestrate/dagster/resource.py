@@ -1,0 +1,186 @@
+"""Fluss as a resource of Dagster: a connection, and the work that assets do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+from pydantic import Field
+
+from fluss_client import FlussConnection, TableInfo, TablePath
+from fluss_client.errors import ConfigError
+from fluss_orchestrate.core.incremental.settings import Until
+from fluss_orchestrate.core.lake.covers import Target
+from fluss_orchestrate.core.lake.state import read_table
+from fluss_orchestrate.core.provisioning import PartitionWindow, TableSpec
+from fluss_orchestrate.core.provisioning.guards import PartitionGuard
+from fluss_orchestrate.core.schema_policy import SchemaPolicy
+from fluss_orchestrate.core.sinks.base import Sink
+from fluss_orchestrate.dagster import work
+from fluss_orchestrate.dagster.connections import shared_connection
+
+_PASSWORD_KEYS = ("password", "secret", "token")
+
+
+class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """A Fluss cluster (`host:port[,host:port]`) or an embedded one (`embedded:PATH`).
+
+    Nothing is connected until something is asked for, and each process connects once. Give the
+    password as `dg.EnvVar("…")`, so that it stands in no definition. The methods that take a
+    context do an asset's work and return its `MaterializeResult`; done again by a retry or a
+    re-execution of the run, they leave each row once.
+    """
+
+    bootstrap_servers: str = Field(
+        description="Addresses of the cluster, or embedded:PATH for a local folder."
+    )
+    cluster_alias: str = Field(default="", description="The cluster's name in identities and URIs.")
+    sasl_username: str = Field(default="", description="The user; SASL is used when it is set.")
+    sasl_password: str = Field(
+        default="", repr=False, description="The password: give it as an EnvVar."
+    )
+    options: dict[str, str] = Field(
+        default_factory=dict, description="Further keys of the client; no secrets."
+    )
+
+    def settings(self) -> dict[str, str]:
+        """The client's configuration."""
+        for key in self.options:
+            if any(word in key.lower() for word in _PASSWORD_KEYS):
+                raise ConfigError(f"'{key}' does not belong in options: set sasl_password")
+        settings = {"bootstrap.servers": self.bootstrap_servers, **self.options}
+        if self.cluster_alias:
+            settings["cluster.alias"] = self.cluster_alias
+        if self.sasl_username:
+            settings |= {
+                "security.protocol": "sasl",
+                "security.sasl.username": self.sasl_username,
+                "security.sasl.password": self.sasl_password,
+            }
+        return settings
+
+    @property
+    def connection(self) -> FlussConnection:
+        """This process's connection, opened now if it was not; it stays open for others."""
+        return shared_connection(self.settings())
+
+    @contextmanager
+    def get_connection(self) -> Iterator[FlussConnection]:
+        """The connection as a `with` block, as other resources of Dagster give it."""
+        yield self.connection
+
+    def table_info(self, table: TablePath | str) -> TableInfo:
+        """A table's description."""
+        path = TablePath.parse(table) if isinstance(table, str) else table
+        return self.connection.get_admin().result().get_table_info(path).result()
+
+    def read_table(
+        self,
+        table: TablePath | str,
+        columns: Sequence[str] | None = None,
+        partition: str | Mapping[str, str] | None = None,
+        as_of: Target | None = None,
+    ) -> pa.RecordBatchReader:
+        """Everything that a table holds, batch by batch; each bucket exact by itself."""
+        return read_table(self.connection, table, columns, partition, as_of)
+
+    def incremental(
+        self,
+        context: dg.AssetExecutionContext,
+        table: TablePath | str,
+        sink: Sink,
+        *,
+        name: str | None = None,
+        until: Until = "latest",
+        max_offsets: int | None = None,
+        asset_key: dg.AssetKey | None = None,
+        **scan_options: Any,
+    ) -> dg.MaterializeResult[Any]:
+        """Bring what is new in a table into the sink and commit the checkpoint last.
+
+        The checkpoint `name` is the asset's key unless given. In a run of time partitions, each
+        partition takes the rows that were committed in its window. `scan_options` are those of
+        `IncrementalScan`.
+        """
+        return work.increment(
+            self.connection,
+            context,
+            table,
+            sink,
+            name=name,
+            until=until,
+            max_offsets=max_offsets,
+            asset_key=asset_key,
+            scan_options=scan_options,
+        )
+
+    def append(
+        self,
+        context: dg.AssetExecutionContext,
+        table: TablePath | str,
+        rows: Any,
+        *,
+        part: str = "",
+        schema_policy: SchemaPolicy | str = SchemaPolicy.ERROR,
+        create_partitions: bool = False,
+        asset_key: dg.AssetKey | None = None,
+    ) -> dg.MaterializeResult[Any]:
+        """Append rows to a log table, once however often the step is tried.
+
+        `part` tells calls apart that one asset makes for the same table.
+        """
+        choices = work.LoadChoices(part, SchemaPolicy(schema_policy), create_partitions)
+        return work.load(self.connection, context, table, rows, "append", choices, asset_key)
+
+    def upsert(
+        self,
+        context: dg.AssetExecutionContext,
+        table: TablePath | str,
+        rows: Any,
+        *,
+        part: str = "",
+        schema_policy: SchemaPolicy | str = SchemaPolicy.ERROR,
+        create_partitions: bool = False,
+        asset_key: dg.AssetKey | None = None,
+    ) -> dg.MaterializeResult[Any]:
+        """Upsert rows into a key table; with a column `_change_type`, `-D` rows are deletes.
+
+        A late retry does not put its old values over newer ones. `part` as for `append`.
+        """
+        choices = work.LoadChoices(part, SchemaPolicy(schema_policy), create_partitions)
+        return work.load(self.connection, context, table, rows, "upsert", choices, asset_key)
+
+    def provision(
+        self,
+        context: dg.AssetExecutionContext,
+        specs: Sequence[TableSpec],
+        *,
+        asset_key: dg.AssetKey | None = None,
+    ) -> dg.MaterializeResult[Any]:
+        """Make tables as their specs ask; never drops or rebuilds one."""
+        return work.provision(self.connection, context, specs, asset_key)
+
+    def partition_window(
+        self,
+        context: dg.AssetExecutionContext,
+        window: PartitionWindow,
+        *,
+        guards: Sequence[PartitionGuard] | None = None,
+        asset_key: dg.AssetKey | None = None,
+    ) -> dg.MaterializeResult[Any]:
+        """Create the partitions that come next and drop those past retention."""
+        return work.move_window(self.connection, context, window, guards, asset_key)
+
+    def tier(
+        self,
+        context: dg.AssetExecutionContext,
+        table: TablePath | str,
+        *,
+        allow_tiering: bool = False,
+        asset_key: dg.AssetKey | None = None,
+    ) -> dg.MaterializeResult[Any]:
+        """Bring a log table's rows into its lake, where no other tiering service runs."""
+        return work.tier_table(self.connection, context, table, allow_tiering, asset_key)

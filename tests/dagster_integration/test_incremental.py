@@ -1,0 +1,185 @@
+"""Incremental assets: each row once, through retries, other runs, wiped assets and backfills."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fluss_client import FlussConnection, TablePath
+from fluss_orchestrate import FlussCheckpointStore, FlussTableSink, ParquetSink
+from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.dagster import (
+    FlussResource,
+    fluss_incremental,
+    incremental_fluss_asset,
+)
+from tests.dagster_integration.tables import append, log_ids, make_table, orders
+
+
+def file_ids(folder: Path) -> list[int]:
+    files = sorted(folder.glob("*.parquet"))
+    return sorted(i for file in files for i in pq.read_table(file)["id"].to_pylist())
+
+
+def events_of(result: dg.ExecuteInProcessResult, key: str) -> list[dict[str, Any]]:
+    found = result.asset_materializations_for_node(key)
+    return [{k: v.value for k, v in event.metadata.items()} for event in found]
+
+
+def test_only_what_is_new_also_after_a_wipe(
+    fluss: FlussResource,
+    connection: FlussConnection,
+    database: str,
+    tmp_path: Path,
+    instance: dg.DagsterInstance,
+) -> None:
+    path = make_table(connection, TablePath(database, "orders"))
+    asset = incremental_fluss_asset(
+        "increment", table=str(path), sink=ParquetSink(tmp_path), checkpoint=f"{database}/one"
+    )
+    given = {"resources": {"fluss": fluss}, "instance": instance}
+    append(connection, path, orders(40))
+    first = dg.materialize([asset], **given)
+    [told] = events_of(first, "increment")
+    assert told["fluss/rows"] == 40
+    assert told["fluss/exactly_once"] is True
+    run = instance.get_run_by_id(first.run_id)
+    assert run is not None
+    assert run.tags["fluss/plan/increment"] == told["fluss/plan_id"]
+    assert events_of(dg.materialize([asset], **given), "increment")[0]["fluss/rows"] == 0
+    append(connection, path, orders(5, first=40))
+    instance.wipe_assets([dg.AssetKey("increment")])
+    assert events_of(dg.materialize([asset], **given), "increment")[0]["fluss/rows"] == 5
+    assert file_ids(tmp_path) == list(range(45))
+
+
+def test_a_retry_replays_the_same_rows_while_the_table_grows(
+    fluss: FlussResource, connection: FlussConnection, database: str
+) -> None:
+    source = make_table(connection, TablePath(database, "source"))
+    target = make_table(connection, TablePath(database, "target"))
+    append(connection, source, orders(30))
+    tries: list[str] = []
+
+    class Dying(FlussTableSink):
+        def write(self, plan: ScanPlan, read: Any) -> Any:
+            done = super().write(plan, read)
+            tries.append(plan.plan_id)
+            append(connection, source, orders(10, first=30 * len(tries)))
+            if len(tries) < 3:
+                raise RuntimeError("after the sink was written, before the commit")
+            return done
+
+    asset = incremental_fluss_asset(
+        "copied",
+        table=str(source),
+        sink=lambda made: Dying(made, target),
+        checkpoint=f"{database}/copy",
+        retry_policy=dg.RetryPolicy(max_retries=2),
+    )
+    assert dg.materialize([asset], resources={"fluss": fluss}).success
+    assert len(tries) == 3
+    assert len(set(tries)) == 1
+    assert log_ids(connection, target) == list(range(30))
+    assert dg.materialize([asset], resources={"fluss": fluss}).success
+    expected = [*range(30), *range(30, 40), *range(60, 70), *range(90, 100)]
+    assert log_ids(connection, target) == expected
+
+
+def test_another_run_finishes_what_one_left(
+    fluss: FlussResource, connection: FlussConnection, database: str, tmp_path: Path
+) -> None:
+    path = make_table(connection, TablePath(database, "orders"))
+    append(connection, path, orders(20))
+    broken = [True]
+
+    class Failing(ParquetSink):
+        def write(self, plan: ScanPlan, read: Any) -> Any:
+            if broken[0]:
+                raise RuntimeError("no room")
+            return super().write(plan, read)
+
+    asset = incremental_fluss_asset(
+        "left", table=str(path), sink=Failing(tmp_path), checkpoint=f"{database}/left"
+    )
+    failed = dg.materialize([asset], resources={"fluss": fluss}, raise_on_error=False)
+    assert not failed.success
+    broken[0] = False
+    append(connection, path, orders(7, first=20))
+    [told] = events_of(dg.materialize([asset], resources={"fluss": fluss}), "left")
+    assert told["fluss/rows"] == 27
+    assert len(told["fluss/adopted_plans"]) == 1
+    assert file_ids(tmp_path) == list(range(27))
+    head = FlussCheckpointStore(connection).head(f"{database}/left")
+    assert head is not None
+    assert head.state.pending is None
+
+
+def test_the_decorator_changes_rows_or_takes_them(
+    fluss: FlussResource, connection: FlussConnection, database: str, tmp_path: Path
+) -> None:
+    path = make_table(connection, TablePath(database, "orders"))
+    append(connection, path, orders(20))
+    taken: list[Any] = []
+
+    @fluss_incremental(
+        table=str(path), sink=ParquetSink(tmp_path), checkpoint=f"{database}/even", tags={"t": "x"}
+    )
+    def even(rows: pa.RecordBatchReader) -> pa.Table:
+        """Only even ids."""
+        table = rows.read_all()
+        return table.filter(pc.equal(pc.bit_wise_and(table["id"], 1), 0))
+
+    @fluss_incremental(table=str(path), checkpoint=f"{database}/taken")
+    def take(rows: pa.RecordBatchReader, plan: ScanPlan) -> None:
+        taken.append((plan.plan_id, rows.read_all()))
+
+    result = dg.materialize([even, take], resources={"fluss": fluss})
+    assert file_ids(tmp_path) == list(range(0, 20, 2))
+    assert events_of(result, "even")[0]["fluss/rows"] == 10
+    [told] = events_of(result, "take")
+    assert told["fluss/exactly_once"] is False
+    assert [plan for plan, _ in taken] == [told["fluss/plan_id"]]
+    assert sorted(taken[0][1]["id"].to_pylist()) == list(range(20))
+    spec = even.get_asset_spec()
+    assert spec.description == "Only even ids."
+    assert spec.metadata["fluss/source_table"] == str(path)
+
+
+def test_time_partitions_take_their_windows_however_they_are_run(
+    fluss: FlussResource, connection: FlussConnection, database: str, tmp_path: Path
+) -> None:
+    """Rows are in today's partition by commit time; a range and its parts take each row once."""
+    path = make_table(connection, TablePath(database, "orders"))
+    now = datetime.now(UTC)
+    hours = dg.TimeWindowPartitionsDefinition(
+        cron_schedule="* * * * *",
+        start=now - timedelta(minutes=3),
+        fmt="%Y%m%d%H%M",
+        end_offset=0,
+    )
+    append(connection, path, orders(25))
+    asset = incremental_fluss_asset(
+        "windows",
+        table=str(path),
+        sink=ParquetSink(tmp_path),
+        checkpoint=f"{database}/windows",
+        partitions_def=hours,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    keys = hours.get_partition_keys()
+    one = dg.materialize([asset], resources={"fluss": fluss}, partition_key=keys[0])
+    assert events_of(one, "windows")[0]["fluss/rows"] == 0
+    span = {
+        "dagster/asset_partition_range_start": keys[0],
+        "dagster/asset_partition_range_end": keys[1],
+    }
+    for _ in range(2):
+        result = dg.materialize([asset], resources={"fluss": fluss}, tags=span)
+        found = result.asset_materializations_for_node("windows")
+        assert [event.partition for event in found] == keys[:2]
+    assert file_ids(tmp_path) == []
