@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         wait_for_snapshot,
     )
     from fluss_orchestrate.core.loading import load_rows, open_rows
+    from fluss_orchestrate.core.metrics import opentelemetry_hook, set_metrics_hook
     from fluss_orchestrate.core.plan import BucketRange, ScanPlan
     from fluss_orchestrate.core.provisioning import (
         ColumnSpec,
@@ -68,6 +69,7 @@ __getattr__ = lazy_names(
             "wait_for_snapshot",
         ),
         "core.loading": ("load_rows", "open_rows"),
+        "core.metrics": ("opentelemetry_hook", "set_metrics_hook"),
         "core.plan": ("BucketRange", "ScanPlan"),
         "core.provisioning": (
             "ColumnSpec",
@@ -123,11 +125,13 @@ __all__ = [
     "load_rows",
     "load_specs",
     "open_rows",
+    "opentelemetry_hook",
     "parse_table_uri",
     "plan",
     "plan_window",
     "read_table",
     "run_increment",
+    "set_metrics_hook",
     "table_uri",
     "tier",
     "wait_for_snapshot",

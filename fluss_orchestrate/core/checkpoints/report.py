@@ -19,6 +19,7 @@ from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.incremental.guards import check_identity
 from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
 from fluss_orchestrate.core.incremental.probe import Prober
+from fluss_orchestrate.core.metrics import record
 from fluss_orchestrate.core.plan import Place
 
 LOG_TTL = "table.log.ttl"
@@ -176,7 +177,10 @@ def checkpoint_lag(connection: FlussConnection, store: CheckpointStore, name: st
     position = head.state.position
     if position is None:
         return Lag(name, "", ())
-    return runtime().call(_lag(connection, name, position))
+    lag = runtime().call(_lag(connection, name, position))
+    record("fluss.checkpoint.lag", lag.offsets, table=lag.table, checkpoint=name)
+    record("fluss.checkpoint.age", lag.age_ms / 1000, table=lag.table, checkpoint=name)
+    return lag
 
 
 async def _lag(connection: FlussConnection, name: str, position: TablePosition) -> Lag:

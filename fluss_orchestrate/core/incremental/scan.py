@@ -42,6 +42,7 @@ from fluss_orchestrate.core.incremental.settings import (
     Until,
     names_of,
 )
+from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.plan import Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
@@ -228,7 +229,7 @@ class IncrementalScan:
         if plan.sequence < 0:
             return replace(receipt, details={**receipt.details, "skipped": True})
         times = last_commit_times(self.connection, plan, self._times_at_end(plan, tally))
-        return self.store.commit(plan, receipt, times)
+        return record_receipt(self.store.commit(plan, receipt, times))
 
     def _times_at_end(self, plan: ScanPlan, tally: Tally) -> dict[tuple[Place, int], int]:
         """What reads of this plan, or of parts of it, have seen of the ends of its ranges."""

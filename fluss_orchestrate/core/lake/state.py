@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from fluss_client.runtime import runtime
 from fluss_orchestrate.core.incremental.guards import check_identity
 from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
 from fluss_orchestrate.core.incremental.reading import PlanReading
-from fluss_orchestrate.core.lake.catalog import has_lake
+from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
 from fluss_orchestrate.core.lake.covers import LakeTarget, Target, resolve_target
 from fluss_orchestrate.core.lake.reader import FROM_THE_FIRST, LakeRead, open_lake
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
@@ -71,7 +72,7 @@ def read_table(
     if not info.has_primary_key():
         batches = _log(connection, view, ends, names, overrides)
     elif as_of is None:
-        batches = _keys(connection, info, ends, names)
+        batches = read_keys(connection, info, ends, names)
     else:
         batches = PlanReading(connection, _plan(view, ends, names, "state")).batches()
     return pa.RecordBatchReader.from_batches(schema, batches)
@@ -140,14 +141,71 @@ def _log(
     names: Sequence[str],
     overrides: Mapping[str, str] | None,
 ) -> Iterator[pa.RecordBatch]:
-    info = view.info
-    opened = open_lake(connection, info, names, (), overrides) if has_lake(info) else None
-    earliest = runtime().call(
-        offsets_of(connection.core.backend, info, view.partition_ids(), OffsetSpec.earliest())
+    opened = _opened(connection, view.info, names, overrides)
+    parts, tail = _cut(connection, view, ends, {} if opened is None else opened[1])
+    return itertools.chain(
+        () if opened is None else _lake_batches(opened[0], parts),
+        _tail_batches(connection, view, tail, names),
     )
-    held: Mapping[Place, int] = {} if opened is None else opened[1]
-    tail = []
-    parts = []
+
+
+@dataclass(frozen=True, slots=True)
+class LakeAndTail:
+    """What of a log table comes from which place; each range can be read by itself."""
+
+    snapshot_id: int | None
+    """The snapshot of the lake that holds `in_lake`."""
+    in_lake: list[BucketRange]
+    tail: list[BucketRange]
+
+
+def lake_and_tail(
+    connection: FlussConnection,
+    view: TableView,
+    ends: Sequence[BucketRange],
+    overrides: Mapping[str, str] | None = None,
+) -> LakeAndTail:
+    """Where the rows of a log table are, up to the ends of these ranges."""
+    names = view.info.get_column_names()
+    opened = _opened(connection, view.info, names, overrides)
+    if opened is None:
+        return LakeAndTail(None, *_cut(connection, view, ends, {}))
+    return LakeAndTail(opened[0].snapshot_id, *_cut(connection, view, ends, opened[1]))
+
+
+def read_lake_part(
+    connection: FlussConnection,
+    info: TableInfo,
+    snapshot_id: int,
+    part: BucketRange,
+    names: Sequence[str],
+    overrides: Mapping[str, str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one range of `LakeAndTail.in_lake`."""
+    table = load_lake_table(info, connection.config.resolved_alias(), overrides)
+    yield from LakeRead(table, snapshot_id, info, names, ()).batches(part)
+
+
+def _opened(
+    connection: FlussConnection,
+    info: TableInfo,
+    names: Sequence[str],
+    overrides: Mapping[str, str] | None,
+) -> tuple[LakeRead, Mapping[Place, int]] | None:
+    return open_lake(connection, info, names, (), overrides) if has_lake(info) else None
+
+
+def _cut(
+    connection: FlussConnection,
+    view: TableView,
+    ends: Sequence[BucketRange],
+    held: Mapping[Place, int],
+) -> tuple[list[BucketRange], list[BucketRange]]:
+    """The ranges that the lake holds, and those that only the log has."""
+    earliest = runtime().call(
+        offsets_of(connection.core.backend, view.info, view.partition_ids(), OffsetSpec.earliest())
+    )
+    parts, tail = [], []
     for end in ends:
         cut = min(end.stop, held.get(end.place, 0))
         if cut > 0:
@@ -157,10 +215,7 @@ def _log(
         start = max(cut, earliest.get(end.place, 0)) if cut == 0 else cut
         if start < end.stop:
             tail.append(view.range_of(end.place, start, end.stop))
-    return itertools.chain(
-        () if opened is None else _lake_batches(opened[0], parts),
-        _tail_batches(connection, view, tail, names),
-    )
+    return parts, tail
 
 
 def _lake_batches(read: LakeRead, parts: Sequence[BucketRange]) -> Iterator[pa.RecordBatch]:
@@ -175,7 +230,7 @@ def _tail_batches(
         yield from PlanReading(connection, _plan(view, tail, names, "log")).batches()
 
 
-def _keys(
+def read_keys(
     connection: FlussConnection, info: TableInfo, ends: Sequence[BucketRange], names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Each bucket's rows, with all changes since before they were asked for laid over them."""

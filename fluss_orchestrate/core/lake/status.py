@@ -17,6 +17,7 @@ from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
 from fluss_orchestrate.core.incremental.probe import Prober
 from fluss_orchestrate.core.lake.covers import LakeTarget, latest_snapshot
+from fluss_orchestrate.core.metrics import record
 from fluss_orchestrate.core.plan import Place
 
 PROBES_AT_ONCE_MAX = 32
@@ -168,4 +169,8 @@ def lake_status(
 ) -> LakeStatus:
     """The lake of a table as it is now. Blocks."""
     path = TablePath.parse(table) if isinstance(table, str) else table
-    return runtime().call(read_status(connection.core, path, times))
+    status = runtime().call(read_status(connection.core, path, times))
+    record("fluss.lake.lag", status.lag_offsets, table=status.table.uri)
+    if status.lag_ms is not None:
+        record("fluss.lake.age", status.lag_ms / 1000, table=status.table.uri)
+    return status

@@ -43,6 +43,7 @@ from fluss_orchestrate.core.lake.errors import (
     TieringVerifyError,
 )
 from fluss_orchestrate.core.lake.tiering_files import TieredFiles, evolved, write_ranges
+from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.plan import BucketRange, Place
 from fluss_orchestrate.core.receipts import Receipt
 
@@ -159,7 +160,7 @@ class TieringRound:
             if place in view.latest
         ]
         self._tell_fluss(known, snapshot_id, path, buckets, _oldest_to_keep(table))
-        return self._receipt(started, snapshot_id, files)
+        return record_receipt(self._receipt(started, snapshot_id, files))
 
     def _load(self) -> Table:
         return load_lake_table(self._info, self._alias, self._overrides)

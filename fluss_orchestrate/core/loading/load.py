@@ -22,6 +22,7 @@ from fluss_orchestrate.core.loading.sending import (
 )
 from fluss_orchestrate.core.loading.target import LoadTarget
 from fluss_orchestrate.core.loading.units import Unit
+from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.core.schema_policy import SchemaPolicy
 
@@ -72,7 +73,7 @@ def load_rows(
     else:
         load.verify(units, loaded)
     info = target.info
-    return Receipt(
+    receipt = Receipt(
         kind="upsert" if info.has_primary_key() else "append",
         table=TableIdentity.of(connection.config.resolved_alias(), info),
         run_key=load_id,
@@ -83,6 +84,7 @@ def load_rows(
         finished_ms=now_ms(),
         details={"exactly_once": True, "was_done_before": again},
     )
+    return receipt if again else record_receipt(receipt)
 
 
 def load_is_known(
