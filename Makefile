@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
+# Tests mostly wait for servers, which the workers share.
+WORKERS ?= 2
 
 UV := $(BIN)/uv
 LOCK := $(UV) pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
@@ -39,7 +41,8 @@ $(VENV)/.synced: $(UV) requirements/dev.txt pyproject.toml
 .PHONY: test
 test: setup ## run the tests (real clusters included)
 	@# Real servers share two cores here: what failed by time alone gets one more try, by itself.
-	$(PYTEST) $(ARGS) || { test $$? -eq 1 && $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
+	$(PYTEST) -n $(WORKERS) --dist loadfile $(ARGS) \
+	  || { test $$? -eq 1 && $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
 
 .PHONY: demo
 demo: setup ## run the main job: provision, increments through crashes, tier, count every row

@@ -3,7 +3,8 @@
 `plain_cluster` (three tablet servers, SASL beside plain text) and `lake_cluster` (Iceberg) start
 when the first selected test that names them runs. They are down again at the end of the run, or
 stay up for the next one with KEEP_CLUSTER=1. Tests share them: name your tables uniquely, and
-leave every server running.
+leave every server running. Workers of a parallel run (`-n`) share the controller's clusters: the
+first that needs one starts it, and the controller takes them down.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from fluss_client.testing import LocalCluster, LocalClusterError, find_java
 from fluss_client.testing.artifacts import ensure_jars
 from fluss_client.testing.errors import ArtifactError, JavaNotFoundError
 from fluss_client.testing.jars import SERVER_JARS
+from fluss_client.testing.locking import file_lock
 from fluss_client.testing.processes import ProcessMark, process_start
 from fluss_client.testing.user_dirs import state_dir
 from tests.needs import unavailable
 
+START_DEADLINE_S = 300.0
 SHARED: dict[str, dict[str, Any]] = {
     "plain_cluster": {
         "tablet_servers": 3,
@@ -39,21 +42,24 @@ SHARED: dict[str, dict[str, Any]] = {
 class SharedClusters:
     """The clusters of one test run, each started at most once; what went wrong is remembered."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, folder: Path | None = None) -> None:
         self._keep = os.environ.get("KEEP_CLUSTER", "") not in ("", "0")
+        self._is_worker = folder is not None
         self._root = root
-        self._folder: Path | None = None
+        self._folder = folder
         self._outcomes: dict[str, LocalCluster | LocalClusterError] = {}
 
     def start(self, name: str) -> LocalCluster | LocalClusterError:
         """The cluster, up; or why it is not."""
         if name not in self._outcomes:
-            cluster = LocalCluster(self._base() / name, **SHARED[name])
+            folder = self.folder / name
+            cluster = LocalCluster(folder, **SHARED[name])
             try:
-                if self._keep:
-                    _up_again(cluster)
-                else:
-                    cluster.up()
+                with file_lock(folder.with_suffix(".lock"), START_DEADLINE_S, f"starting {name}"):
+                    if self._keep:
+                        _up_again(cluster)
+                    else:
+                        cluster.up()
                 self._outcomes[name] = cluster
             except LocalClusterError as error:
                 self._outcomes[name] = error
@@ -61,14 +67,16 @@ class SharedClusters:
 
     def finish(self) -> None:
         """Take down what this run started and delete its files, unless told to keep them."""
-        if self._keep or self._folder is None:
+        if self._keep or self._is_worker or self._folder is None:
             return
-        for outcome in self._outcomes.values():
-            if isinstance(outcome, LocalCluster):
-                outcome.down()
+        for name in SHARED:
+            if (self._folder / name).is_dir():
+                LocalCluster(self._folder / name).down()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _base(self) -> Path:
+    @property
+    def folder(self) -> Path:
+        """Where the clusters of this run live."""
         if self._folder is None:
             if self._keep:
                 # One place per checkout: two of them may want different servers.
@@ -97,7 +105,7 @@ def _run_folder() -> Path:
     for old in base.iterdir():
         pid, _, started = old.name.partition("@")
         if pid.isdigit() and not ProcessMark(int(pid), started.replace("_", "/")).is_alive():
-            for cluster in old.iterdir():
+            for cluster in filter(Path.is_dir, old.iterdir()):
                 LocalCluster(cluster).down()
             shutil.rmtree(old, ignore_errors=True)
     mark = (process_start(os.getpid()) or "").replace("/", "_")
@@ -108,7 +116,14 @@ _CLUSTERS = pytest.StashKey[SharedClusters]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_CLUSTERS] = SharedClusters(config.rootpath)
+    given = getattr(config, "workerinput", {}).get("cluster_folder")
+    config.stash[_CLUSTERS] = SharedClusters(config.rootpath, Path(given) if given else None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """The controller tells a worker of a parallel run where the clusters are."""
+    node.workerinput["cluster_folder"] = str(node.config.stash[_CLUSTERS].folder)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
