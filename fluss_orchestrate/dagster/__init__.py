@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING
 from fluss_orchestrate.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from fluss_orchestrate.dagster.checks import (
+        build_fluss_lag_check,
+        build_fluss_lake_freshness_check,
+        build_fluss_row_count_check,
+        build_fluss_schema_check,
+        lake_freshness_policy,
+    )
     from fluss_orchestrate.dagster.connections import close_connections
     from fluss_orchestrate.dagster.handlers import (
         FlussTypeHandler,
@@ -41,21 +48,22 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
-        "connections": ("close_connections",),
-        "handlers": (
-            "FlussTypeHandler",
-            "register_handler",
+        "checks": (
+            "build_fluss_lag_check",
+            "build_fluss_lake_freshness_check",
+            "build_fluss_row_count_check",
+            "build_fluss_schema_check",
+            "lake_freshness_policy",
         ),
+        "connections": ("close_connections",),
+        "handlers": ("FlussTypeHandler", "register_handler"),
         "incremental": (
             "TransformingSink",
             "fluss_incremental",
             "incremental_fluss_asset",
         ),
         "io_manager": ("FlussIOManager",),
-        "io_settings": (
-            "ReadMode",
-            "WriteMode",
-        ),
+        "io_settings": ("ReadMode", "WriteMode"),
         "lake_sensor": (
             "build_fluss_lake_snapshot_sensor",
             "fluss_lake_asset",
@@ -63,10 +71,7 @@ __getattr__ = lazy_names(
         ),
         "offset_sensor": ("build_fluss_offset_sensor",),
         "partition_sensor": ("build_fluss_partition_sensor",),
-        "partitions": (
-            "fluss_time_partitions",
-            "partitions_of_table",
-        ),
+        "partitions": ("fluss_time_partitions", "partitions_of_table"),
         "resource": ("FlussResource",),
     },
     needs="dagster",
@@ -79,15 +84,20 @@ __all__ = [
     "ReadMode",
     "TransformingSink",
     "WriteMode",
+    "build_fluss_lag_check",
+    "build_fluss_lake_freshness_check",
     "build_fluss_lake_snapshot_sensor",
     "build_fluss_offset_sensor",
     "build_fluss_partition_sensor",
+    "build_fluss_row_count_check",
+    "build_fluss_schema_check",
     "close_connections",
     "fluss_incremental",
     "fluss_lake_asset",
     "fluss_time_partitions",
     "incremental_fluss_asset",
     "lake_asset_key",
+    "lake_freshness_policy",
     "partitions_of_table",
     "register_handler",
 ]

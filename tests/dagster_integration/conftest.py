@@ -10,8 +10,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from fluss_client import FlussConnection
+from fluss_client import FlussConnection, TablePath
 from fluss_orchestrate.dagster import FlussResource, close_connections
+from tests.dagster_integration.tables import make_table
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
 # Dagster calls its own deprecated property whenever a resource is nested in another.
@@ -25,10 +26,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings(OWN_FAULT))
             item.add_marker(pytest.mark.filterwarnings("ignore::dagster.BetaWarning"))
         spec = getattr(item, "callspec", None)
-        if spec is not None and spec.params.get("fluss_kind") == "cluster":
-            item.add_marker("cluster")
-            # Named openly, so that its start does not count against the test's own time.
-            item.fixturenames.insert(0, "plain_cluster")  # type: ignore[attr-defined]
+        for kind, cluster in (("fluss_kind", "plain_cluster"), ("lake_kind", "lake_cluster")):
+            if spec is not None and spec.params.get(kind) == "cluster":
+                item.add_marker("cluster")
+                # Named openly, so that its start does not count against the test's own time.
+                item.fixturenames.insert(0, cluster)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session", params=["embedded", "cluster"])
@@ -68,6 +70,35 @@ def database(connection: FlussConnection) -> Iterator[str]:
     admin.create_database(name).result(30)
     yield name
     admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(30)
+
+
+@pytest.fixture(scope="session", params=["embedded", "cluster"])
+def lake_kind(request: pytest.FixtureRequest) -> str:
+    """Which Fluss with a lake the test runs on."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture(scope="session")
+def lake_fluss(
+    request: pytest.FixtureRequest, lake_kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> FlussResource:
+    """A resource whose tables may have a lake."""
+    if lake_kind == "embedded":
+        address = f"embedded:{tmp_path_factory.mktemp('lake')}"
+    else:
+        address = str(request.getfixturevalue("lake_cluster").info.bootstrap_servers)
+    return FlussResource(bootstrap_servers=address, cluster_alias="lakes")
+
+
+@pytest.fixture
+def lake_table(lake_fluss: FlussResource) -> Iterator[TablePath]:
+    """A log table with a lake, gone afterwards."""
+    path = TablePath(f"dagster_{os.getpid()}_{next(_numbers)}", "events")
+    properties = {"table.datalake.enabled": "true"}
+    yield make_table(lake_fluss.connection, path, properties=properties)
+    admin = lake_fluss.connection.get_admin().result(30)
+    admin.drop_database(path.database_name, ignore_if_not_exists=True, cascade=True).result(30)
 
 
 @pytest.fixture

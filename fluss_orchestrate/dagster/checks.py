@@ -1,0 +1,220 @@
+"""Asset checks that ask Fluss, and freshness policies that follow its settings."""
+
+# Dagster reads the types of a check's arguments as it is made, so they are no strings here.
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from fluss_client import FlussConnection, TableInfo
+from fluss_client.errors import ConfigError
+from fluss_client.options import duration_ms
+from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
+from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
+from fluss_orchestrate.core.lake.status import lake_status
+from fluss_orchestrate.core.provisioning import TableSpec
+from fluss_orchestrate.core.provisioning.spec import LAKE_FRESHNESS
+from fluss_orchestrate.dagster.metadata import COLUMN_SCHEMA, column_schema
+from fluss_orchestrate.dagster.work import row_count, table_info
+
+FRESHNESS_DEFAULT = "3 min"
+FRESHNESS_LEAST = timedelta(seconds=60)
+"""Dagster takes no shorter window."""
+
+Judge = Callable[[FlussConnection, dg.AssetCheckExecutionContext], dg.AssetCheckResult]
+Asset = Any
+
+
+def build_fluss_row_count_check(
+    asset: Asset,
+    table: str,
+    *,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    name: str = "fluss_row_count",
+    **options: Any,
+) -> dg.AssetChecksDefinition:
+    """Passes while the servers hold between `minimum` and `maximum` rows of the table."""
+    if minimum is None and maximum is None:
+        raise ConfigError(f"check {name}: give minimum, maximum or both")
+
+    def judge(
+        connection: FlussConnection, context: dg.AssetCheckExecutionContext
+    ) -> dg.AssetCheckResult:
+        count = row_count(connection, table_info(connection, table))
+        if count is None:
+            return dg.AssetCheckResult(
+                passed=False, description=f"the servers keep no row count of {table}"
+            )
+        passed = (minimum or 0) <= count and (maximum is None or count <= maximum)
+        return dg.AssetCheckResult(
+            passed=passed,
+            description=f"{table} has {count} rows, of {minimum or 0} to {maximum or 'any'} wanted",
+            metadata={"fluss/rows": count},
+        )
+
+    return _check(asset, name, judge, options)
+
+
+def build_fluss_lag_check(
+    asset: Asset,
+    checkpoint: str,
+    *,
+    max_offsets: int | None = None,
+    max_age_s: float | None = None,
+    store: CheckpointStore | None = None,
+    name: str = "fluss_lag",
+    **options: Any,
+) -> dg.AssetChecksDefinition:
+    """Passes while a checkpoint is at most so many offsets, or seconds, behind its table.
+
+    Fails in any case when retention has deleted rows that were not read.
+    """
+    if max_offsets is None and max_age_s is None:
+        raise ConfigError(f"check {name}: give max_offsets, max_age_s or both")
+
+    def judge(
+        connection: FlussConnection, context: dg.AssetCheckExecutionContext
+    ) -> dg.AssetCheckResult:
+        lag = checkpoint_lag(connection, store or FlussCheckpointStore(connection), checkpoint)
+        late = max_offsets is not None and lag.offsets > max_offsets
+        old = max_age_s is not None and lag.age_ms > max_age_s * 1000
+        return dg.AssetCheckResult(
+            passed=not (late or old or lag.lost),
+            description=f"{checkpoint} is {lag.offsets} offsets behind, the oldest unread row is "
+            f"{lag.age_ms / 1000:.0f} s old, {lag.lost} were lost to retention",
+            metadata={
+                "fluss/lag_offsets": lag.offsets,
+                "fluss/lag_ms": lag.age_ms,
+                "fluss/lost": lag.lost,
+            },
+        )
+
+    return _check(asset, name, judge, options)
+
+
+def build_fluss_schema_check(
+    asset: Asset,
+    table: str,
+    expected: TableSpec | pa.Schema | None = None,
+    *,
+    name: str = "fluss_schema_drift",
+    **options: Any,
+) -> dg.AssetChecksDefinition:
+    """Passes while the table's columns are those of a spec or an Arrow schema.
+
+    Without one, they are compared with what the asset's last materialisation recorded.
+    """
+
+    def judge(
+        connection: FlussConnection, context: dg.AssetCheckExecutionContext
+    ) -> dg.AssetCheckResult:
+        info = table_info(connection, table)
+        present = _columns_of(info)
+        if expected is None:
+            key = _asset_key(asset)
+            wanted = _recorded(context, key)
+            if wanted is None:
+                return dg.AssetCheckResult(
+                    passed=True, description="no materialisation has recorded columns yet"
+                )
+        else:
+            spec = expected
+            if isinstance(spec, pa.Schema):
+                spec = TableSpec.of_arrow(table, spec)
+            wanted = {c.name: str(c.type) for c in spec.schema().columns}
+        drift = _drift(wanted, present)
+        return dg.AssetCheckResult(
+            passed=not drift,
+            description="; ".join(drift) or f"{table} has the columns that are expected",
+            metadata={COLUMN_SCHEMA: column_schema(info), "fluss/drift": drift},
+        )
+
+    return _check(asset, name, judge, options)
+
+
+def build_fluss_lake_freshness_check(
+    asset: Asset,
+    table: str,
+    *,
+    max_lag_s: float,
+    name: str = "fluss_lake_freshness",
+    **options: Any,
+) -> dg.AssetChecksDefinition:
+    """Passes while the oldest row that is not in the lake is at most so old."""
+
+    def judge(
+        connection: FlussConnection, context: dg.AssetCheckExecutionContext
+    ) -> dg.AssetCheckResult:
+        status = lake_status(connection, table)
+        lag_ms = status.lag_ms or 0
+        return dg.AssetCheckResult(
+            passed=lag_ms <= max_lag_s * 1000,
+            description=f"{status.lag_offsets} offsets of {table} are not in the lake, the oldest "
+            f"for {lag_ms / 1000:.0f} s of {max_lag_s:.0f} allowed",
+            metadata={
+                "fluss/lag_offsets": status.lag_offsets,
+                "fluss/lag_ms": lag_ms,
+                "fluss/snapshot_id": str(status.snapshot_id),
+            },
+        )
+
+    return _check(asset, name, judge, options)
+
+
+def lake_freshness_policy(freshness: str | TableInfo, *, factor: float = 3.0) -> dg.FreshnessPolicy:
+    """A policy for a lake asset from `table.datalake.freshness`: warn after it, fail at `factor`.
+
+    `freshness` is that option's text, such as `3min`, or the table itself.
+    """
+    if isinstance(freshness, TableInfo):
+        freshness = freshness.properties.get(LAKE_FRESHNESS, FRESHNESS_DEFAULT)
+    window = timedelta(milliseconds=duration_ms(1)(LAKE_FRESHNESS, freshness))
+    warn = max(window, FRESHNESS_LEAST)
+    return dg.FreshnessPolicy.time_window(fail_window=warn * max(factor, 1.01), warn_window=warn)
+
+
+def _check(
+    asset: Asset, name: str, judge: Judge, options: dict[str, Any]
+) -> dg.AssetChecksDefinition:
+    given = dict(options)
+    resource_key = given.pop("resource_key", "fluss")
+
+    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        return judge(getattr(context.resources, resource_key).connection, context)
+
+    made: dg.AssetChecksDefinition = dg.asset_check(
+        asset=asset, name=name, required_resource_keys={resource_key}, **given
+    )(check)
+    return made
+
+
+def _asset_key(asset: Asset) -> dg.AssetKey:
+    return asset.key if hasattr(asset, "key") else dg.AssetKey.from_coercible(asset)
+
+
+def _recorded(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> dict[str, str] | None:
+    event = context.instance.get_latest_materialization_event(key)
+    found = None if event is None else event.asset_materialization
+    value = None if found is None else found.metadata.get(COLUMN_SCHEMA)
+    schema = getattr(value, "schema", None)
+    if not isinstance(schema, dg.TableSchema):
+        return None
+    return {column.name: column.type for column in schema.columns}
+
+
+def _columns_of(info: TableInfo) -> dict[str, str]:
+    return {column.name: str(column.type) for column in info.schema.columns}
+
+
+def _drift(wanted: dict[str, str], present: dict[str, str]) -> Sequence[str]:
+    found = [f"column {name} is gone" for name in wanted if name not in present]
+    found += [f"column {name} {present[name]} is new" for name in present if name not in wanted]
+    found += [
+        f"column {name} is {present[name]}, not {wanted[name]}"
+        for name in wanted
+        if name in present and present[name] != wanted[name]
+    ]
+    return found
