@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+_HEARS_INTERRUPTS = "import signal; signal.signal(2, signal.default_int_handler); "
 _CODE = "from fluss_orchestrate.cli.entry import main; main()"
 
 
@@ -17,6 +18,9 @@ def run(
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    """The same, not waited for."""
-    command = [sys.executable, "-c", _CODE, *arguments]
+    """The same, not waited for, and interruptible even where these tests run in the background.
+
+    A shell lets its background jobs ignore SIGINT, which they hand down.
+    """
+    command = [sys.executable, "-c", _HEARS_INTERRUPTS + _CODE, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
