@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
 
@@ -61,8 +61,8 @@ class FlussScanDecoratedOperator(DecoratedOperator, FlussIncrementalScanOperator
         from fluss_orchestrate.airflow.callables import call_with_context
 
         rows = _as_form(reader, self.rows_as)
-        function = cast("Callable[..., Any]", self.sink)
-        return call_with_context(function, (rows, *self.op_args), context, self.op_kwargs)
+        assert self.function is not None
+        return call_with_context(self.function, (rows, *self.op_args), context, self.op_kwargs)
 
 
 def fluss_scan_task(

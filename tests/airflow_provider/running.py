@@ -23,8 +23,13 @@ def register(dag: DAG) -> None:
 
 
 def run(dag: DAG, **given: Any) -> Any:
-    """`dag.test()` of a DAG that the database knows; the run."""
+    """`dag.test()` of a DAG that the database knows; the run.
+
+    With a `logical_date` the run has the id of that date: a second one is the first one cleared.
+    """
     register(dag)
+    if "logical_date" in given:
+        given.setdefault("run_after", given["logical_date"])
     return dag.test(**given)
 
 

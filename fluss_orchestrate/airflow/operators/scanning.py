@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.callables import call_with_context
 from fluss_orchestrate.airflow.operators.base import FlussOperator
@@ -64,7 +64,9 @@ class FlussIncrementalScanOperator(FlussOperator):
             raise ValueError(f"mode is cursor or interval, not '{mode}'")
         self.table = table
         self.checkpoint = checkpoint
-        self.sink = sink
+        # Airflow calls a function in a template field while it renders, so it stands apart.
+        self.sink = None if callable(sink) else sink
+        self.function = sink if callable(sink) else None
         self.mode = mode
         self.until = until
         self.columns = columns
@@ -101,7 +103,7 @@ class FlussIncrementalScanOperator(FlussOperator):
     def _sink(self, client: FlussConnection, context: Context) -> Sink:
         from fluss_orchestrate.core.sinks import FunctionSink
 
-        if hasattr(self.sink, "open"):
+        if self.sink is not None:
             return self.sink.open(client)
 
         def call(reader: Any) -> None:
@@ -111,7 +113,8 @@ class FlussIncrementalScanOperator(FlussOperator):
 
     def call_function(self, reader: Any, context: Context) -> Any:
         """The user's function with the rows."""
-        return call_with_context(cast("Callable[..., Any]", self.sink), (reader,), context)
+        assert self.function is not None
+        return call_with_context(self.function, (reader,), context)
 
     def _report(self, result: JobResult) -> dict[str, Any]:
         self.receipt = result.receipt

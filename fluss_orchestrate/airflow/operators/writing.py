@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.callables import call_with_context
@@ -42,7 +42,9 @@ class FlussWriteOperator(FlussOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.table = table
-        self.rows = rows
+        # Airflow calls a function in a template field while it renders, so it stands apart.
+        self.rows = None if callable(rows) else rows
+        self.make_rows = rows if callable(rows) else None
         self.format = format
         self.load_id = load_id
         self.schema_policy = schema_policy
@@ -70,8 +72,8 @@ class FlussWriteOperator(FlussOperator):
         from fluss_orchestrate.core.loading import open_rows
 
         rows = self.rows
-        if isinstance(rows, Callable):  # type: ignore[arg-type]
-            rows = call_with_context(rows, (), context)
+        if self.make_rows is not None:
+            rows = call_with_context(self.make_rows, (), context)
         if isinstance(rows, str):
             return open_rows(rows, self.format)
         if isinstance(rows, Mapping):

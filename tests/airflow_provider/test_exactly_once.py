@@ -1,0 +1,276 @@
+"""Killed, retried, cleared, run twice, run for the past: each row once in the sink."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from fluss_client import FlussConnection
+from fluss_orchestrate import IncrementalScan
+from fluss_orchestrate.core.loading import load_rows
+from fluss_orchestrate.core.provisioning import apply
+from tests.airflow_provider.rows import numbered, numbers_spec
+from tests.airflow_provider.running import result_of, run, states
+
+pytestmark = pytest.mark.usefixtures("airflow_home")
+DATE = datetime(2026, 11, 17, 3, tzinfo=UTC)
+
+
+def ids(path: Path) -> list[int]:
+    """The numbers in a directory of Parquet files, sorted."""
+    found: list[int] = pq.read_table(path).column("id").to_pylist()
+    return sorted(found)
+
+
+def ids_in(client: FlussConnection, table: str, name: str) -> list[int]:
+    """The numbers in a table."""
+    scan = IncrementalScan(client, table, name)
+    with scan.run("count") as whole:
+        found: list[int] = whole.to_arrow().column("id").to_pylist()
+    scan.store.retire(name)
+    return sorted(found)
+
+
+def test_a_retry_and_a_clear_write_once(
+    conn_id: str, client: FlussConnection, database: str, tmp_path: Path
+) -> None:
+    """The write is tried again after it was done, the scan after its sink has failed."""
+    from airflow.sdk import DAG
+
+    from fluss_orchestrate.airflow import FlussIncrementalScanOperator, FlussWriteOperator
+
+    spec = numbers_spec(database)
+    apply(client, [spec])
+    tries: list[str] = []
+
+    class LostAnswer(FlussWriteOperator):
+        """Writes, and then does not come to say so the first time."""
+
+        def work(self, context: Any) -> dict[str, Any]:
+            done = super().work(context)
+            tries.append("write")
+            if tries.count("write") == 1:
+                raise TimeoutError("the worker was too slow")
+            return done
+
+    def deliver(reader: Any, ti: Any) -> None:
+        tries.append(f"deliver {ti.try_number}")
+        table = reader.read_all()
+        if tries.count("deliver 1") == 1 and ti.try_number == 1:
+            raise TimeoutError("the target was away")
+        pq.write_table(table, tmp_path / f"{table.num_rows}.parquet")
+
+    def build() -> Any:
+        options: dict[str, Any] = {"retries": 1, "retry_delay": timedelta(0)}
+        with DAG(f"retry_{database}") as dag:
+            write = LostAnswer(
+                task_id="write",
+                fluss_conn_id=conn_id,
+                table=spec.table,
+                rows=lambda logical_date: numbered(0, 1000 + logical_date.minute),
+                **options,
+            )
+            scan = FlussIncrementalScanOperator(
+                task_id="scan",
+                fluss_conn_id=conn_id,
+                table=spec.table,
+                checkpoint=f"retry-{database}",
+                sink=deliver,
+                **options,
+            )
+            write >> scan
+        return dag
+
+    first = run(build(), logical_date=DATE)
+    assert states(first) == {"write": "success", "scan": "success"}
+    assert tries == ["write", "write", "deliver 1", "deliver 2"]
+    again = run(build(), logical_date=DATE)
+    assert states(again) == {"write": "success", "scan": "success"}
+    assert ids_in(client, spec.table, f"count-{database}") == list(range(1000))
+    assert ids(tmp_path) == list(range(1000))
+    assert result_of(first, "scan")["plan_id"] == result_of(again, "scan")["plan_id"]
+
+
+def test_other_rows_under_the_same_run_are_refused_for_good(
+    conn_id: str, client: FlussConnection, database: str
+) -> None:
+    from airflow.sdk import DAG
+
+    from fluss_orchestrate.airflow import FlussWriteOperator
+
+    spec = numbers_spec(database)
+    apply(client, [spec])
+    calls: list[int] = []
+
+    def changing() -> Any:
+        calls.append(1)
+        return numbered(0, 10 * len(calls))
+
+    def build() -> Any:
+        with DAG(f"differ_{database}") as dag:
+            FlussWriteOperator(
+                task_id="write",
+                fluss_conn_id=conn_id,
+                table=spec.table,
+                rows=changing,
+                retries=3,
+                retry_delay=timedelta(0),
+            )
+        return dag
+
+    assert states(run(build(), logical_date=DATE)) == {"write": "success"}
+    # A second call gives other rows: the task fails at once and uses no retry.
+    assert states(run(build(), logical_date=DATE)) == {"write": "failed"}
+    assert len(calls) == 2
+    assert ids_in(client, spec.table, f"differ-{database}") == list(range(10))
+
+
+def test_intervals_of_past_dates_meet_exactly(
+    conn_id: str, client: FlussConnection, database: str, tmp_path: Path
+) -> None:
+    """Runs for past intervals, out of order and twice, leave each row once."""
+    from fluss_orchestrate.airflow import FlussIncrementalScanOperator, ParquetTarget
+
+    spec = numbers_spec(database)
+    apply(client, [spec])
+    cuts = [datetime.now(UTC)]
+    for part in range(3):
+        time.sleep(0.05)
+        load_rows(client, spec.table, numbered(part * 100, part * 100 + 100), f"part {part}")
+        time.sleep(0.05)
+        cuts.append(datetime.now(UTC))
+
+    for index in (1, 0, 2, 1):
+        sink = FlussIncrementalScanOperator(
+            task_id="scan",
+            fluss_conn_id=conn_id,
+            table=spec.table,
+            checkpoint=f"past-{database}",
+            mode="interval",
+            sink=ParquetTarget(str(tmp_path / "out")),
+        )
+        context = _context(sink, cuts[index], cuts[index + 1], f"run-{index}")
+        assert sink.work(context)["rows"] == 100
+    assert ids(tmp_path / "out") == list(range(300))
+
+
+def _context(task: Any, since: datetime, until: datetime, run_id: str) -> Any:
+    """The part of a backfill's context that a scan reads."""
+    from types import SimpleNamespace
+
+    ti = SimpleNamespace(dag_id="past", task_id=task.task_id, run_id=run_id, map_index=-1)
+    return {
+        "ti": ti,
+        "task": task,
+        "dag_run": SimpleNamespace(run_type="backfill"),
+        "data_interval_start": since,
+        "data_interval_end": until,
+    }
+
+
+def test_a_killed_task_stops_and_another_try_goes_on(
+    conn_id: str, client: FlussConnection, database: str, tmp_path: Path
+) -> None:
+    """SIGTERM, as Airflow's task runner handles it: `on_kill` in the middle of the work."""
+    from airflow.sdk.exceptions import AirflowTaskTerminated
+
+    from fluss_orchestrate.airflow import FlussIncrementalScanOperator, ParquetTarget
+
+    spec = numbers_spec(database)
+    apply(client, [spec])
+    load_rows(client, spec.table, numbered(0, 500), "rows")
+
+    def stuck(reader: Any) -> None:
+        reader.read_next_batch()
+        time.sleep(60)
+
+    arguments = {
+        "task_id": "scan",
+        "fluss_conn_id": conn_id,
+        "table": spec.table,
+        "checkpoint": f"killed-{database}",
+    }
+    task = FlussIncrementalScanOperator(sink=stuck, **arguments)
+    context = _context(task, DATE, DATE, "killed")
+    context["dag_run"].run_type = "manual"
+    before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    started = time.monotonic()
+    try:
+        with pytest.raises(AirflowTaskTerminated):
+            task.execute(context)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        timer.join()
+    assert time.monotonic() - started < 30
+    task.on_kill()  # with nothing under way it does nothing
+    scan = IncrementalScan(client, spec.table, f"killed-{database}")
+    pending = scan.store.require(f"killed-{database}").state.pending
+    assert pending is not None
+
+    again = FlussIncrementalScanOperator(sink=ParquetTarget(str(tmp_path / "out")), **arguments)
+    assert again.work(context)["plan_id"] == pending.plan_id
+    assert ids(tmp_path / "out") == list(range(500))
+
+
+@pytest.mark.timeout(300)
+def test_dead_workers_and_two_runs_at_once(
+    plain_cluster: Any, airflow_home: Path, tmp_path: Path
+) -> None:
+    """One worker dies with its sink written and one before; then two runs go on at once."""
+    import json
+
+    from fluss_client import Config
+
+    value = {"conn_type": "fluss", "host": str(plain_cluster.info.bootstrap_servers)}
+    config = Config({"bootstrap.servers": value["host"]})
+    database = f"af_dead_{os.getpid()}"
+    spec = numbers_spec(database)
+    homes = [shutil.copytree(airflow_home, tmp_path / f"home{n}") for n in range(2)]
+    environment = {
+        "AIRFLOW_CONN_FLUSS_DEAD": json.dumps(value),
+        "RUN_CONN_ID": "fluss_dead",
+        "RUN_TABLE": spec.table,
+        "RUN_CHECKPOINT": f"dead-{database}",
+        "RUN_SINK": str(tmp_path / "out"),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+
+    def start(home: Path, hour: int, die_after: str) -> subprocess.Popen[bytes]:
+        own = {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags")}
+        script = Path(__file__).with_name("one_run.py")
+        return subprocess.Popen(
+            [sys.executable, str(script), str(hour), die_after],
+            env={**os.environ, **environment, **own},
+        )
+
+    with FlussConnection.create(config).result(60) as client:
+        try:
+            apply(client, [spec])
+            load_rows(client, spec.table, numbered(0, 1000), "first")
+            first = [start(homes[0], 1, "write"), start(homes[1], 2, "begin")]
+            assert [p.wait(140) for p in first] == [-signal.SIGKILL] * 2
+            load_rows(client, spec.table, numbered(1000, 1500), "second")
+            second = [start(homes[0], 1, ""), start(homes[1], 3, "")]
+            assert [p.wait(140) for p in second] == [0, 0]
+            assert ids(tmp_path / "out") == list(range(1500))
+            head = IncrementalScan(client, spec.table, f"dead-{database}").store.require(
+                f"dead-{database}"
+            )
+            assert head.state.pending is None
+        finally:
+            client.get_admin().result().drop_database(
+                database, ignore_if_not_exists=True, cascade=True
+            ).result(30)
