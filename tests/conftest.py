@@ -12,7 +12,13 @@ from fluss_client.testing.errors import JavaNotFoundError
 from fluss_client.testing.jars import FLUSS_VERSION
 from fluss_client.testing.java import find_java
 
-pytest_plugins = ["tests.fix_cluster", "tests.fix_backend", "tests.fix_support"]
+pytest_plugins = [
+    "tests.fix_cluster",
+    "tests.fix_backend",
+    "tests.fix_support",
+    "tests.fix_proxy",
+    "tests.faults.recording",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,8 +45,12 @@ def pytest_report_header() -> list[str]:
     ]
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--long"):
+        for item in items:
+            if "long_form" in getattr(item, "fixturenames", ()):
+                item.add_marker("long")
         return
     long_ones = [item for item in items if item.get_closest_marker("long")]
     if long_ones:
