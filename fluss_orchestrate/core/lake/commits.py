@@ -51,10 +51,22 @@ def commit_append(
     except CommitFailedException as error:
         raise CommitConflictError(f"{'.'.join(table.name())}: {error}") from error
     except Exception as error:
+        _forget_connections(table)
         if table.refresh().snapshot_by_id(snapshot_id) is None:
             raise
         log.warning("the commit of snapshot %s was reported as failed: %s", snapshot_id, error)
     return snapshot_id
+
+
+def _forget_connections(table: Table) -> None:
+    """Let a SQL catalog connect anew.
+
+    A commit that SQLite refused, because a reader held the file for too long, stays open on its
+    connection: who looks through that sees what is not there, and locks everybody else out.
+    """
+    engine = getattr(table.catalog, "engine", None)
+    if engine is not None:
+        engine.dispose()
 
 
 def _without_retries(table: Table) -> Table:
