@@ -77,7 +77,7 @@ def show(
 def lag(
     session: Session,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="Only these (default: all).")
+        list[str] | None, typer.Argument(metavar="NAME", help="Only these (default: all).")
     ] = None,
     store: StoreOption = None,
 ) -> None:
@@ -246,7 +246,7 @@ def retire(
 def export(
     session: Session,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="Only these (default: all).")
+        list[str] | None, typer.Argument(metavar="NAME", help="Only these (default: all).")
     ] = None,
     to: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: the screen.")] = None,
     store: StoreOption = None,

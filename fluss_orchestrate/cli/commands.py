@@ -7,6 +7,7 @@ from collections.abc import Callable
 import typer
 
 from fluss_orchestrate.cli import (
+    bulk_load,
     checkpoints,
     cluster,
     databases,
@@ -35,6 +36,7 @@ COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {
     "scan": scan.scan,
     "checkpoints": checkpoints.app,
     "lake": lake.app,
+    "bulk-load": bulk_load.bulk_load,
     "status": status.status,
     "cluster": cluster.app,
     "embedded": embedded.app,

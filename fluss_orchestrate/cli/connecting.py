@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from fluss_orchestrate.cli.failures import CommandError, UsageError, one_line
 from fluss_orchestrate.cli.profiles import (
-    PASSWORD_KEY,
     PROFILE_VARIABLE,
     is_password,
     load_profile,
@@ -60,9 +59,10 @@ class Target:
                 setattr(config, _attribute(key), value)
             return config
         values = {**self._source(), **given}
-        if values.get("security.protocol", "").lower() == "sasl" and PASSWORD_KEY not in values:
-            values |= _password_of_environment()
-        return Config(values)
+        config = Config(values)
+        if config.security_protocol == "sasl" and not config.security_sasl_password:
+            config.security_sasl_password = _password_of_environment(config)
+        return config
 
     def _source(self) -> dict[str, str]:
         if self.profile is not None:
@@ -119,11 +119,16 @@ def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
-def _password_of_environment() -> dict[str, str]:
+def _password_of_environment(config: Config) -> str:
+    """The password of this run, or the one that is kept for the cluster's alias."""
+    from fluss_orchestrate.core.clusters import ClusterRef
+
     if PASSWORD_VARIABLE in os.environ:
-        return {PASSWORD_KEY: os.environ[PASSWORD_VARIABLE]}
+        return os.environ[PASSWORD_VARIABLE]
     path = os.environ.get(PASSWORD_FILE_VARIABLE)
-    return {} if path is None else {PASSWORD_KEY: read_password(Path(path).expanduser())}
+    if path is not None:
+        return read_password(Path(path).expanduser())
+    return str(ClusterRef.of(config).config().security_sasl_password)
 
 
 def _attribute(key: str) -> str:

@@ -16,7 +16,7 @@ from fluss_orchestrate.cli.output import to_json
 def demo(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- OPTIONS]", help="For the demo itself; -- --help lists them."),
+        typer.Argument(metavar="-- OPTIONS", help="For the demo itself; -- --help lists them."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -10,6 +10,8 @@ import traceback
 DEBUG_VARIABLE = "FLUSS_DEBUG"
 FAILED = 1
 WRONG_USAGE = 2
+_HELP_WANTED = "NoArgsIsHelpError"
+_LAUNCHER = "fluss_client.testing"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -29,8 +31,14 @@ def report(error: BaseException) -> int:
     """Say on standard error what went wrong; the exit code."""
     if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
         traceback.print_exception(error, file=sys.stderr)
-    for line in getattr(error, "log_tail", ()):
-        print(f"  {line}", file=sys.stderr)
+    if type(error).__name__ == _HELP_WANTED:
+        # Some of typer's help is printed as it is made, and the text is empty then.
+        help_text = str(error).rstrip()
+        print(help_text, end="\n" if help_text else "")
+        return WRONG_USAGE
+    if type(error).__module__.startswith(_LAUNCHER):
+        for line in getattr(error, "log_tail", ()):
+            print(f"  {line}", file=sys.stderr)
     text = one_line(sentence(error))
     if text:
         print(f"error: {text}", file=sys.stderr)

@@ -82,7 +82,7 @@ def wait(
 @with_session
 def tier(
     session: Session,
-    name: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="database.table")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="TABLE", help="database.table")] = None,
     worker: Annotated[
         bool,
         typer.Option(

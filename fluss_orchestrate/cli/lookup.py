@@ -24,7 +24,7 @@ def lookup(
     name: TableArgument,
     key: Annotated[
         list[str],
-        typer.Argument(metavar="KEY...", help="Values in the key's order, or COLUMN=VALUE."),
+        typer.Argument(metavar="KEY", help="Values in the key's order, or COLUMN=VALUE."),
     ],
     prefix: Annotated[
         bool,

@@ -17,7 +17,7 @@ from fluss_orchestrate.cli.session import Session, with_session
 app = group("List, create and drop partitions, and keep a window of them.")
 
 SpecArgument = Annotated[
-    list[str], typer.Argument(metavar="KEY=VALUE...", help="A value for each partition column.")
+    list[str], typer.Argument(metavar="KEY=VALUE", help="A value for each partition column.")
 ]
 
 

@@ -125,6 +125,8 @@ def _some_keys(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> 
 
 
 def _lake(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
+    import pyarrow as pa
+
     from fluss_orchestrate.core.lake.catalog import load_lake_table
 
     if wanted.partition is not None:
@@ -138,4 +140,5 @@ def _lake(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
         raise CommandError(f"the lake of {wanted.table} has no column '{missing[0]}'")
     scan = lake.scan(selected_fields=tuple(chosen), limit=wanted.limit)
     reader = scan.to_arrow_batch_reader()
-    return Rows(reader.schema, iter(reader))
+    schema = pa.schema([reader.schema.field(name) for name in chosen])
+    return Rows(schema, (batch.select(chosen) for batch in reader))

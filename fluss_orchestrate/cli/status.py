@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def status(
     session: Session,
     database: Annotated[
-        str | None, typer.Argument(metavar="[DATABASE]", help="Only its tables.")
+        str | None, typer.Argument(metavar="DATABASE", help="Only its tables.")
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again.")] = False,
     interval: Annotated[

@@ -27,7 +27,7 @@ SpecArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file 
 def ls(
     session: Session,
     database: Annotated[
-        str | None, typer.Argument(metavar="[DATABASE]", help="Only its tables.")
+        str | None, typer.Argument(metavar="DATABASE", help="Only its tables.")
     ] = None,
 ) -> None:
     """List the tables of a database, or of all of them.

@@ -1,0 +1,149 @@
+"""A small shop that commands work on: embedded and on real clusters, one of them with a lake."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Cli
+
+_numbers = itertools.count()
+CREATE_ATTEMPTS_MAX = 8
+
+SPECS = """
+tables:
+  - table: {database}.orders
+    columns:
+      order_id: bigint not null
+      region: string not null
+      amount: decimal(12,2)
+      note: string
+    primary_key: [order_id, region]
+    bucket_keys: [order_id]
+    buckets: 2
+    comment: one row per order
+  - table: {database}.events
+    columns: {{event_id: bigint, name: string, at: timestamp(3)}}
+    bucket_keys: [event_id]
+    buckets: 2
+    lake: {lake}
+  - table: {database}.days
+    columns: {{day: string, n: int}}
+    partition_keys: [day]
+    buckets: 1
+"""
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A database with its tables, and the command line for it."""
+
+    cli: Cli
+    database: str
+    address: str
+    folder: Path
+
+    @property
+    def orders(self) -> str:
+        """The key table."""
+        return f"{self.database}.orders"
+
+    @property
+    def events(self) -> str:
+        """The log table."""
+        return f"{self.database}.events"
+
+    @property
+    def days(self) -> str:
+        """The table with partitions."""
+        return f"{self.database}.days"
+
+    def file(self, name: str, text: str) -> str:
+        """A file of this text."""
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+
+CLUSTERS = {"place": "plain_cluster", "lake_place": "lake_cluster"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        for place, cluster in CLUSTERS.items():
+            if params.get(place) == "cluster":
+                item.add_marker("cluster")
+                # Named openly, so that its start does not count against the test's own time.
+                item.fixturenames.insert(0, cluster)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module", params=["embedded", "cluster"])
+def place(request: pytest.FixtureRequest) -> str:
+    """Where commands of a test go."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture(scope="module", params=["embedded", "cluster"])
+def lake_place(request: pytest.FixtureRequest) -> str:
+    """Where commands of a test go that need a lake."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture(scope="module")
+def shop(
+    request: pytest.FixtureRequest, place: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shop]:
+    """The shop on the embedded engine, and on a real cluster."""
+    folder = tmp_path_factory.mktemp("shop")
+    address = f"embedded:{folder / 'fluss'}"
+    if place == "cluster":
+        address = request.getfixturevalue("plain_cluster").info.bootstrap_servers
+    yield from _open_shop(folder, address, lake=False)
+
+
+@pytest.fixture(scope="module")
+def lake_shop(
+    request: pytest.FixtureRequest, lake_place: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shop]:
+    """The same where events have a lake."""
+    folder = tmp_path_factory.mktemp("lake-shop")
+    address = f"embedded:{folder / 'fluss'}"
+    if lake_place == "cluster":
+        address = request.getfixturevalue("lake_cluster").info.bootstrap_servers
+    yield from _open_shop(folder, address, lake=True)
+
+
+@pytest.fixture(scope="module")
+def local_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """The shop on the embedded engine alone."""
+    folder = tmp_path_factory.mktemp("local-shop")
+    yield from _open_shop(folder, f"embedded:{folder / 'fluss'}", lake=True)
+
+
+def _open_shop(folder: Path, address: str, lake: bool) -> Iterator[Shop]:
+    cli = Cli(folder / "config", address)
+    shop = Shop(cli, "", address, folder)
+    for attempt in range(CREATE_ATTEMPTS_MAX):
+        shop = Shop(cli, f"cli_{os.getpid()}_{next(_numbers)}", address, folder)
+        text = SPECS.format(database=shop.database, lake=str(lake).lower())
+        result = cli.run("tables", "apply", shop.file("tables.yaml", text))
+        if result.exit_code == 0:
+            break
+        # Fluss 0.9 may forget a lake table that it has just made, but not its Iceberg table; and
+        # its catalog is one SQLite file, which others may hold.
+        assert "exist" in result.stderr or "locked" in result.stderr, result.stderr
+        cli.run("databases", "drop", shop.database, "--cascade", "--yes")
+        time.sleep(attempt)
+    else:
+        raise AssertionError(result.stderr)
+    yield shop
+    cli.run("databases", "drop", shop.database, "--cascade", "--yes")

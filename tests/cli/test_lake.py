@@ -1,0 +1,73 @@
+"""The lake's commands, on the embedded engine and on a real cluster with Iceberg."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Shop
+
+
+def test_tier_wait_status_read(lake_shop: Shop, tmp_path: Path) -> None:
+    shop, cli, table = lake_shop, lake_shop.cli, lake_shop.events
+    file = shop.file("lake.csv", "event_id,name,at\n1,a,\n2,b,\n3,c,\n")
+    receipt = cli.json("write", table, file, "--load-id", f"{shop.database}-1")
+    before = cli.json("lake", "status", table)
+    assert (before["snapshot_id"], before["lag_offsets"]) == (None, 3)
+    assert "none yet, 3 rows behind" in cli("lake", "status", table)
+    assert "still lacks 3 offsets" in cli.fails("lake", "wait", table, "--timeout", "0.2")
+    assert "own tiering service" in cli.fails("lake", "tier", table)
+    tiered = cli.json("lake", "tier", table, "--yes")
+    assert tiered["rows"] == 3
+    assert cli("lake", "tier", table, "--yes") == "the lake held everything already\n"
+    path = tmp_path / "receipt.json"
+    path.write_text(json.dumps(receipt))
+    held = cli.json("lake", "wait", table, "--until", f"@{path}", "--timeout", "60")
+    assert held["snapshot_id"] == tiered["snapshot_id"]
+    assert "holds it" in cli("lake", "wait", table, "--timeout", "60")
+    assert cli.json("lake", "status", table)["lag_offsets"] == 0
+    rows = cli.json("read", table, "--source", "lake")
+    assert sorted(row["event_id"] for row in rows) == [1, 2, 3]
+    assert len(cli.json("read", table, "--source", "lake", "--limit", "2")) == 2
+    shown = cli("read", table, "--source", "lake", "--metadata", "--columns", "__offset,name")
+    assert shown.split()[:2] == ["__offset", "name"]
+    scan = ["scan", table, "--name", "to-lake", "--store", f"{shop.database}.checkpoints"]
+    assert cli.json(*scan, "--until", "lake")["rows"] == 3
+
+
+def test_wrong_uses(lake_shop: Shop) -> None:
+    cli, orders = lake_shop.cli, lake_shop.orders
+    assert "not offered yet" in cli.fails("lake", "tier", orders, "--yes")
+    assert "it has no lake" in cli.fails("lake", "tier", lake_shop.days, "--yes")
+    assert "it has no lake" in cli.fails("read", lake_shop.days, "--source", "lake")
+    assert "give a table, or --worker" in cli.fails("lake", "tier", code=2)
+    assert "--until is not for" in cli.fails(
+        "read", lake_shop.events, "--source", "lake", "--until", "latest", code=2
+    )
+    assert "is not understood" in cli.fails("lake", "wait", orders, "--until", "soon", code=2)
+    no = f"{lake_shop.database}.no"
+    assert "does not exist" in cli.fails("lake", "status", no)
+    assert "does not exist" in cli.fails("lake", "wait", no)
+
+
+def test_status_shows_lag_and_freshness(lake_shop: Shop) -> None:
+    cli, table = lake_shop.cli, lake_shop.events
+    file = lake_shop.file("more.csv", "event_id,name,at\n4,d,\n")
+    cli("write", table, file)
+    store = f"{lake_shop.database}.checkpoints"
+    now = cli.json("status", lake_shop.database, "--store", store)
+    lines = {line["table"]: line for line in now["tables"]}
+    assert lines[table]["lake_behind"] == 1
+    assert lines[table]["rows"] == 4
+    assert lines[lake_shop.orders]["rows"] == 0
+    assert [(c["name"], c["unread"]) for c in now["checkpoints"]] == [("to-lake", 1)]
+    shown = cli("status", lake_shop.database, "--store", store)
+    assert table in shown
+    assert "to-lake" in shown
+    watched = cli(
+        *("status", lake_shop.database, "--store", store, "--watch", "--times", "2"),
+        *("--interval", "0.1", "--json"),
+    )
+    assert [len(json.loads(line)["tables"]) for line in watched.splitlines()] == [4, 4]
+    again = cli("status", lake_shop.database, "--watch", "--times", "2", "--interval", "0.1")
+    assert again.count("not in lake") == 2

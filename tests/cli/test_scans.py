@@ -1,0 +1,144 @@
+"""Increments with their checkpoints, on the embedded engine and a real cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from fluss_orchestrate.cli.scan import made_run_key
+from tests.cli.conftest import Shop
+
+
+@pytest.fixture
+def store(shop: Shop) -> str:
+    """A checkpoint table of this shop's own."""
+    return f"{shop.database}.checkpoints"
+
+
+def write(shop: Shop, *numbers: int) -> None:
+    lines = "".join(f"{number},n{number},\n" for number in numbers)
+    shop.cli("write", shop.events, "-", "--format", "csv", stdin=f"event_id,name,at\n{lines}")
+
+
+def test_increments_to_parquet(shop: Shop, store: str, tmp_path: Path) -> None:
+    cli, out = shop.cli, tmp_path / "out"
+    scan = ["scan", shop.events, "--name", "files", "--to", f"parquet:{out}", "--store", store]
+    write(shop, 1, 2, 3)
+    first = cli.json(*scan, "--run-key", "r1")
+    assert first["rows"] == 3
+    assert cli.json(*scan, "--run-key", "r1")["receipt"] == first["receipt"]
+    write(shop, 4, 5)
+    assert cli(*scan).startswith("2 rows to parquet:")
+    assert cli.json(*scan)["rows"] == 0
+    read = pq.read_table(out)
+    assert sorted(read["event_id"].to_pylist()) == [1, 2, 3, 4, 5]
+    shown = cli.json("checkpoints", "show", "files", "--store", store)
+    assert [event["kind"] for event in shown[-4:]] == ["commit", "plan", "commit", "plan"]
+    assert "commit" in cli("checkpoints", "show", "files", "--limit", "1", "--store", store)
+    write(shop, 6)
+    lag = cli.json("checkpoints", "lag", "files", "--store", store)[0]
+    assert (lag["offsets"], lag["lost"]) == (1, 0)
+    assert "files" in cli("checkpoints", "lag", "--store", store)
+    listed = cli.json("checkpoints", "ls", "--store", store)
+    assert [(c["name"], c["pending_run_key"]) for c in listed] == [("files", "")]
+    reset = ["checkpoints", "reset", "files", "--store", store, "--to"]
+    assert "set checkpoint 'files'" in cli.fails(*reset, "earliest")
+    assert cli.json(*reset, "earliest", "--yes", "--reason", "again")["kind"] == "reset"
+    assert cli.json(*scan, "--max-offsets", "1")["rows"] >= 1
+    receipt = tmp_path / "receipt.json"
+    receipt.write_text(json.dumps(first))
+    cli(*reset, f"@{receipt}", "--yes")
+    assert cli.json(*scan)["rows"] == 3
+
+
+def test_increments_to_the_screen(shop: Shop, store: str) -> None:
+    cli = shop.cli
+    write(shop, 7)
+    total = len(cli.json("read", shop.events))
+    screen = ["scan", shop.events, "--store", store, "--columns", "event_id"]
+    shown = cli(*screen, "--name", "screen", "--metadata", "_offset").splitlines()
+    assert shown[0] == "event_id\t_offset"
+    assert len(shown) == total + 1
+    told = cli.json(*screen, "--name", "screen-2")
+    assert len(told["data"]) == told["rows"] == total
+    assert cli.json(*screen, "--name", "from-now", "--start", "latest")["data"] == []
+    assert "'noon' is not understood" in cli.fails(
+        *screen, "--name", "s", "--until", "noon", code=2
+    )
+    assert "is no sink" in cli.fails(*screen, "--name", "s", "--to", "kafka:x", code=2)
+    assert "--catalog" in cli.fails(*screen, "--name", "s", "--to", "iceberg:a.b", code=2)
+    assert "--catalog is for" in cli.fails(*screen, "--name", "s", "--catalog", "x", code=2)
+    assert "Missing option '--name'" in cli.fails("scan", shop.events, code=2)
+    assert "does not exist" in cli.fails("scan", f"{shop.database}.no", "--name", "s")
+    assert made_run_key() != made_run_key()
+
+
+def test_increments_to_other_tables(shop: Shop, store: str, tmp_path: Path) -> None:
+    cli = shop.cli
+    spec = f"tables:\n  - table: {shop.database}.copy\n    columns: {{event_id: bigint}}\n"
+    cli("tables", "apply", shop.file("copy.yaml", spec))
+    scan = ["scan", shop.events, "--store", store, "--columns", "event_id"]
+    total = len(cli.json("read", shop.events))
+    into = [*scan, "--name", "copy", "--to", f"fluss:{shop.database}.copy"]
+    assert cli.json(*into)["rows"] == total
+    assert len(cli.json("read", f"{shop.database}.copy", "--source", "log")) == total
+    catalog = ["--catalog", "type=sql", "--catalog", f"uri=sqlite:///{tmp_path}/catalog.db"]
+    catalog += ["--catalog", f"warehouse=file://{tmp_path}/warehouse"]
+    lake = [*scan, "--name", "lake", "--to", "iceberg:analytics.events", *catalog]
+    assert cli.json(*lake)["rows"] == total
+    files = [str(path) for path in (tmp_path / "warehouse").rglob("*.parquet")]
+    assert sum(pq.read_metadata(file).num_rows for file in files) == total
+
+
+def test_a_pending_plan(shop: Shop, store: str, tmp_path: Path) -> None:
+    cli = shop.cli
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    scan = ["scan", shop.events, "--name", "stuck", "--store", store]
+    said = cli.fails(*scan, "--run-key", "first", "--to", f"parquet:{blocked}")
+    assert str(blocked) in said
+    listed = {c["name"]: c for c in cli.json("checkpoints", "ls", "--store", store)}
+    assert listed["stuck"]["pending_run_key"] == "first"
+    assert "is pending" in cli.fails(*scan, "--on-pending", "fail")
+    assert cli.json(*scan, "--on-pending", "skip")["receipt"]["details"]["skipped"] is True
+    adopted = cli.json("checkpoints", "adopt", "stuck", "--run-key", "second", "--store", store)
+    assert adopted["run_key"] == "first"
+    abandon = ["checkpoints", "abandon", "stuck", "--store", store]
+    assert "give up plan" in cli.fails(*abandon)
+    assert cli.json(*abandon, "--yes", "--reason", "test")["kind"] == "abandon"
+    assert "error" not in cli(*scan, "--to", f"parquet:{tmp_path}/out")
+    retire = ["checkpoints", "retire", "stuck", "--store", store]
+    assert "retire checkpoint" in cli.fails(*retire)
+    assert cli(*retire, "--yes") == "retired 'stuck'\n"
+    assert "it was retired" in cli.fails(*scan)
+
+
+def test_moving_checkpoints(shop: Shop, store: str, tmp_path: Path) -> None:
+    cli = shop.cli
+    cli("scan", shop.events, "--name", "moved", "--store", store)
+    file = tmp_path / "checkpoints.json"
+    exported = cli.json("checkpoints", "export", "moved", "--to", str(file), "--store", store)
+    assert exported == {"path": str(file), "checkpoints": 1}
+    assert cli.json("checkpoints", "export", "moved", "--store", store) == json.loads(
+        file.read_text()
+    )
+    sql = f"sqlite:///{tmp_path}/checkpoints.db"
+    assert cli.json("checkpoints", "import", str(file), "--store", sql) == ["moved"]
+    assert cli.json("scan", shop.events, "--name", "moved", "--store", sql)["rows"] == 0
+    other = f"sqlite:///{tmp_path}/other.db"
+    compact = ["checkpoints", "compact", "--store", sql, "--into", other]
+    assert "retire every checkpoint" in cli.fails(*compact)
+    assert cli.json(*compact, "--yes") == ["moved"]
+    assert "it was retired" in cli.fails("scan", shop.events, "--name", "moved", "--store", sql)
+    assert "is no JSON" in cli.fails("checkpoints", "import", shop.file("bad.json", "{"))
+    assert "there is none" in cli.fails("checkpoints", "show", "nobody", "--store", store)
+    assert "--table" in cli.fails(
+        *("checkpoints", "reset", "nobody", "--to", "latest", "--store", store), code=2
+    )
+    empty = f"{shop.database}.no_checkpoints"
+    assert cli.json("checkpoints", "ls", "--store", empty) == []
+    assert "no checkpoints here yet" in cli.fails("checkpoints", "show", "x", "--store", empty)
+    assert empty not in cli("tables", "ls", shop.database)
