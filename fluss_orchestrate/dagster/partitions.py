@@ -64,11 +64,6 @@ def strftime_format(pattern: str) -> str:
     return _TOKEN.sub(lambda m: _FIELDS.get(m.group(0), m.group(1) or ""), pattern)
 
 
-def dynamic_partitions_name(info: TableInfo) -> str:
-    """The name under which a table's partitions are kept in Dagster."""
-    return f"fluss/{info.table_path}"
-
-
 def time_rule(info: TableInfo) -> AutoPartition | None:
     """How the table's own partitions are named after times; None if they are not."""
     if info.properties.get(ENABLED, "false").lower() != "true":
@@ -161,12 +156,22 @@ def partitions_of_table(
     Auto-partitions from `start` on are time partitions; all others, and those by quarter, are
     dynamic under the table's name, for `build_fluss_partition_sensor` to keep.
     """
-    if not info.is_partitioned():
+    return partitions_from(str(info.table_path), info.partition_keys, info.properties, start)
+
+
+def partitions_from(
+    table: str,
+    keys: Sequence[str],
+    properties: Mapping[str, str],
+    start: datetime | str | None = None,
+) -> dg.PartitionsDefinition | None:
+    """The same from what is known of a table without asking for it."""
+    if not keys:
         return None
-    rule = time_rule(info)
-    one = len(info.partition_keys) == 1
-    if rule is None or start is None or not one or rule.unit not in CRON:
-        return dg.DynamicPartitionsDefinition(name=dynamic_partitions_name(info))
+    automatic = properties.get(ENABLED, "false").lower() == "true"
+    rule = auto_partition_of(properties) if automatic else None
+    if rule is None or start is None or len(keys) != 1 or rule.unit not in CRON:
+        return dg.DynamicPartitionsDefinition(name=f"fluss/{table}")
     return fluss_time_partitions(
         rule.unit.name, start, time_zone=str(rule.zone), pattern=rule.pattern
     )

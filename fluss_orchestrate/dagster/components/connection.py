@@ -1,0 +1,46 @@
+"""A component that defines the connection, for all that use it."""
+
+# Dagster reads the types of fields as a component is made, so they are no strings here.
+import dagster as dg
+from pydantic import Field
+
+from fluss_orchestrate.dagster.components.scaffolding import FlussConnectionScaffolder
+from fluss_orchestrate.dagster.resource import FlussResource
+
+
+class ConnectionAttributes(dg.Model, dg.Resolvable):
+    """How to reach Fluss, in YAML. A password has no place here, only the name of its variable."""
+
+    bootstrap_servers: str = Field(
+        description="host:port[,host:port] of a cluster, or embedded:PATH for a local folder."
+    )
+    cluster_alias: str = Field(default="", description="The cluster's name in URIs.")
+    sasl_username: str = Field(default="", description="The user; SASL is used when it is set.")
+    sasl_password_env: str = Field(
+        default="", description="The environment variable that holds the password."
+    )
+    options: dict[str, str] = Field(
+        default_factory=dict, description="Further keys of the client; no secrets."
+    )
+
+    def resource(self) -> FlussResource:
+        """The resource; nothing is connected yet."""
+        password = dg.EnvVar(self.sasl_password_env) if self.sasl_password_env else ""
+        return FlussResource(
+            bootstrap_servers=self.bootstrap_servers,
+            cluster_alias=self.cluster_alias,
+            sasl_username=self.sasl_username,
+            sasl_password=password,
+            options=self.options,
+        )
+
+
+@dg.scaffold_with(FlussConnectionScaffolder)
+class FlussConnectionComponent(dg.Component, ConnectionAttributes):
+    """Defines a `FlussResource` under a key, from YAML."""
+
+    resource_key: str = Field(default="fluss", description="The resource's key.")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The resource alone."""
+        return dg.Definitions(resources={self.resource_key: self.resource()})
