@@ -39,7 +39,7 @@ def get_provider_info() -> dict[str, Any]:
         "task-decorators": [
             {"name": "fluss_scan", "class-name": f"{HERE}.decorators.fluss_scan_task"}
         ],
-        "queues": [{"name": "fluss", "message-queue-class": f"{HERE}.queues.FlussQueueProvider"}],
+        "queues": [f"{HERE}.queues.FlussQueueProvider"],
         "config": {"fluss": _config()},
     }
 

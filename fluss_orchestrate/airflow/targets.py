@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from fluss_orchestrate.airflow.flows import Node, path_node, table_node, url_node
+
 if TYPE_CHECKING:
     from fluss_client import FlussConnection
     from fluss_orchestrate.core.sinks import Sink
@@ -20,6 +22,9 @@ class Target(Protocol):
 
     def open(self, client: FlussConnection) -> Sink:
         """The sink; `client` is the one that the rows are read with."""
+
+    def node(self, client: FlussConnection) -> Node:
+        """The target as lineage names it."""
 
 
 @dataclass
@@ -35,6 +40,10 @@ class ParquetTarget:
         from fluss_orchestrate.core.sinks import ParquetSink
 
         return ParquetSink(self.path, compression=self.compression)
+
+    def node(self, client: FlussConnection) -> Node:
+        """The directory."""
+        return path_node(self.path)
 
 
 @dataclass
@@ -63,6 +72,11 @@ class IcebergTarget:
             partition_by=self.partition_by,
             schema_policy=self.schema_policy,
         )
+
+    def node(self, client: FlussConnection) -> Node:
+        """The table, in the namespace of its catalog's address."""
+        catalog = {**self.catalog, **self._from_connection()}
+        return url_node(catalog.get("uri", catalog.get("warehouse", "iceberg:")), self.table)
 
     def _from_connection(self) -> dict[str, str]:
         from airflow.sdk import BaseHook
@@ -95,17 +109,23 @@ class FlussTarget:
 
     def open(self, client: FlussConnection) -> Sink:
         """The table."""
-        from fluss_orchestrate.airflow.hooks import FlussHook
         from fluss_orchestrate.core.sinks import FlussTableSink
 
-        if self.fluss_conn_id is not None:
-            client = FlussHook(self.fluss_conn_id).get_conn()
         return FlussTableSink(
-            client,
+            self._client(client),
             self.table,
             create_partitions=self.create_partitions,
             schema_policy=self.schema_policy,
         )
+
+    def node(self, client: FlussConnection) -> Node:
+        """The table."""
+        return table_node(self._client(client), self.table)
+
+    def _client(self, client: FlussConnection) -> FlussConnection:
+        from fluss_orchestrate.airflow.hooks import FlussHook
+
+        return client if self.fluss_conn_id is None else FlussHook(self.fluss_conn_id).get_conn()
 
 
 @dataclass
@@ -129,6 +149,12 @@ class SqlTarget:
         return SqlSink(
             self._engine(), self.table, schema=self.schema, schema_policy=self.schema_policy
         )
+
+    def node(self, client: FlussConnection) -> Node:
+        """The table, in the namespace of its database's address."""
+        engine = self._engine()
+        name = f"{self.schema}.{self.table}" if self.schema else self.table
+        return url_node(engine if isinstance(engine, str) else str(engine.url), name)
 
     def _engine(self) -> Any:
         from airflow.sdk import BaseHook

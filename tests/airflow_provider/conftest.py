@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from fluss_client import Config, FlussConnection
+from fluss_client.testing import LocalCluster
 
 HOME = Path(tempfile.mkdtemp(prefix="fluss-airflow-"))
 SETTINGS = {
@@ -74,23 +75,31 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def conn_id(
-    request: pytest.FixtureRequest, kind: str, tmp_path_factory: pytest.TempPathFactory
-) -> str:
-    """An Airflow connection to an embedded directory, or with SASL to the real cluster."""
-    if kind == "embedded":
-        value = {"conn_type": "fluss", "host": f"embedded:{tmp_path_factory.mktemp('fluss')}"}
-    else:
-        info = request.getfixturevalue("plain_cluster").info
-        user, password = next(iter(info.users.items()))
-        value = {
-            "conn_type": "fluss",
-            "host": str(info.sasl_bootstrap_servers),
-            "login": user,
-            "password": password,
-        }
-    name = f"fluss_{kind}"
-    os.environ[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps(value)
+def embedded_conn_id(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An Airflow connection to an embedded directory."""
+    return add_connection("fluss_embedded", host=f"embedded:{tmp_path_factory.mktemp('fluss')}")
+
+
+@pytest.fixture(scope="session")
+def cluster_conn_id(plain_cluster: LocalCluster) -> str:
+    """An Airflow connection to the real cluster, with SASL."""
+    info = plain_cluster.info
+    user, password = next(iter(info.users.items()))
+    return add_connection(
+        "fluss_cluster", host=str(info.sasl_bootstrap_servers), login=user, password=password
+    )
+
+
+@pytest.fixture(scope="session")
+def conn_id(request: pytest.FixtureRequest, kind: str) -> str:
+    """The connection of this test's kind."""
+    found: str = request.getfixturevalue(f"{kind}_conn_id")
+    return found
+
+
+def add_connection(name: str, **value: str) -> str:
+    """Add a Fluss connection to the environment, where Airflow looks first."""
+    os.environ[f"AIRFLOW_CONN_{name.upper()}"] = json.dumps({"conn_type": "fluss", **value})
     return name
 
 

@@ -16,7 +16,7 @@ from fluss_orchestrate.airflow.receipts import publish
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from fluss_orchestrate.core.receipts import Receipt
+    from fluss_orchestrate.airflow.flows import Flow
 
 COLOUR = "#d5e8f7"
 
@@ -36,7 +36,7 @@ class FlussOperator(BaseOperator):
         super().__init__(**kwargs)
         self.fluss_conn_id = fluss_conn_id
         self._working = False
-        self.receipt: Receipt | None = None
+        self.flow: Flow | None = None
 
     @cached_property
     def hook(self) -> FlussHook:
@@ -61,3 +61,9 @@ class FlussOperator(BaseOperator):
         if self._working:
             self._working = False
             raise AirflowTaskTerminated(f"{self.task_id} was told to stop; nothing was committed")
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """What OpenLineage shall know of the task; Airflow's listener asks when it is over."""
+        from fluss_orchestrate.airflow.lineage import lineage_of
+
+        return lineage_of(self.flow)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fluss_orchestrate.airflow.flows import Flow, Node, table_node
 from fluss_orchestrate.airflow.links import LakeTableLink
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 from fluss_orchestrate.airflow.scans import until_of
@@ -44,7 +45,9 @@ class FlussTierToLakeOperator(FlussOperator):
         receipt = tier(client, self.table, allow_tiering=self.allow_tiering, overrides=self.catalog)
         self.log.info("%s: %d rows, snapshot %s", self.table, receipt.rows, receipt.snapshot_id)
         self.hook.report_read(self.table, receipt)
-        self.receipt = receipt
+        table = table_node(client, self.table)
+        lake = Node(f"{table.namespace}#lake", table.name, table.fields)
+        self.flow = Flow(receipt, (table,), (lake,), same_columns=True)
         LakeTableLink.persist(context, client, self.table, self.catalog)
         return receipt.to_json()
 

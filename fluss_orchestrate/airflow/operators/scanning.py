@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.callables import call_with_context
+from fluss_orchestrate.airflow.flows import Flow, Node, table_node
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 from fluss_orchestrate.airflow.run_keys import run_key
 from fluss_orchestrate.airflow.scans import Window, scan_into, until_of, window_of
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fluss_orchestrate.airflow.targets import Target
     from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
     from fluss_orchestrate.core.job import JobResult
+    from fluss_orchestrate.core.receipts import Receipt
     from fluss_orchestrate.core.sinks import Sink
 
 
@@ -89,7 +91,19 @@ class FlussIncrementalScanOperator(FlussOperator):
             settle_timeout_s=self.settle_timeout,
         )
         self.hook.report_read(self.table, result.receipt)
+        self.flow = self._flow(client, result.receipt)
         return self._report(result)
+
+    def _flow(self, client: FlussConnection, receipt: Receipt) -> Flow:
+        source = table_node(client, self.table)
+        if self.sink is None:
+            return Flow(receipt, (source,))
+        target = self.sink.node(client)
+        chosen = source.fields
+        if self.columns is not None:
+            chosen = tuple(f for f in chosen if f[0] in self.columns)
+        target = Node(target.namespace, target.name, chosen)
+        return Flow(receipt, (source,), (target,), same_columns=True)
 
     def _scan(
         self, client: FlussConnection, window: Window | None
@@ -117,7 +131,6 @@ class FlussIncrementalScanOperator(FlussOperator):
         return call_with_context(self.function, (reader,), context)
 
     def _report(self, result: JobResult) -> dict[str, Any]:
-        self.receipt = result.receipt
         self.log.info(
             "%s: %d rows in %d ranges under '%s'",
             self.table,

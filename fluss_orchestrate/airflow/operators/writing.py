@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.callables import call_with_context
+from fluss_orchestrate.airflow.flows import Flow, table_node
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 from fluss_orchestrate.airflow.run_keys import run_key
 
@@ -65,7 +66,7 @@ class FlussWriteOperator(FlussOperator):
         )
         self.log.info("%s: %d rows written", self.table, receipt.rows)
         self.hook.report_write(self.table, receipt)
-        self.receipt = receipt
+        self.flow = Flow(receipt, outputs=(table_node(client, self.table),))
         return receipt.to_json()
 
     def _rows(self, client: FlussConnection, context: Context) -> Any:
