@@ -15,6 +15,7 @@ LOCK := $(UV) pip compile -q --generate-hashes --no-emit-index-url --no-emit-fin
 PARTS_client := tests/contract tests/interop tests/unit tests/golden
 PARTS_embedded := tests/embedded
 PARTS_core := tests/orchestrate
+PARTS_faults := tests/faults
 
 .DEFAULT_GOAL := help
 
@@ -52,6 +53,20 @@ demo: setup ## run the main job: provision, increments through crashes, tier, co
 test-long: setup ## run the long form of one part's tests (PART=client, embedded, core, ...)
 	@test -n "$(PART)" || { echo "say which part: make test-long PART=client"; exit 1; }
 	$(PYTEST) --long -m long $(PARTS_$(PART)) $(ARGS)
+
+# Kill tests that stand beside their part record what they found, too.
+FAULT_TESTS := $(PARTS_faults) tests/orchestrate/incremental/test_crashes.py tests/embedded/test_processes.py
+FAULT_RECORDS := $(VENV)/fault-records.jsonl
+
+.PHONY: test-faults
+test-faults: setup ## inject faults in the long form, and write docs/reliability.md from the results
+	@rm -f $(FAULT_RECORDS)
+	$(PYTEST) --long --fault-records $(FAULT_RECORDS) $(or $(ARGS),$(FAULT_TESTS)); status=$$?; \
+	  $(if $(ARGS),cat $(FAULT_RECORDS),$(BIN)/python -m tests.faults.reliability $(FAULT_RECORDS)) && exit $$status
+
+.PHONY: audit
+audit: setup ## look for known faults in the locked requirements; fails when it could not look
+	$(BIN)/python -m tests.faults.audit requirements/dev.txt
 
 .PHONY: bench
 bench: setup ## compare with the official client and with the limit, on a fresh cluster

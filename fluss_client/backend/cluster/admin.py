@@ -12,6 +12,7 @@ from fluss_client.backend.cluster.settling import settle_database, settle_partit
 from fluss_client.backend.contract import TableChange
 from fluss_client.errors import (
     ClientError,
+    CorruptDataError,
     FlussError,
     PartitionNotExistError,
     SchemaNotExistError,
@@ -322,11 +323,11 @@ class AdminCalls(Calls):
 
         async def forget(error: FlussError) -> None:
             if error.stale_metadata:
-                for bucket in missing:
-                    place = TableBucket(table.table_id, bucket, partition_id=partition_id)
+                table_id = table.table_id
+                places = [TableBucket(table_id, b, partition_id=partition_id) for b in missing]
+                for place in places:
                     self.metadata.forget(place)
-                    await self.check_exists(table, place)
-                    break
+                await self.check_exists(table, places[0] if places else None)
 
         await retrying(ask, self._deadline(), on_error=forget)
         return {bucket: found[bucket] for bucket in buckets}
@@ -351,12 +352,18 @@ class AdminCalls(Calls):
             request.startTimestamp = spec.timestamp_ms
         body = await self.on_node(node, apis.LIST_OFFSETS, [request.SerializeToString()])
         answer = parse(pb.ListOffsetsResponse, body)
-        return {
-            part.bucket_id: error_for(part.error_code, part.error_message)
-            if part.error_code
-            else part.offset
-            for part in answer.buckets_resp
-        }
+        found: dict[int, int | FlussError] = {}
+        for part in answer.buckets_resp:
+            if part.error_code:
+                found[part.bucket_id] = error_for(part.error_code, part.error_message)
+            elif part.HasField("offset"):
+                found[part.bucket_id] = part.offset
+        if found.keys() != set(buckets):
+            raise CorruptDataError(
+                f"{table.table_path}: server {node} was asked for the offsets of buckets "
+                f"{sorted(buckets)} and answered for {sorted(found)}"
+            )
+        return found
 
 
 def _unless_schema_missing(error: FlussError) -> bool:

@@ -1,0 +1,75 @@
+"""What fault tests did and found, one JSON object per line: docs/reliability.md is made of these.
+
+A test calls `record_fault(...)` when it is done. The record is written before it is judged, so
+that the table shows a fault that lost rows as well as one that did not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+SEED_VARIABLE = "FLUSS_FAULT_SEED"
+SEED = 20261117
+
+
+class FaultRecorder:
+    """Writes the records of one test; without a file it only judges them."""
+
+    def __init__(self, test: str, long_form: bool, path: Path | None) -> None:
+        self._test = test
+        self._long_form = long_form
+        self._path = path
+
+    def __call__(
+        self,
+        fault: str,
+        injected: int,
+        *,
+        lost: int = 0,
+        doubled: int = 0,
+        hung: int = 0,
+        seed: int | None = None,
+        stages: Mapping[str, int] | None = None,
+    ) -> None:
+        """`injected` counts the faults that struck; `stages` how many of them at each point."""
+        record = {
+            "fault": fault,
+            "injected": injected,
+            "lost": lost,
+            "doubled": doubled,
+            "hung": hung,
+            "test": self._test,
+            "seed": seed,
+            "stages": dict(stages or {}),
+            "long": self._long_form,
+        }
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+        assert injected > 0, f"{fault}: nothing was injected, so nothing was shown"
+        assert all(record["stages"].values()), f"{fault}: a stage was never hit: {stages}"
+        assert (lost, doubled, hung) == (0, 0, 0), record
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fault-records", metavar="PATH", help="append what fault tests found to this file"
+    )
+
+
+@pytest.fixture
+def record_fault(request: pytest.FixtureRequest, long_form: bool) -> FaultRecorder:
+    """Tells what was injected and found: `record_fault(fault, injected, lost=…, …)`."""
+    given = request.config.getoption("--fault-records")
+    return FaultRecorder(request.node.nodeid, long_form, Path(given) if given else None)
+
+
+@pytest.fixture(scope="session")
+def fault_seed() -> int:
+    """The seed of everything random in these tests; the environment may set another one."""
+    return int(os.environ.get(SEED_VARIABLE) or SEED)
