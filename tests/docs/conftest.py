@@ -1,0 +1,17 @@
+"""Which pages need a real cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docs.pages import page_paths, read_page
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        spec = getattr(item, "callspec", None)
+        path = None if spec is None else spec.params.get("path")
+        if path in page_paths() and "cluster" in (read_page(path).setup or ""):
+            item.add_marker("cluster")
+            # Named openly, so that its start does not count against the test's own time.
+            item.fixturenames.insert(0, "plain_cluster")  # type: ignore[attr-defined]
