@@ -16,6 +16,7 @@ PARTS_client := tests/contract tests/interop tests/unit tests/golden
 PARTS_embedded := tests/embedded
 PARTS_core := tests/orchestrate
 PARTS_faults := tests/faults
+PARTS_spark := tests/spark
 
 .DEFAULT_GOAL := help
 

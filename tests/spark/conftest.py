@@ -15,12 +15,16 @@ import pytest
 from fluss_client import Config, FlussConnection, Schema, TableDescriptor, TablePath
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.spark.setup import make_session
+from fluss_orchestrate.spark.source.datasource import register
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count()
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 CPU_QUIET = {
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -50,7 +54,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
     }
     session = make_session("tests", "local[2,4]", conf)
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("OFF")
+    register(session)
     yield session
     session.stop()
 
@@ -91,6 +96,18 @@ class Place:
         )
         admin.create_table(TablePath(self.database, name), descriptor).result(60)
         return f"{self.database}.{name}"
+
+    def options(self, table: str, **more: str) -> dict[str, str]:
+        """Options of `format("fluss")` for a table; underscores stand for dots."""
+        named = {key.replace("_", "."): value for key, value in more.items()}
+        return {"bootstrap.servers": self.address, "table": table, **named}
+
+    def append(self, table: str, rows: pa.Table) -> None:
+        """Append to a log table, or upsert into a key table, by the client."""
+        opened = self.connection.get_table(TablePath.parse(table)).result(30)
+        made = opened.new_upsert() if opened.has_primary_key() else opened.new_append()
+        with made.create_writer() as writer:
+            writer.write_arrow(rows)
 
     def rows(self, table: str, columns: list[str] | None = None) -> pa.Table:
         """All that a table holds, by the client's own word."""

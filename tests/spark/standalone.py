@@ -19,6 +19,8 @@ SETTINGS = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_PUBLIC_DNS": "127.0.0.1",
     "PYSPARK_PYTHON": sys.executable,
+    "SPARK_DAEMON_MEMORY": "256m",
+    "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 

@@ -1,0 +1,159 @@
+"""The fast paths: frames written in good batches, plans read without the JVM in between, files
+loaded by Python workers alone.
+
+Spark measures every row of an Arrow batch unless its byte limit is the greatest there is, and then
+a batch of wide rows could grow too large. So the rows of a batch are chosen by a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss_client.config import Config
+from fluss_orchestrate.core.clusters import ClusterRef
+from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
+from fluss_orchestrate.spark.loading.load import run_load
+from fluss_orchestrate.spark.loading.progress import Say, say
+from fluss_orchestrate.spark.setup import session_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BATCH_BYTES = 32 << 20
+BATCH_ROWS_MIN = 32
+BATCH_ROWS_MAX = 1 << 16
+SAMPLE_ROWS = 256
+UNMEASURED = str((1 << 31) - 1)
+ROWS_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BYTES_CONF = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+Cluster = ClusterRef | Config | str
+
+
+def cluster_ref(cluster: Cluster) -> ClusterRef:
+    """A cluster by reference, config or address, in the form that travels."""
+    if isinstance(cluster, str):
+        return ClusterRef(properties={"bootstrap.servers": cluster})
+    return ClusterRef.of(cluster) if isinstance(cluster, Config) else cluster
+
+
+def write(
+    frame: DataFrame,
+    table: str,
+    cluster: Cluster,
+    *,
+    mode: str = "append",
+    options: Mapping[str, str] | None = None,
+    load_id: str | None = None,
+    **load: Any,
+) -> Receipt | None:
+    """Write a frame into a table.
+
+    With a `load_id`, each row is there once whatever fails and however often this is called: the
+    frame is staged as Parquet and loaded under that id (`load` are further fields of
+    `BulkLoadSpec`, such as `staging`), and the receipt comes back. Without one it is
+    `format("fluss")` with tuned batches; a task that Spark repeats may then leave rows of a log
+    table twice.
+    """
+    spark = frame.sparkSession
+    ref = cluster_ref(cluster)
+    if load_id is not None:
+        spec = BulkLoadSpec(LoadSource("query", query="frame"), table, load_id, **load)
+        return run_load(spark, spec, ref, frame=frame)
+    from fluss_orchestrate.spark.source.datasource import register
+
+    register(spark)
+    with session_conf(spark, {ROWS_CONF: str(batch_rows(frame)), BYTES_CONF: UNMEASURED}):
+        given = {**source_options(ref), "table": table, **(options or {})}
+        frame.write.format("fluss").options(**given).mode(mode).save()
+    return None
+
+
+def batch_rows(frame: DataFrame) -> int:
+    """Rows of an Arrow batch of about 32 MiB, by the first rows of the frame."""
+    sample = frame.limit(SAMPLE_ROWS).toArrow()
+    if not sample.num_rows:
+        return BATCH_ROWS_MAX
+    width = max(1, sample.nbytes // sample.num_rows)
+    return int(max(BATCH_ROWS_MIN, min(BATCH_ROWS_MAX, BATCH_BYTES // width)))
+
+
+def source_options(ref: ClusterRef) -> dict[str, str]:
+    """The options of `format("fluss")` that mean this cluster."""
+    return {
+        "cluster": ref.alias,
+        **{f"client.{key}": str(value) for key, value in ref.properties.items()},
+    }
+
+
+def read_plan(
+    spark: SparkSession, plan: ScanPlan, cluster: Cluster, parts: int | None = None
+) -> DataFrame:
+    """The rows of a plan as a frame, read by Python workers in parallel.
+
+    Costs less than `format("fluss")`, because Spark converts each row once. The plan is frozen,
+    so every action gives the same rows.
+    """
+    from fluss_orchestrate.spark.source.datasource import plan_struct
+    from fluss_orchestrate.spark.source.options import SourceOptions
+    from fluss_orchestrate.spark.source.parts import PLAN, Part, read_part
+    from fluss_orchestrate.spark.source.planning import split_plan
+    from fluss_orchestrate.spark.source.types import arrow_schema
+
+    ref = cluster_ref(cluster)
+    struct = plan_struct(ref.connection(), plan)
+    target = arrow_schema(struct)
+    wanted = {} if parts is None else {"split.count": str(parts)}
+    pieces = [Part(PLAN, p).to_text() for p in split_plan(plan, SourceOptions(wanted))]
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for at in batch.column(0).to_pylist():
+                yield from read_part(ref, Part.from_text(pieces[at]), target)
+
+    count = len(pieces)
+    return spark.range(0, count, 1, max(1, count)).mapInArrow(read, struct)
+
+
+def load_files(
+    spark: SparkSession,
+    paths: Sequence[str] | str,
+    table: str,
+    cluster: Cluster,
+    load_id: str,
+    *,
+    kind: str = "parquet",
+    on_line: Say = say,
+    **load: Any,
+) -> Receipt:
+    """Load files into a table, each row once under `load_id`.
+
+    Parquet files are decoded by the Python workers; the JVM moves nothing but the list of splits.
+    Files of other kinds are staged as Parquet first. `load` are further fields of `BulkLoadSpec`.
+    """
+    listed = (paths,) if isinstance(paths, str) else tuple(paths)
+    spec = BulkLoadSpec(LoadSource(kind, listed), table, load_id, **load)
+    return run_load(spark, spec, cluster_ref(cluster), on_line=on_line)
+
+
+def exactly_once_batches(
+    table: str, cluster: Cluster, name: str, **load: Any
+) -> Callable[[DataFrame, int], None]:
+    """For `writeStream.foreachBatch`: every micro-batch is a load of its own, `name/batch id`.
+
+    Each row is in the table once, in a log table too, whatever dies: a batch that comes again
+    finds its load done, or goes on with the rows that were staged. `name` stands for the query and
+    its checkpoint folder for good.
+    """
+    ref = cluster_ref(cluster)
+
+    def take(frame: DataFrame, batch_id: int) -> None:
+        spec = BulkLoadSpec(LoadSource("query", query="frame"), table, f"{name}/{batch_id}", **load)
+        run_load(frame.sparkSession, spec, ref, frame=frame)
+
+    return take

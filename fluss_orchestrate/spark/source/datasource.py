@@ -1,0 +1,137 @@
+"""`format("fluss")`: the class that Spark asks for schemas, readers and writers.
+
+Filters are not pushed down: Spark 4.2 and 4.3 keep a plan with pushed filters for other queries,
+which then get wrong rows. Columns, partitions, ranges and limits come by options and `.schema()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.table import TableInfo
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
+from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.spark.source.options import SourceOptions
+from fluss_orchestrate.spark.source.parts import Part, PartPartition, read_part, table_of
+from fluss_orchestrate.spark.source.planning import mode_of, plan_parts
+from fluss_orchestrate.spark.source.types import arrow_schema, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import (
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+
+CHANGELOG_METADATA = ("_change_type", "_offset", "_timestamp")
+_METADATA_TYPES = {
+    "_change_type": StringType(),
+    "_offset": LongType(),
+    "_timestamp": TimestampType(),
+    "_bucket": IntegerType(),
+    "_partition": StringType(),
+}
+
+
+class FlussDataSource(DataSource):
+    """Fluss tables for Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "fluss"
+
+    @property
+    def _options(self) -> SourceOptions:
+        return SourceOptions.of(self.options)
+
+    def schema(self) -> StructType:
+        """The columns that a read gives when no others are asked for."""
+        options = self._options
+        connection = options.cluster.connection()
+        if options.plan is not None:
+            return plan_struct(connection, options.plan)
+        info = runtime().call(connection.core.backend.get_table_info(options.table))
+        metadata = options.metadata
+        if not metadata and mode_of(options, info.has_primary_key()) == "changelog":
+            metadata = CHANGELOG_METADATA
+        return _struct(info, options.names("columns") or info.get_column_names(), metadata)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """What reads a batch."""
+        return FlussReader(self._options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """What writes a batch."""
+        from fluss_orchestrate.spark.source.writing import batch_writer
+
+        return batch_writer(self._options, schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """What reads a stream."""
+        from fluss_orchestrate.spark.source.streaming import FlussStreamReader
+
+        return FlussStreamReader(self._options, schema)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """What writes a stream."""
+        from fluss_orchestrate.spark.source.stream_writing import stream_writer
+
+        return stream_writer(self._options, schema, overwrite)
+
+
+class FlussReader(DataSourceReader):
+    """Reads the parts that were planned when Spark asked for partitions."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._target: pa.Schema = arrow_schema(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """The parts, planned now; a frame that is used again reads the same ones again."""
+        parts = plan_parts(self._options, self._target.names)
+        return [PartPartition(part) for part in parts] or [PartPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of one part."""
+        if partition.value is not None:
+            part = Part.from_text(partition.value)
+            yield from read_part(self._options.cluster, part, self._target)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("fluss")` known to a session; also where Spark does not find it by itself."""
+    spark.dataSource.register(FlussDataSource)
+
+
+def plan_struct(connection: FlussConnection, plan: ScanPlan) -> StructType:
+    """The columns of a plan as Spark has them."""
+    return _struct(table_of(connection, plan), plan.columns, plan.metadata_columns)
+
+
+def _struct(info: TableInfo, columns: Any, metadata: Any) -> StructType:
+    fields = []
+    for name in columns:
+        column = info.schema.column(name)
+        fields.append(StructField(column.name, spark_type(column.type), column.type.nullable))
+    struct = StructType(fields)
+    for name in metadata:
+        struct = struct.add(name, _METADATA_TYPES[name], METADATA_FIELDS[name].nullable)
+    return struct

@@ -1,0 +1,211 @@
+"""The options of `format("fluss")`, read and checked once.
+
+Spark makes option names lower case, so that case is of no account here. Whatever begins with
+`client.` is a key of the client (`client.writer.batch-size`); a secret is refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fluss_client.errors import ConfigError
+from fluss_client.model.table import TablePath
+from fluss_orchestrate.core.clusters import DEFAULT_ALIAS, ClusterRef
+from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
+
+MODES = ("current", "log", "changelog", "lake")
+NAMES = {
+    "bootstrap.servers": "the address: host:port[,host:port] or embedded:PATH",
+    "cluster": "the alias under which every process finds its secrets",
+    "table": "database.table",
+    "path": "the same, as load() gives it",
+    "read": "current, log, changelog or lake",
+    "plan": "a plan as JSON: read exactly that",
+    "start": "earliest, latest, a time, or offsets as JSON",
+    "until": "latest, lake, a time, or offsets as JSON",
+    "scan.incremental.start.timestamp": "start as a time",
+    "scan.incremental.end.timestamp": "until as a time",
+    "scan.startup.mode": "full, earliest, latest or timestamp",
+    "scan.startup.timestamp": "the time of that mode",
+    "columns": "columns to read, by commas",
+    "metadata": "metadata columns to add, by commas, or all",
+    "partition": "day=2026-01-01,region=eu; several with ;",
+    "limit": "at most so many rows",
+    "split.records": "offsets of one Spark partition",
+    "scan.maxrecordsperpartition": "the same",
+    "split.count": "how many Spark partitions",
+    "max.rows.per.trigger": "rows of one micro-batch",
+    "max.bytes.per.trigger": "bytes of one micro-batch, by a sample",
+    "operation.column": "which column says +I, +U or -D",
+    "partial.update": "true: write only the columns that the frame has",
+    "create.partitions": "true: create partitions that are not there",
+    "overwrite.force": "true: drop rows that a checkpoint has not read",
+    "query.name": "names a streaming write in the ledger of its batches",
+}
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What was asked for. It is pickled to executors and holds no secret."""
+
+    values: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        for key in self.values:
+            if key not in NAMES and not key.startswith("client."):
+                near = difflib.get_close_matches(key, NAMES, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ConfigError(f"format fluss has no option '{key}'{hint}")
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
+        """From what Spark gives."""
+        return cls({key.lower(): value for key, value in options.items()})
+
+    def text(self, *names: str) -> str | None:
+        """The first of these options that is there."""
+        for name in names:
+            if self.values.get(name):
+                return self.values[name]
+        return None
+
+    def flag(self, name: str) -> bool:
+        """An option that is true or false."""
+        value = self.values.get(name, "false").lower()
+        if value not in ("true", "false"):
+            raise ConfigError(f"{name} is true or false, not '{value}'")
+        return value == "true"
+
+    def number(self, *names: str) -> int | None:
+        """An option that is a positive whole number."""
+        text = self.text(*names)
+        if text is None:
+            return None
+        if not text.isdigit() or int(text) < 1:
+            raise ConfigError(f"{names[0]} takes a whole number above 0, not '{text}'")
+        return int(text)
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """An option that lists names."""
+        return tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
+
+    @property
+    def cluster(self) -> ClusterRef:
+        """Which cluster is meant."""
+        properties: dict[str, Any] = {
+            key.removeprefix("client."): value
+            for key, value in self.values.items()
+            if key.startswith("client.")
+        }
+        if address := self.text("bootstrap.servers"):
+            properties["bootstrap.servers"] = address
+        return ClusterRef(self.text("cluster") or DEFAULT_ALIAS, properties)
+
+    @property
+    def table(self) -> TablePath:
+        """Which table is meant."""
+        if plan := self.plan:
+            return plan.table.path
+        name = self.text("table", "path")
+        if name is None:
+            raise ConfigError("format fluss needs option('table', 'database.table')")
+        return TablePath.parse(name)
+
+    @property
+    def plan(self) -> ScanPlan | None:
+        """The plan to read."""
+        text = self.text("plan")
+        return None if text is None else ScanPlan.from_json(json.loads(text))
+
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """The metadata columns to add."""
+        names = self.names("metadata")
+        if names in (("all",), ("true",)):
+            return METADATA_COLUMNS
+        for name in names:
+            if name not in METADATA_COLUMNS:
+                raise ConfigError(f"metadata is some of {METADATA_COLUMNS} or all, not '{name}'")
+        return names
+
+    @property
+    def partitions(self) -> list[dict[str, str]]:
+        """Partitions that are wanted, each by some of its values; empty for all."""
+        found = []
+        for one in (self.text("partition") or "").split(";"):
+            pairs = [part.split("=", 1) for part in one.split(",") if part.strip()]
+            if any(len(pair) != 2 for pair in pairs):
+                raise ConfigError(f"partition is written column=value[,column=value], not '{one}'")
+            if pairs:
+                found.append({name.strip(): value.strip() for name, value in pairs})
+        return found
+
+    @property
+    def start(self) -> str | int | dict[Place, int] | None:
+        """Where reading begins, if it was said."""
+        mode = self.text("scan.startup.mode")
+        if mode == "timestamp":
+            return read_point(self.text("scan.startup.timestamp") or "", "scan.startup.timestamp")
+        if mode is not None:
+            return {"full": "earliest"}.get(mode, mode)
+        text = self.text("start", "scan.incremental.start.timestamp")
+        return None if text is None else read_point(text, "start")
+
+    @property
+    def until(self) -> str | int | dict[Place, int] | None:
+        """Where reading ends, if it was said."""
+        text = self.text("until", "scan.incremental.end.timestamp")
+        return None if text is None else read_point(text, "until")
+
+    @property
+    def mode(self) -> str | None:
+        """What is read, if it was said."""
+        mode = self.text("read")
+        if mode is not None and mode not in MODES:
+            raise ConfigError(f"read is one of {', '.join(MODES)}, not '{mode}'")
+        return mode
+
+
+def read_point(text: str, name: str) -> str | int | dict[Place, int]:
+    """A word, a time (milliseconds, or ISO with a zone), or offsets as `offsets_text` writes."""
+    if text in ("earliest", "latest", "lake"):
+        return text
+    if text.startswith("{"):
+        return offsets_of(json.loads(text))
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{name} is earliest, latest, milliseconds, a time such as 2026-01-01T00:00:00Z, or "
+            f"offsets as JSON, not '{text}'"
+        ) from None
+    if time.tzinfo is None:
+        raise ConfigError(f"{name} '{text}' has no zone: add one, such as Z")
+    delta = time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return -(-delta // dt.timedelta(milliseconds=1))
+
+
+def offsets_of(value: Mapping[str, int]) -> dict[Place, int]:
+    """Offsets by place from their JSON: `{"0": 12}`, in partitions `{"17/0": 12}`."""
+    found: dict[Place, int] = {}
+    for key, offset in value.items():
+        partition, _, bucket = key.rpartition("/")
+        if not bucket.isdigit() or (partition and not partition.isdigit()):
+            raise ConfigError(f'\'{key}\' is no place: write "bucket" or "partition id/bucket"')
+        found[int(partition) if partition else None, int(bucket)] = int(offset)
+    return found
+
+
+def offsets_json(offsets: Mapping[Place, int]) -> dict[str, int]:
+    """Offsets as plain values, for JSON."""
+    return {
+        str(bucket) if partition is None else f"{partition}/{bucket}": offset
+        for (partition, bucket), offset in offsets.items()
+    }

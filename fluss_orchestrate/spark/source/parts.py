@@ -1,0 +1,118 @@
+"""Parts: what one Spark partition reads, as plain values, and the reading of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.table import TableInfo
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.clusters import ClusterRef
+from fluss_orchestrate.core.errors import TableIdentityChangedError
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.incremental.reading import PlanReading, ReadOptions
+from fluss_orchestrate.core.lake.reader import lake_reader
+from fluss_orchestrate.core.lake.state import read_keys, read_lake_part
+from fluss_orchestrate.core.plan import BucketRange, ScanPlan
+from fluss_orchestrate.spark.source.types import gathered, shown
+
+ROWS_AT_ONCE = 1 << 16
+PLAN, KEYS, LAKE = "plan", "keys", "lake"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Ranges of one kind: a plan of the log, key state, or a snapshot of the lake."""
+
+    kind: str
+    plan: ScanPlan
+    snapshot_id: int | None = None
+    limit: int | None = None
+    lake_fallback: bool = False
+
+    def to_text(self) -> str:
+        """The part as text, which is what Spark pickles."""
+        value = {
+            "kind": self.kind,
+            "plan": self.plan.to_json(),
+            "snapshot_id": self.snapshot_id,
+            "limit": self.limit,
+            "lake_fallback": self.lake_fallback,
+        }
+        return json.dumps(value)
+
+    @classmethod
+    def from_text(cls, text: str) -> Part:
+        """The part from `to_text`."""
+        value: dict[str, Any] = json.loads(text)
+        return cls(
+            value["kind"],
+            ScanPlan.from_json(value["plan"]),
+            value["snapshot_id"],
+            value["limit"],
+            value["lake_fallback"],
+        )
+
+
+class PartPartition(InputPartition):
+    """A Spark partition that carries a part."""
+
+    def __init__(self, part: Part | None) -> None:
+        super().__init__(None if part is None else part.to_text())
+
+
+def read_part(cluster: ClusterRef, part: Part, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a part in the form that Spark takes, in batches of a good size."""
+    held: list[pa.RecordBatch] = []
+    rows = given = 0
+    for batch in _batches(cluster.connection(), part):
+        if part.limit is not None:
+            batch = batch.slice(0, part.limit - given)
+        given += batch.num_rows
+        rows += batch.num_rows
+        held.append(shown(batch, target))
+        if rows >= ROWS_AT_ONCE:
+            yield from gathered(held, target)
+            held, rows = [], 0
+        if part.limit is not None and given >= part.limit:
+            break
+    yield from gathered(held, target)
+
+
+def _batches(connection: FlussConnection, part: Part) -> Iterator[pa.RecordBatch]:
+    plan = part.plan
+    if part.kind == PLAN:
+        lake = lake_reader(connection) if part.lake_fallback else None
+        yield from PlanReading(connection, plan, ReadOptions(lake_reader=lake)).batches()
+        return
+    info = table_of(connection, plan)
+    for one in plan.ranges:
+        if part.kind == KEYS:
+            yield from read_keys(connection, info, [one], plan.columns)
+        else:
+            assert part.snapshot_id is not None
+            yield from read_lake_part(connection, info, part.snapshot_id, one, plan.columns)
+
+
+def table_of(connection: FlussConnection, plan: ScanPlan) -> TableInfo:
+    """The plan's table with the schema that the plan has pinned."""
+    backend = connection.core.backend
+    info = runtime().call(backend.get_table_info(plan.table.path))
+    found = TableIdentity.of(connection.config.resolved_alias(), info)
+    if found != plan.table:
+        raise TableIdentityChangedError(plan.table, found)
+    if info.schema_id == plan.schema_id:
+        return info
+    schema_id, schema = runtime().call(backend.get_schema(info.table_path, plan.schema_id))
+    return replace(info, schema_id=schema_id, schema=schema)
+
+
+def part_of(plan: ScanPlan, ranges: Sequence[BucketRange], kind: str, **more: Any) -> Part:
+    """A part for some ranges of a plan."""
+    return Part(kind, replace(plan, ranges=tuple(ranges)), **more)

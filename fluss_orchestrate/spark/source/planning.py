@@ -1,0 +1,184 @@
+"""From options to parts: what a read covers, frozen when Spark asks for its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fluss_client.codec.partition_names import parse_partition_name
+from fluss_client.errors import ConfigError
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.incremental.observe import TableView, observe
+from fluss_orchestrate.core.incremental.settings import ScanSettings
+from fluss_orchestrate.core.incremental.until import ends, first_starts
+from fluss_orchestrate.core.lake.catalog import has_lake
+from fluss_orchestrate.core.lake.state import lake_and_tail
+from fluss_orchestrate.core.plan import METADATA_COLUMNS, BucketRange, ScanPlan
+from fluss_orchestrate.spark.source.options import SourceOptions
+from fluss_orchestrate.spark.source.parts import KEYS, LAKE, PLAN, Part, part_of
+
+RECORDS_PER_SPLIT = 500_000
+SPLITS_BY_BUCKET_MAX = 64
+NAME = "spark"
+
+
+def view_of(connection: FlussConnection, options: SourceOptions) -> TableView:
+    """The table as it is now."""
+    alias = connection.config.resolved_alias()
+    return runtime().call(observe(connection.core.backend, alias, options.table))
+
+
+def mode_of(options: SourceOptions, has_key: bool) -> str:
+    """What is read: as asked for, or what the other options imply."""
+    mode = options.mode
+    changes = "changelog" if has_key else "log"
+    if mode in ("log", "changelog") and mode != changes:
+        raise ConfigError(
+            f"{options.table} {'has a' if has_key else 'has no'} primary key: read it with "
+            f"option('read', '{changes}') or 'current'"
+        )
+    ranged = options.start is not None or options.until is not None
+    if mode in ("current", "lake") and (ranged or options.metadata):
+        raise ConfigError(
+            f"start, until and metadata belong to the log: use option('read', '{changes}')"
+        )
+    if mode is None:
+        return changes if ranged or options.metadata else "current"
+    return mode
+
+
+def plan_parts(options: SourceOptions, names: Sequence[str]) -> list[Part]:
+    """What each Spark partition reads, for the columns of these names."""
+    connection = options.cluster.connection()
+    if options.plan is not None:
+        plan = projected(options.plan, options.plan.columns, names)
+        parts = [Part(PLAN, plan)] if not plan.is_empty else []
+    else:
+        parts = _table_parts(connection, options, names)
+    limit = options.number("limit")
+    split = [piece for part in parts for piece in _split(part, options, limit)]
+    return [replace(part, limit=limit) for part in split] if limit is not None else split
+
+
+def _table_parts(
+    connection: FlussConnection, options: SourceOptions, names: Sequence[str]
+) -> list[Part]:
+    view = view_of(connection, options)
+    mode = mode_of(options, view.info.has_primary_key())
+    empty = projected(empty_plan(view), view.info.get_column_names(), names)
+    if mode in ("log", "changelog"):
+        ranges = list(wanted_ranges(connection, options, view))
+        fallback = mode == "log" and has_lake(view.info)
+        return [part_of(empty, ranges, PLAN, lake_fallback=fallback)] if ranges else []
+    whole = [view.range_of(p, 0, stop) for p, stop in view.latest.items() if stop > 0]
+    whole = list(in_partitions(options, view, whole))
+    if view.info.has_primary_key():
+        if mode == "lake":
+            raise ConfigError(f"{options.table} has a primary key, and its lake is not read yet")
+        return [part_of(empty, whole, KEYS)] if whole else []
+    found = lake_and_tail(connection, view, whole)
+    parts = []
+    if found.in_lake:
+        parts.append(part_of(empty, found.in_lake, LAKE, snapshot_id=found.snapshot_id))
+    if found.tail and mode != "lake":
+        parts.append(part_of(empty, found.tail, PLAN))
+    return parts
+
+
+def empty_plan(view: TableView) -> ScanPlan:
+    """A plan without ranges for all columns of a table."""
+    return ScanPlan(
+        name=NAME,
+        run_key=NAME,
+        table=view.identity,
+        schema_id=view.info.schema_id,
+        columns=tuple(view.info.get_column_names()),
+        metadata_columns=(),
+        ranges=(),
+        kind="changelog" if view.info.has_primary_key() else "log",
+    )
+
+
+def projected(plan: ScanPlan, known: Sequence[str], names: Sequence[str]) -> ScanPlan:
+    """The plan with only the columns of these names; it always reads at least one."""
+    columns = tuple(name for name in names if name in known)
+    extra = tuple(name for name in names if name not in known)
+    for name in extra:
+        if name not in METADATA_COLUMNS:
+            raise ConfigError(f"{plan.table.path} has no column '{name}'; it has {list(known)}")
+    return replace(plan, columns=columns or tuple(known[:1]), metadata_columns=extra)
+
+
+def wanted_ranges(
+    connection: FlussConnection, options: SourceOptions, view: TableView
+) -> Iterable[BucketRange]:
+    """The ranges between the start and the end that were asked for."""
+    start, until = options.start, options.until
+    if isinstance(start, int) and isinstance(until, int) and until < start:
+        raise ConfigError(f"the read ends at {until}, before it starts at {start}")
+    core = connection.core
+    settings = ScanSettings(name=NAME, path=view.info.table_path)
+    begin = "earliest" if start is None else start
+    starts = runtime().call(first_starts(core.backend, core.config, view, begin, settings))
+    stops = runtime().call(
+        ends(core.backend, core.config, view, "latest" if until is None else until, settings)
+    )
+    ranges = [
+        view.range_of(place, starts.get(place, 0), stop)
+        for place, stop in stops.items()
+        if stop > starts.get(place, 0)
+    ]
+    return in_partitions(options, view, ranges)
+
+
+def in_partitions(
+    options: SourceOptions, view: TableView, ranges: Iterable[BucketRange]
+) -> Iterable[BucketRange]:
+    """The ranges of the partitions that were asked for."""
+    wanted = options.partitions
+    if not wanted:
+        return ranges
+    keys = view.info.partition_keys
+    unknown = {name for one in wanted for name in one} - set(keys)
+    if unknown:
+        raise ConfigError(f"{options.table} is partitioned by {list(keys)}, not {sorted(unknown)}")
+    chosen = {
+        number
+        for number, name in view.partitions.items()
+        if any(one.items() <= parse_partition_name(name, keys).items() for one in wanted)
+    }
+    return [r for r in ranges if r.partition_id in chosen]
+
+
+def _split(part: Part, options: SourceOptions, limit: int | None) -> list[Part]:
+    """A part cut for Spark: the log anywhere, key state and lake between buckets."""
+    plan = part.plan
+    if part.kind != PLAN or plan.kind == "state":
+        return [part_of(plan, [r], part.kind, snapshot_id=part.snapshot_id) for r in plan.ranges]
+    if limit is not None and plan.kind == "log":
+        plan = replace(plan, ranges=_first(plan.ranges, limit))
+    return [replace(part, plan=piece) for piece in split_plan(plan, options)]
+
+
+def split_plan(plan: ScanPlan, options: SourceOptions) -> list[ScanPlan]:
+    """A plan of the log cut as asked for, by default into pieces that are worth a task."""
+    count = options.number("split.count")
+    size = options.number("split.records", "scan.maxrecordsperpartition")
+    if count is None and size is not None:
+        count = -(-plan.offsets // size)
+    if count is None:
+        buckets = min(len(plan.ranges), SPLITS_BY_BUCKET_MAX)
+        count = max(buckets, -(-plan.offsets // RECORDS_PER_SPLIT))
+    return plan.split(count)
+
+
+def _first(ranges: Sequence[BucketRange], limit: int) -> tuple[BucketRange, ...]:
+    """The first offsets of some ranges; a log has a row for each."""
+    kept = []
+    for one in ranges:
+        take = min(limit, one.count)
+        if take:
+            kept.append(replace(one, stop=one.start + take))
+            limit -= take
+    return tuple(kept)

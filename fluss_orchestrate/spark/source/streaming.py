@@ -1,0 +1,158 @@
+"""Reading a table as a stream: every offset in one micro-batch, new partitions found on the way.
+
+An offset of the stream is JSON: the table's id, and the next offset of each place. A place that a
+start does not name begins at 0, so that nothing of a new partition is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from fluss_client.errors import ConfigError
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.checkpoints.position import place_order
+from fluss_orchestrate.core.errors import TableIdentityChangedError
+from fluss_orchestrate.core.incremental.caps import capped_stops
+from fluss_orchestrate.core.incremental.observe import TableView
+from fluss_orchestrate.core.incremental.probe import Prober
+from fluss_orchestrate.core.incremental.settings import ScanSettings
+from fluss_orchestrate.core.incremental.until import first_starts
+from fluss_orchestrate.core.loading.units import CHANGE_TYPE
+from fluss_orchestrate.core.plan import Place
+from fluss_orchestrate.spark.source.options import SourceOptions, offsets_json, offsets_of
+from fluss_orchestrate.spark.source.parts import PLAN, Part, PartPartition, read_part
+from fluss_orchestrate.spark.source.planning import (
+    NAME,
+    empty_plan,
+    in_partitions,
+    projected,
+    split_plan,
+    view_of,
+)
+from fluss_orchestrate.spark.source.types import arrow_schema
+
+StreamOffset = dict[str, Any]
+
+
+class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver and reads their parts on executors."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        for name in ("plan", "until", "read", "limit"):
+            if options.text(name):
+                raise ConfigError(f"a stream has no option '{name}'")
+        self._options = options
+        self._target: pa.Schema = arrow_schema(schema)
+        if self._view().info.has_primary_key() and CHANGE_TYPE not in self._target.names:
+            raise ConfigError(
+                f"a stream of {options.table}, which has a primary key, has updates and deletes "
+                "in it: add option('metadata', '_change_type') to tell them apart"
+            )
+        self._frozen: StreamOffset | None = None
+
+    def _view(self) -> TableView:
+        return view_of(self._options.cluster.connection(), self._options)
+
+    def _offset(self, view: TableView, offsets: Mapping[Place, int]) -> StreamOffset:
+        ordered = dict(sorted(offsets.items(), key=lambda item: place_order(item[0])))
+        return {"table_id": view.info.table_id, "offsets": offsets_json(ordered)}
+
+    def initialOffset(self) -> StreamOffset:  # noqa: N802
+        """Where a new query begins: `start`, by default earliest."""
+        view = self._view()
+        core = self._options.cluster.connection().core
+        settings = ScanSettings(name=NAME, path=view.info.table_path)
+        begin = self._options.start
+        begin = "earliest" if begin is None else begin
+        starts = runtime().call(first_starts(core.backend, core.config, view, begin, settings))
+        return self._offset(view, starts)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """How much a micro-batch takes: all, unless `max.rows.per.trigger` says otherwise."""
+        rows = self._options.number("max.rows.per.trigger")
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Freeze the end: rows that come later wait for the next query."""
+        view = self._view()
+        self._frozen = self._offset(view, view.latest)
+
+    def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802
+        """Where the next micro-batch ends."""
+        view = self._view()
+        self._check_table(view, start)
+        begin = offsets_of(start["offsets"])
+        latest = view.latest if self._frozen is None else offsets_of(self._frozen["offsets"])
+        stops = {place: max(stop, begin.get(place, 0)) for place, stop in latest.items()}
+        if isinstance(limit, ReadMaxRows):
+            starts = {place: begin.get(place, 0) for place in stops}
+            stops = self._capped(view, starts, stops, limit.max_rows)
+        # A partition that was dropped keeps its place, so that an offset never moves back.
+        return self._offset(view, {**begin, **stops})
+
+    def reportLatestOffset(self) -> StreamOffset:  # noqa: N802
+        """Where the logs end, for the query's progress."""
+        view = self._view()
+        return self._offset(view, view.latest)
+
+    def _capped(
+        self,
+        view: TableView,
+        starts: Mapping[Place, int],
+        stops: Mapping[Place, int],
+        rows_max: int,
+    ) -> dict[Place, int]:
+        """About so many rows, never less than a batch, never between the halves of an update."""
+        core = self._options.cluster.connection().core
+
+        async def ask() -> dict[Place, int]:
+            prober = Prober(core.backend, core.config, view.info)
+            return await capped_stops(prober, starts, stops, rows_max)
+
+        return runtime().call(ask())
+
+    def _check_table(self, view: TableView, offset: StreamOffset) -> None:
+        if offset["table_id"] != view.info.table_id:
+            known = replace(view.identity, table_id=int(offset["table_id"]))
+            raise TableIdentityChangedError(known, view.identity)
+
+    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
+        """The parts of one micro-batch; the same offsets always give the same rows."""
+        view = self._view()
+        self._check_table(view, end)
+        begin = offsets_of(start["offsets"])
+        ranges = [
+            view.range_of(place, begin.get(place, 0), stop)
+            for place, stop in offsets_of(end["offsets"]).items()
+            if stop > begin.get(place, 0)
+        ]
+        ranges = list(in_partitions(self._options, view, ranges))
+        if not ranges:
+            return [PartPartition(None)]
+        plan = projected(empty_plan(view), view.info.get_column_names(), self._target.names)
+        plan = replace(plan, ranges=tuple(ranges))
+        return [PartPartition(Part(PLAN, piece)) for piece in split_plan(plan, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of one part."""
+        if partition.value is not None:
+            part = Part.from_text(partition.value)
+            yield from read_part(self._options.cluster, part, self._target)
+
+    def commit(self, end: StreamOffset) -> None:
+        """Nothing: the query's own checkpoint holds its position."""
+
+    def stop(self) -> None:
+        """Nothing is held open."""

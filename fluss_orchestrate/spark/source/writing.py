@@ -1,0 +1,198 @@
+"""Writing a frame: append, upsert, delete by an operation column, partial update, overwrite.
+
+Rows show as they land, and those of a failed task stay. A key table takes a repeated row as the
+same row. In a log table, rows of a task that Spark runs again are there twice: use a bulk load
+(`fluss_orchestrate.spark.write(..., load_id=…)`) where that must not be.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from fluss_client import AppendWriter, FlussConnection, UpsertWriter
+from fluss_client.aio.arrow_input import ArrowInput
+from fluss_client.codec.partition_names import parse_partition_name
+from fluss_client.errors import ConfigError, RowError
+from fluss_client.model.table import TableInfo
+from fluss_client.runtime import runtime
+from fluss_orchestrate.core.loading.placing import Placer
+from fluss_orchestrate.core.loading.sending import partition_id_of
+from fluss_orchestrate.core.provisioning.dropping import drop_partitions
+from fluss_orchestrate.spark.source.options import SourceOptions
+from fluss_orchestrate.spark.source.types import arrow_schema, written
+
+UPSERTS = ("+I", "+U", "+A")
+DELETE = "-D"
+UPDATE_BEFORE = "-U"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has written."""
+
+    rows: int
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """A checked write; pickled to executors."""
+
+    options: SourceOptions
+    columns: tuple[str, ...]
+    """The columns of the table that the frame has."""
+    operation: str | None
+    partial: bool
+    create_partitions: bool
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> int:
+        """Write all batches and wait until they are acknowledged; how many rows."""
+        connection = self.options.cluster.connection()
+        table = connection.get_table(self.options.table).result()
+        info = table.get_table_info()
+        maker = _PartitionMaker(connection, info) if self.create_partitions else None
+        rows = 0
+        writer: AppendWriter | UpsertWriter
+        if info.has_primary_key():
+            writer = table.new_upsert(self.columns if self.partial else None).create_writer()
+        else:
+            writer = table.new_append().create_writer()
+        with writer:
+            for batch in batches:
+                if not batch.num_rows:
+                    continue
+                fitted = written(batch.select(list(self.columns)), info.schema.wire)
+                if maker is not None:
+                    maker.prepare(fitted)
+                if self.operation is None:
+                    writer.write_arrow_batch(fitted)
+                else:
+                    assert isinstance(writer, UpsertWriter)
+                    _write_changes(writer, fitted, batch.column(self.operation), info)
+                rows += batch.num_rows
+            writer.flush().result()
+        return rows
+
+
+class FlussWriter(DataSourceArrowWriter):
+    """Writes a batch; there is nothing to commit, because rows show as they land."""
+
+    def __init__(self, job: WriteJob) -> None:
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task."""
+        return Written(self._job.run(iterator))
+
+
+def batch_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> FlussWriter:
+    """A writer for a frame of this schema, checked; with `overwrite`, partitions are emptied."""
+    job = write_job(options, schema)
+    if overwrite:
+        _empty_partitions(options)
+    return FlussWriter(job)
+
+
+def write_job(options: SourceOptions, schema: StructType) -> WriteJob:
+    """Check that the frame fits the table, as far as its columns tell."""
+    connection = options.cluster.connection()
+    info = runtime().call(connection.core.backend.get_table_info(options.table))
+    operation = options.text("operation.column")
+    partial = options.flag("partial.update")
+    names = [field.name for field in schema]
+    if operation is not None and (operation not in names or not info.has_primary_key()):
+        raise ConfigError(
+            f"operation.column '{operation}' must be a column of the frame, and {options.table} "
+            "must have a primary key"
+        )
+    if partial and not info.has_primary_key():
+        raise ConfigError(f"a partial update needs a primary key, and {options.table} has none")
+    known = info.get_column_names()
+    columns = [name for name in names if name != operation]
+    unknown = [name for name in columns if name not in known]
+    missing = [name for name in known if name not in columns]
+    if unknown or (missing and not partial):
+        what = f"has {unknown}, which the table has not" if unknown else f"lacks {missing}"
+        raise RowError(
+            f"the frame {what}: {options.table} has the columns {known}"
+            + ("" if unknown or not info.has_primary_key() else "; set partial.update for a part")
+        )
+    given = [info.schema.index[name] for name in columns]
+    arrow = arrow_schema(schema)
+    empty = pa.RecordBatch.from_pylist([], pa.schema([arrow.field(name) for name in columns]))
+    ArrowInput(info.schema, given).conform(written(empty, info.schema.wire))
+    return WriteJob(options, tuple(columns), operation, partial, options.flag("create.partitions"))
+
+
+def _empty_partitions(options: SourceOptions) -> None:
+    """Drop and create the partitions that are overwritten. This is not atomic: for a moment they
+    are not there, and a write that fails afterwards leaves them empty or in part."""
+    connection = options.cluster.connection()
+    info = runtime().call(connection.core.backend.get_table_info(options.table))
+    wanted = options.partitions
+    if not info.is_partitioned() or not wanted:
+        raise ConfigError(
+            f"mode overwrite drops and creates partitions of a partitioned table: name them by "
+            f"option('partition', 'column=value'); {options.table} has the partition columns "
+            f"{list(info.partition_keys)}"
+        )
+    admin = connection.get_admin().result()
+    keys = info.partition_keys
+    there = [
+        parse_partition_name(p.partition_name, keys)
+        for p in admin.list_partition_infos(options.table).result()
+    ]
+    chosen = [spec for spec in there if any(one.items() <= spec.items() for one in wanted)]
+    drop_partitions(connection, options.table, chosen, force=options.flag("overwrite.force"))
+    whole = [one for one in wanted if set(one) == set(keys)]
+    for spec in [*chosen, *(one for one in whole if one not in chosen)]:
+        admin.create_partition(options.table, spec, ignore_if_exists=True).result()
+
+
+def _write_changes(
+    writer: UpsertWriter, batch: pa.RecordBatch, changes: pa.Array, info: TableInfo
+) -> None:
+    """Rows in their order, each run of upserts or deletes at once; -U rows are left out."""
+    known = pa.array([*UPSERTS, DELETE, UPDATE_BEFORE])
+    odd = changes.filter(pc.invert(pc.is_in(changes, value_set=known)))
+    if len(odd):
+        raise RowError(f"the operation column holds '{odd[0]}': it takes +I, +U, -U and -D")
+    kept = pc.not_equal(changes, UPDATE_BEFORE)
+    batch, changes = batch.filter(kept), changes.filter(kept)
+    deletes = pc.equal(changes, DELETE).to_numpy(zero_copy_only=False)
+    edges = [0, *(np.flatnonzero(np.diff(deletes)) + 1).tolist(), len(deletes)]
+    for start, stop in itertools.pairwise(edges):
+        rows = batch.slice(start, stop - start)
+        if stop == start:
+            continue
+        if deletes[start]:
+            writer.delete_arrow(rows.select(list(info.primary_keys)))
+        else:
+            writer.write_arrow_batch(rows)
+
+
+class _PartitionMaker:
+    """Creates the partitions that rows need and that are not there."""
+
+    def __init__(self, connection: FlussConnection, info: TableInfo) -> None:
+        self._backend = connection.core.backend
+        self._info = info
+        self._placer = Placer(info)
+        self._input = ArrowInput(info.schema, range(len(info.schema.columns)))
+        self._known: set[str] = set()
+
+    def prepare(self, batch: pa.RecordBatch) -> None:
+        """Make sure that all rows of the batch have a partition to go to."""
+        placed = self._placer.place(self._input.conform(batch), None, 0)
+        names = {p.partition for p in placed if p.partition is not None}
+        for name in sorted(names - self._known):
+            runtime().call(partition_id_of(self._backend, self._info, name, True))
+            self._known.add(name)

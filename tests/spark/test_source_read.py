@@ -1,0 +1,239 @@
+"""`format("fluss")` reads what the client reads: every mode, range, type and split."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from fluss_client import TablePath
+from fluss_orchestrate import IncrementalScan
+from fluss_orchestrate.spark.fast import read_plan
+from fluss_orchestrate.spark.source.types import arrow_schema
+from tests.spark.conftest import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("word", pa.string())])
+NESTED = pa.schema(
+    [
+        pa.field("id", pa.int32(), nullable=False),
+        ("flag", pa.bool_()),
+        ("tiny", pa.int8()),
+        ("small", pa.int16()),
+        ("f", pa.float32()),
+        ("d", pa.float64()),
+        ("amount", pa.decimal128(20, 3)),
+        ("text", pa.string()),
+        ("raw", pa.binary()),
+        ("four", pa.binary(4)),
+        ("day", pa.date32()),
+        ("at_time", pa.time32("ms")),
+        ("ntz", pa.timestamp("ns")),
+        ("ltz", pa.timestamp("ms", "UTC")),
+        ("items", pa.list_(pa.int64())),
+        ("tags", pa.map_(pa.string(), pa.int32())),
+        ("place", pa.struct([("x", pa.int32()), ("when", pa.timestamp("ms"))])),
+    ]
+)
+DAY = dt.date(2026, 2, 3)
+MOMENT = dt.datetime(2026, 2, 3, 4, 5, 6, 789000)
+ROW = {
+    "id": 1,
+    "flag": True,
+    "tiny": -3,
+    "small": 300,
+    "f": 0.5,
+    "d": 0.25,
+    "amount": decimal.Decimal("12345.678"),
+    "text": "naïve",
+    "raw": b"\x00\x01",
+    "four": b"abcd",
+    "day": DAY,
+    "at_time": dt.time(1, 2, 3, 4000),
+    "ntz": MOMENT,
+    "ltz": MOMENT.replace(tzinfo=dt.UTC),
+    "items": [1, None, 3],
+    "tags": [("a", 1), ("b", None)],
+    "place": {"x": 7, "when": MOMENT},
+}
+
+
+def read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    return spark.read.format("fluss").options(**options).load()
+
+
+def ids(frame: DataFrame) -> list[int]:
+    return sorted(row.id for row in frame.select("id").collect())
+
+
+def words(first: int, count: int) -> pa.Table:
+    return pa.table(
+        {"id": range(first, first + count), "word": [f"w{i}" for i in range(first, first + count)]},
+        schema=SCHEMA,
+    )
+
+
+def test_a_log_table_in_every_way(spark: SparkSession, place: Place) -> None:
+    table = place.table(SCHEMA, buckets=3)
+    place.append(table, words(0, 400))
+    place.append(table, words(400, 300))
+    frame = read(spark, place.options(table))
+    golden = sorted(place.rows(table).to_pylist(), key=lambda row: row["id"])
+    assert [r.asDict() for r in frame.orderBy("id").collect()] == golden
+    assert frame.filter("id = 5").count() == 1
+    assert frame.count() == 700, "a filter leaves other queries alone"
+
+    only = spark.read.format("fluss").options(**place.options(table)).schema("id bigint").load()
+    assert only.columns == ["id"]
+    assert ids(only) == list(range(700))
+    assert read(spark, place.options(table, columns="word")).columns == ["word"]
+    assert read(spark, place.options(table, limit="37", read="log")).count() == 37
+    split = read(spark, place.options(table, read="log", split_records="50"))
+    assert split.rdd.getNumPartitions() == 14
+    assert ids(split) == list(range(700))
+    assert read(spark, place.options(table, start="latest")).count() == 0
+
+    meta = read(spark, place.options(table, metadata="all")).collect()
+    assert len({(row._bucket, row._offset) for row in meta}) == 700
+    assert {row._change_type for row in meta} == {"+A"}
+    bucket = meta[0]._bucket
+    tail = read(spark, place.options(table, metadata="_offset", start=json.dumps({bucket: 5})))
+    rest = [row for row in meta if row._bucket != bucket or row._offset >= 5]
+    assert ids(tail) == sorted(row.id for row in rest)
+
+
+def test_a_time_window(spark: SparkSession, place: Place) -> None:
+    table = place.table(SCHEMA, buckets=1)
+    place.append(table, words(0, 10))
+    time.sleep(0.05)
+    middle = int(time.time() * 1000)
+    time.sleep(0.05)
+    place.append(table, words(10, 10))
+    time.sleep(1.2)  # a cut at a time is final only once nothing before it can still show
+    early = read(spark, place.options(table, until=str(middle)))
+    assert ids(early) == list(range(10))
+    stamp = dt.datetime.fromtimestamp(middle / 1000, dt.UTC).isoformat()
+    late = {**place.options(table), "scan.incremental.start.timestamp": stamp}
+    assert ids(read(spark, late)) == list(range(10, 20))
+
+
+def test_a_key_table_now_and_its_changes(spark: SparkSession, place: Place) -> None:
+    table = place.table(SCHEMA, keys=["id"])
+    place.append(table, words(0, 100))
+    place.append(table, pa.table({"id": [7], "word": ["new"]}, schema=SCHEMA))
+    opened = place.connection.get_table(TablePath.parse(table)).result(30)
+    with opened.new_upsert().create_writer() as writer:
+        writer.delete({"id": 8})
+    now = {row.id: row.word for row in read(spark, place.options(table)).collect()}
+    golden = {row["id"]: row["word"] for row in place.rows(table).to_pylist()}
+    assert now == golden
+    assert now[7] == "new"
+    assert 8 not in now
+    changes = read(spark, place.options(table, read="changelog"))
+    assert changes.columns == ["id", "word", "_change_type", "_offset", "_timestamp"]
+    seven = changes.filter("id = 7").orderBy("_offset").collect()
+    assert [(r.word, r._change_type) for r in seven] == [("w7", "+I"), ("w7", "-U"), ("new", "+U")]
+    assert [r._change_type for r in changes.filter("id = 8").orderBy("_offset").collect()] == [
+        "+I",
+        "-D",
+    ]
+
+
+def test_partitions_are_chosen_by_option(spark: SparkSession, place: Place) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.string()), ("region", pa.string())])
+    table = place.table(schema, partition_keys=["day", "region"])
+    admin = place.connection.get_admin().result(30)
+    rows: list[dict[str, Any]] = []
+    for number, (day, region) in enumerate([("d1", "eu"), ("d1", "us"), ("d2", "eu")]):
+        spec = {"day": day, "region": region}
+        admin.create_partition(TablePath.parse(table), spec).result(30)
+        rows += [{"id": number * 10 + i, **spec} for i in range(10)]
+    place.append(table, pa.Table.from_pylist(rows, schema))
+    assert ids(read(spark, place.options(table, partition="day=d1"))) == list(range(20))
+    two = place.options(table, partition="day=d2; day=d1,region=us", metadata="_partition")
+    assert ids(read(spark, two)) == list(range(10, 30))
+    assert {r._partition for r in read(spark, two).collect()} == {"d1$us", "d2$eu"}
+
+
+def test_every_type_comes_through(spark: SparkSession, place: Place) -> None:
+    table = place.table(NESTED, keys=["id"] if place.address.startswith("embedded") else None)
+    empty = dict.fromkeys(NESTED.names)
+    place.append(table, pa.Table.from_pylist([ROW, {**empty, "id": 2}], NESTED))
+    frame = read(spark, place.options(table))
+    assert arrow_schema(frame.schema).equals(to_arrow_schema(frame.schema, timezone="UTC"))
+    first, second = frame.orderBy("id").collect()
+    shown = {
+        **ROW,
+        "at_time": ((60 + 2) * 60 + 3) * 1_000_000 + 4000,
+        "tags": dict(ROW["tags"]),  # type: ignore[call-overload]
+        "ltz": MOMENT,  # the session's zone is UTC, and Spark gives times without it
+        "raw": bytearray(b"\x00\x01"),
+        "four": bytearray(b"abcd"),
+    }
+    assert first.asDict(recursive=True) == shown
+    assert second.asDict() == {**empty, "id": 2}
+
+
+def test_a_plan_is_read_exactly(spark: SparkSession, place: Place) -> None:
+    table = place.table(SCHEMA, buckets=2)
+    place.append(table, words(0, 500))
+    scan = IncrementalScan(
+        place.connection, table, f"{place.database}-plan", metadata_columns=["_offset", "_bucket"]
+    )
+    plan = scan.plan("run-1")
+    place.append(table, words(500, 100))
+    golden = (
+        scan.read(plan).read_all().sort_by([("_bucket", "ascending"), ("_offset", "ascending")])
+    )
+    option = {"bootstrap.servers": place.address, "plan": json.dumps(plan.to_json())}
+    for frame in (read(spark, option), read_plan(spark, plan, place.ref, parts=3)):
+        found = frame.orderBy("_bucket", "_offset").toArrow()
+        assert found.column("id").to_pylist() == golden.column("id").to_pylist()
+        assert found.schema.names == golden.schema.names
+    assert read_plan(spark, plan, place.ref, parts=3).rdd.getNumPartitions() == 3
+
+
+def test_sql_over_a_view(spark: SparkSession, place: Place) -> None:
+    table = place.table(SCHEMA)
+    place.append(table, words(0, 20))
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW fluss_words USING fluss OPTIONS "
+        f"(`bootstrap.servers` '{place.address}', table '{table}')"
+    )
+    assert spark.sql("SELECT max(id) FROM fluss_words WHERE word LIKE 'w1%'").first()[0] == 19
+    spark.sql("INSERT INTO fluss_words SELECT id + 20, 'more' FROM range(5)")
+    assert place.rows(table).num_rows == 25
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tabel": "x"}, "did you mean table"),
+        ({"read": "everything"}, "read is one of"),
+        ({"read": "changelog"}, "has no primary key"),
+        ({"metadata": "_colour"}, "metadata is some of"),
+        ({"start": "2026-01-01"}, "has no zone"),
+        ({"start": "20", "until": "10"}, "before it starts"),
+        ({"partition": "day=1"}, "is partitioned by"),
+        ({"columns": "nothing"}, "nothing"),
+        ({"client.security.sasl.password": "hunter-2"}, "is a secret and must not travel"),
+        ({"table": "no.where"}, "no.where"),
+    ],
+)
+def test_options_that_cannot_be_meant(
+    spark: SparkSession, place: Place, options: dict[str, str], said: str
+) -> None:
+    table = place.table(SCHEMA) if "table" not in options else ""
+    with pytest.raises(PySparkException) as caught:
+        read(spark, {**place.options(table), **options}).collect()
+    assert said in str(caught.value)
+    assert "hunter-2" not in str(caught.value)

@@ -1,0 +1,112 @@
+"""`format("fluss")` writes: append, upsert, delete, partial update, overwrite, and the helper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from fluss_client import TablePath
+from fluss_orchestrate import IncrementalScan
+from fluss_orchestrate.spark import fast
+from tests.spark.conftest import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("word", pa.string())])
+WIDE = pa.schema([*SCHEMA, ("more", pa.string())])
+BY_DAY = pa.schema([("id", pa.int64()), ("day", pa.string())])
+
+
+def save(frame: DataFrame, options: dict[str, str], mode: str = "append") -> None:
+    frame.write.format("fluss").options(**options).mode(mode).save()
+
+
+def found(place: Place, table: str) -> list[dict[str, Any]]:
+    return sorted(place.rows(table).to_pylist(), key=lambda row: row["id"])
+
+
+def test_append_and_the_tuned_helper(spark: SparkSession, place: Place) -> None:
+    table = place.table(SCHEMA)
+    frame = spark.range(300).selectExpr("id", "concat('w', id) AS word")
+    save(frame, place.options(table))
+    before = spark.conf.get(fast.ROWS_CONF)
+    assert fast.write(frame.selectExpr("id + 300 AS id", "word"), table, place.ref) is None
+    assert spark.conf.get(fast.ROWS_CONF) == before, "settings are as before"
+    assert [row["id"] for row in found(place, table)] == list(range(600))
+
+
+def test_a_frame_under_a_load_id_is_there_once(
+    spark: SparkSession, place: Place, tmp_path: Path, new_id: Callable[[], str]
+) -> None:
+    table, load_id = place.table(SCHEMA), new_id()
+    frame = spark.range(500).selectExpr("id", "'w' AS word")
+    for _ in range(2):
+        receipt = fast.write(frame, table, place.ref, load_id=load_id, staging=str(tmp_path))
+        assert receipt is not None
+        assert receipt.rows == 500
+    assert [row["id"] for row in found(place, table)] == list(range(500))
+
+
+def test_upserts_deletes_and_partial_updates(spark: SparkSession, place: Place) -> None:
+    table = place.table(WIDE, keys=["id"])
+    save(spark.range(5).selectExpr("id", "'a' AS word", "'m' AS more"), place.options(table))
+    changes = spark.createDataFrame(
+        [(1, "b", "n", "+U"), (2, None, None, "-D"), (3, "x", "y", "-U"), (9, "c", "o", "+I")],
+        "id long, word string, more string, op string",
+    ).coalesce(1)
+    save(changes, place.options(table, operation_column="op"))
+    part = spark.createDataFrame([(4, "only")], "id long, word string")
+    save(part, place.options(table, partial_update="true"))
+    assert [(r["id"], r["word"], r["more"]) for r in found(place, table)] == [
+        (0, "a", "m"),
+        (1, "b", "n"),
+        (3, "a", "m"),
+        (4, "only", "m"),
+        (9, "c", "o"),
+    ]
+
+
+def test_overwrite_drops_and_creates_partitions(spark: SparkSession, place: Place) -> None:
+    """Not atomic, and refused while a checkpoint has not read what would go."""
+    table = place.table(BY_DAY, partition_keys=["day"])
+    options = place.options(table, create_partitions="true")
+    save(spark.sql("SELECT id, if(id < 5, 'd1', 'd2') AS day FROM range(10)"), options)
+    scan = IncrementalScan(place.connection, table, f"{place.database}-over")
+    scan.commit(scan.plan("first"))
+    save(spark.sql("SELECT 50L AS id, 'd1' AS day"), options)
+    new = spark.sql("SELECT id + 100 AS id, 'd1' AS day FROM range(3)")
+    with pytest.raises(PySparkException, match="nothing was dropped"):
+        save(new, place.options(table, partition="day=d1"), "overwrite")
+    assert len(found(place, table)) == 11
+    forced = place.options(table, partition="day=d1", overwrite_force="true")
+    save(new, forced, "overwrite")
+    assert [row["id"] for row in found(place, table)] == [5, 6, 7, 8, 9, 100, 101, 102]
+    with pytest.raises(PySparkException, match="name them by option"):
+        save(new, place.options(table), "overwrite")
+    place.connection.get_admin().result(30).get_table_info(TablePath.parse(table)).result(30)
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "said"),
+    [
+        ("SELECT 1L AS id", {}, r"lacks \['word'\]"),
+        ("SELECT 1L AS id, 'a' AS word, 2 AS x", {}, r"has \['x'\], which the table has not"),
+        ("SELECT 'a' AS id, 'a' AS word", {}, "column 'id' holds int64, not string"),
+        ("SELECT 1L AS id, 'a' AS word", {"partial_update": "true"}, "needs a primary key"),
+        ("SELECT 1L AS id, 'a' AS word", {"operation_column": "op"}, "must be a column"),
+        ("SELECT CAST(NULL AS LONG) AS id, 'a' AS word", {}, "NOT NULL"),
+    ],
+)
+def test_frames_that_do_not_fit_are_refused(
+    spark: SparkSession, place: Place, query: str, options: dict[str, str], said: str
+) -> None:
+    table = place.table(SCHEMA)
+    with pytest.raises(PySparkException, match=said):
+        save(spark.sql(query), place.options(table, **options))
+    assert place.rows(table).num_rows == 0
