@@ -12,6 +12,8 @@ import typer
 from fluss_orchestrate.cli.options import JsonOption
 from fluss_orchestrate.cli.output import to_json
 
+STANDARD_ERROR = 2
+
 
 def demo(
     arguments: Annotated[
@@ -33,7 +35,7 @@ def demo(
     started = time.monotonic()
     command = [sys.executable, "-m", "fluss_orchestrate.demo", *(arguments or ())]
     # With --json the story goes to standard error, so that the answer stands alone.
-    done = subprocess.run(command, stdout=sys.stderr if as_json else None, check=False)
+    done = subprocess.run(command, stdout=STANDARD_ERROR if as_json else None, check=False)
     if as_json:
         spent = round(time.monotonic() - started, 1)
         print(to_json({"every_row_exactly_once": done.returncode == 0, "seconds": spent}))

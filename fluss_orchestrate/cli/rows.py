@@ -95,6 +95,14 @@ def _opened(to: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     path = Path(to)
+    if path.exists() and not path.is_file():
+        # A device or a pipe is written to, never replaced.
+        try:
+            with open(path, "wb") as stream:
+                yield stream
+        except OSError as error:
+            raise _named(error, to, path) from None
+        return
     hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with open(hidden, "wb") as stream:
@@ -103,11 +111,16 @@ def _opened(to: str) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         os.replace(hidden, path)
     except OSError as error:
-        if error.filename is None or Path(os.fsdecode(error.filename)) == hidden:
-            error.filename = to
-        raise
+        raise _named(error, to, hidden) from None
     finally:
         hidden.unlink(missing_ok=True)
+
+
+def _named(error: OSError, to: str, hidden: Path) -> OSError:
+    """The error with the name that the user gave, where it has another one or none."""
+    if error.filename is None or Path(os.fsdecode(error.filename)) == hidden:
+        error.filename = to
+    return error
 
 
 @contextmanager

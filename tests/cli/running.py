@@ -73,7 +73,7 @@ class Cli:
             env={**env, **options.pop("env", {})},
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=options.pop("timeout", 110),
             check=False,
             **options,
         )
