@@ -3,8 +3,9 @@
     python -m tests.orchestrate.incremental.crasher
 
 Reads one JSON object per line: {"config", "table", "database", "store_table", "name", "run_key",
-"sink", "stage", "seed"}. For each it forks a process that takes what is new into a directory of
-Parquet files, killing itself with SIGKILL at the named stage, and answers with its return code.
+"sink", "folder", "stage", "seed"}. For each it forks a process that takes what is new into a
+directory of Parquet files or an Iceberg table, killing itself with SIGKILL at the named stage, and
+answers with its return code.
 Forking from a process that has imported everything, and has no threads, is what makes hundreds of
 runs affordable.
 """
@@ -23,14 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import pyiceberg.catalog.sql
+import pyiceberg.io.pyarrow  # noqa: F401 (imported once, before the forks)
 
 from fluss_client import Config, FlussConnection
 from fluss_orchestrate.core.checkpoints import CheckpointStore, Event, EventKind, EventLog
 from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
-from fluss_orchestrate.core.incremental import IncrementalScan, ScanRun
-from fluss_orchestrate.core.plan import BucketRange
+from fluss_orchestrate.core.incremental import IncrementalScan
+from fluss_orchestrate.core.job import run_increment
+from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.sinks import IcebergSink, ParquetSink, ReadPlan, Sink, SinkResult
 
 STAGES = (
     "before the plan is recorded",
@@ -43,6 +46,8 @@ STAGES = (
     "after the commit",
 )
 APPEND_MS_MAX = 12
+SINK_MS_MAX: dict[type, int] = {ParquetSink: 20, IcebergSink: 250}
+ICEBERG = "crashes.events"
 
 
 def die() -> None:
@@ -78,38 +83,54 @@ class DeadlyLog:
         return won
 
 
-def sink_files(folder: Path, rows: pa.Table, ranges: tuple[BucketRange, ...]) -> Iterator[None]:
-    """One file per range, named by it and put there whole; yields after every file."""
-    for r in ranges:
-        mine = pc.and_(
-            pc.equal(rows["_bucket"], r.bucket),
-            pc.and_(pc.greater_equal(rows["_offset"], r.start), pc.less(rows["_offset"], r.stop)),
-        )
-        if r.partition is not None:
-            mine = pc.and_(mine, pc.equal(rows["_partition"], r.partition))
-        name = f"{r.partition or 'all'}-{r.bucket}-{r.start:012}-{r.stop:012}.parquet"
-        unfinished = folder / f".{name}.{os.getpid()}"
-        pq.write_table(rows.filter(mine), unfinished)
-        os.replace(unfinished, folder / name)
-        yield
+class DeadlySink:
+    """A sink that kills the process while it reads, while it writes, or when it is done."""
+
+    exactly_once = True
+
+    def __init__(self, sink: Sink, stage: str, rng: random.Random) -> None:
+        self._sink = sink
+        self._stage = stage
+        self._rng = rng
+
+    def already_done(self, plan: ScanPlan) -> SinkResult | None:
+        return self._sink.already_done(plan)
+
+    def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
+        if self._stage == "in the sink":
+            threading.Timer(self._rng.uniform(0, SINK_MS_MAX[type(self._sink)]) / 1000, die).start()
+        done = self._sink.write(plan, self._dying(read) if self._stage == "in the read" else read)
+        if self._stage in ("in the read", "in the sink", "between sink and commit"):
+            die()
+        return done
+
+    def _dying(self, read: ReadPlan) -> ReadPlan:
+        left = self._rng.randrange(4)
+
+        def read_some(plan: ScanPlan) -> pa.RecordBatchReader:
+            reader = read(plan)
+
+            def batches() -> Iterator[pa.RecordBatch]:
+                nonlocal left
+                for batch in reader:
+                    left -= 1
+                    if left < 0:
+                        die()
+                    yield batch
+
+            return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+        return read_some
 
 
-def take(run: ScanRun, folder: Path, stage: str, rng: random.Random) -> None:
-    batches = []
-    deadly = rng.randrange(4) if stage == "in the read" else -1
-    for number, batch in enumerate(run):
-        batches.append(batch)
-        if number >= deadly >= 0:
-            die()
-    if stage == "in the read":
-        die()
-    rows = pa.Table.from_batches(batches, run.schema)
-    deadly = rng.randrange(1 + len(run.plan.ranges)) if stage == "in the sink" else -1
-    for number, _ in enumerate(sink_files(folder, rows, run.plan.ranges)):
-        if number == deadly:
-            die()
-    if stage in ("in the sink", "between sink and commit"):
-        die()
+def make_sink(kind: str, folder: Path) -> Sink:
+    """The sink that all runs share."""
+    return ParquetSink(folder) if kind == "parquet" else IcebergSink(catalog_of(folder), ICEBERG)
+
+
+def catalog_of(folder: Path) -> dict[str, str]:
+    """The catalog of the Iceberg table."""
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
 
 
 def job(spec: dict[str, Any]) -> None:
@@ -117,17 +138,15 @@ def job(spec: dict[str, Any]) -> None:
     stage = spec["stage"]
     with FlussConnection.create(Config(spec["config"])).result(60) as connection:
         kept = FlussCheckpointStore(connection, spec["database"], spec["store_table"], replicas=1)
-        store = CheckpointStore(DeadlyLog(kept.log, stage, rng))
         scan = IncrementalScan(
             connection,
             spec["table"],
             spec["name"],
-            store,
+            CheckpointStore(DeadlyLog(kept.log, stage, rng)),
             metadata_columns=["_bucket", "_offset", "_partition"],
         )
-        for run in scan.runs(spec["run_key"], max_offsets=spec.get("max_offsets")):
-            with run:
-                take(run, Path(spec["sink"]), stage, rng)
+        sink = DeadlySink(make_sink(spec["sink"], Path(spec["folder"])), stage, rng)
+        run_increment(scan, sink, spec["run_key"], max_offsets=spec.get("max_offsets"))
 
 
 def main() -> None:

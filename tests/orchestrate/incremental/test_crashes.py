@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import json
 import random
 import subprocess
@@ -13,19 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import FlussTable
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
-from tests.orchestrate.incremental.crasher import STAGES
+from fluss_orchestrate.core.lake.catalog import open_catalog
+from tests.orchestrate.incremental.crasher import ICEBERG, STAGES, catalog_of
 from tests.orchestrate.incremental.events import EventTables, rows
 
 ROOT = Path(__file__).parents[3]
 KILLED = -9
 SEED = 20261117
-KILLS_SHORT = 20
-KILLS_LONG = 500
+KILLS_SHORT = {"parquet": 20, "iceberg": 10}
+KILLS_LONG = {"parquet": 500, "iceberg": 200}
 
 
 class Crashers:
@@ -84,24 +85,35 @@ class Producer:
         return self.count
 
 
-def check_sink(folder: Path, count: int) -> None:
-    """Every id once; per bucket the files' offsets follow each other without a gap."""
-    found: list[int] = []
-    by_bucket: dict[str, list[tuple[int, int]]] = collections.defaultdict(list)
-    for path in sorted(folder.glob("*.parquet")):
-        day, bucket, start, stop = path.stem.rsplit("-", 3)
-        table = pq.read_table(path)
-        found += table["id"].to_pylist()
-        by_bucket[f"{day}-{bucket}"].append((int(start), int(stop)))
-        assert table["_offset"].to_pylist() == list(range(int(start), int(stop)))
+def check_sink(kind: str, folder: Path, count: int) -> None:
+    """Every id once; per bucket the offsets follow each other without a gap, each file in order."""
+    tables = _parquet_files(folder) if kind == "parquet" else _iceberg_files(folder)
+    offsets: dict[Any, list[int]] = collections.defaultdict(list)
+    for table in tables:
+        in_file: dict[Any, list[int]] = collections.defaultdict(list)
+        for row in table.select(["_partition", "_bucket", "_offset"]).to_pylist():
+            in_file[row["_partition"], row["_bucket"]].append(row["_offset"])
+        for place, mine in in_file.items():
+            assert mine == list(range(mine[0], mine[-1] + 1))
+            offsets[place] += mine
+    found = [row for table in tables for row in table["id"].to_pylist()]
     assert sorted(found) == list(range(count))
-    for ranges in by_bucket.values():
-        assert ranges[0][0] == 0
-        for (_, stop), (start, _) in itertools.pairwise(ranges):
-            assert stop == start
+    for mine in offsets.values():
+        assert sorted(mine) == list(range(len(mine)))
+
+
+def _parquet_files(folder: Path) -> list[pa.Table]:
+    return [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+
+
+def _iceberg_files(folder: Path) -> list[pa.Table]:
+    catalog = open_catalog(catalog_of(folder))
+    files = catalog.load_table(ICEBERG).inspect.data_files()["file_path"].to_pylist()
+    return [pq.read_table(path.removeprefix("file://")) for path in files]
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("sink", ["parquet", "iceberg"])
 def test_every_row_once_through_kills(
     tables: EventTables,
     settings: dict[str, Any],
@@ -110,6 +122,7 @@ def test_every_row_once_through_kills(
     tmp_path: Path,
     long_form: bool,
     backend_kind: str,
+    sink: str,
     record_property: Any,
 ) -> None:
     table = tables.events(buckets=3)
@@ -121,12 +134,13 @@ def test_every_row_once_through_kills(
         "table": str(table.get_table_path()),
         "database": scan_database,
         "store_table": "crashes",
-        "name": f"crashes-{backend_kind}",
-        "sink": str(folder),
+        "name": f"crashes-{sink}-{backend_kind}",
+        "sink": sink,
+        "folder": str(folder),
     }
     producer = Producer(tables, table)
     kills: collections.Counter[str] = collections.Counter()
-    total = KILLS_LONG if long_form else KILLS_SHORT
+    total = (KILLS_LONG if long_form else KILLS_SHORT)[sink]
     number = 0
     try:
         for stage in stages(rng):
@@ -147,10 +161,11 @@ def test_every_row_once_through_kills(
     assert crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
     record_property("kills", dict(kills))
     record_property("seed", SEED)
-    print(f"{backend_kind}: {sum(kills.values())} kills, {count} rows, seed {SEED}: {dict(kills)}")
-    check_sink(folder, count)
+    found = f"{sum(kills.values())} kills, {count} rows, seed {SEED}: {dict(kills)}"
+    print(f"{backend_kind}, {sink}: {found}")
+    check_sink(sink, folder, count)
     store = FlussCheckpointStore(tables.connection, scan_database, "crashes", replicas=1)
-    check_places(store, f"crashes-{backend_kind}")
+    check_places(store, f"crashes-{sink}-{backend_kind}")
 
 
 @pytest.mark.timeout(1800)
@@ -172,7 +187,8 @@ def test_eight_runs_at_once_and_some_die(
         "database": scan_database,
         "store_table": "races",
         "name": f"races-{backend_kind}",
-        "sink": str(folder),
+        "sink": "parquet",
+        "folder": str(folder),
     }
     codes: list[int] = []
 
@@ -203,7 +219,7 @@ def test_eight_runs_at_once_and_some_die(
         last.close()
     assert set(codes) <= {0, KILLED}
     print(f"{backend_kind}: {len(codes)} runs, {codes.count(KILLED)} killed, {count} rows")
-    check_sink(folder, count)
+    check_sink("parquet", folder, count)
     store = FlussCheckpointStore(tables.connection, scan_database, "races", replicas=1)
     check_places(store, f"races-{backend_kind}")
 
