@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         read_plan,
         write,
     )
+    from fluss_orchestrate.spark.iceberg import SparkIcebergSink
     from fluss_orchestrate.spark.job import bulk_load
     from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
     from fluss_orchestrate.spark.loading.load import run_load
@@ -30,6 +31,7 @@ __getattr__ = lazy_names(
     {
         "errors": ("SparkSetupError", "SubmitError"),
         "fast": ("exactly_once_batches", "load_files", "read_plan", "write"),
+        "iceberg": ("SparkIcebergSink",),
         "job": ("ClusterRef", "bulk_load"),
         "load_spec": ("BulkLoadSpec", "LoadSource"),
         "loading.load": ("run_load",),
@@ -45,6 +47,7 @@ __all__ = [
     "FlussDataSource",
     "LoadSource",
     "RunningSubmit",
+    "SparkIcebergSink",
     "SparkSetupError",
     "SparkSubmit",
     "SubmitError",

@@ -127,7 +127,9 @@ class BulkLoadSpec:
                     "this load spec was written by a newer fluss-orchestrate; upgrade this one"
                 )
             source = LoadSource(**value.pop("source"))
-            return cls(source=source, **value)
+            spec = cls(source=source, **value)
+            spec.to_json()  # what cannot be written down again is no spec either
+            return spec
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptDataError(f"this is no load spec: {error}") from error
 

@@ -14,8 +14,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fluss_client import TablePath
+from fluss_client.errors import FlussError
 from fluss_orchestrate import IncrementalScan
 from fluss_orchestrate.spark.fast import read_plan
+from fluss_orchestrate.spark.source.datasource import FlussDataSource
 from fluss_orchestrate.spark.source.types import arrow_schema
 from tests.spark.conftest import Place
 
@@ -230,10 +232,22 @@ def test_sql_over_a_view(spark: SparkSession, place: Place) -> None:
     ],
 )
 def test_options_that_cannot_be_meant(
-    spark: SparkSession, place: Place, options: dict[str, str], said: str
+    place: Place, plain: str, options: dict[str, str], said: str
 ) -> None:
-    table = place.table(SCHEMA) if "table" not in options else ""
-    with pytest.raises(PySparkException) as caught:
-        read(spark, {**place.options(table), **options}).collect()
+    """As Spark asks for the schema and the partitions, and without Spark around it."""
+    source = FlussDataSource({**place.options(plain), **options})
+    with pytest.raises(FlussError) as caught:
+        source.reader(source.schema()).partitions()
     assert said in str(caught.value)
     assert "hunter-2" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def plain(place: Place) -> str:
+    """A log table without rows."""
+    return place.table(SCHEMA)
+
+
+def test_what_is_wrong_is_said_through_spark(spark: SparkSession, place: Place) -> None:
+    with pytest.raises(PySparkException, match=r"no\.where"):
+        read(spark, place.options("no.where")).collect()

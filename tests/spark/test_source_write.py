@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
-from fluss_client import TablePath
+from fluss_client.errors import FlussError
 from fluss_orchestrate import IncrementalScan
 from fluss_orchestrate.spark import fast
+from fluss_orchestrate.spark.source.datasource import FlussDataSource
 from tests.spark.conftest import Place
 
 if TYPE_CHECKING:
@@ -89,24 +91,38 @@ def test_overwrite_drops_and_creates_partitions(spark: SparkSession, place: Plac
     assert [row["id"] for row in found(place, table)] == [5, 6, 7, 8, 9, 100, 101, 102]
     with pytest.raises(PySparkException, match="name them by option"):
         save(new, place.options(table), "overwrite")
-    place.connection.get_admin().result(30).get_table_info(TablePath.parse(table)).result(30)
 
 
 @pytest.mark.parametrize(
-    ("query", "options", "said"),
+    ("columns", "options", "said"),
     [
-        ("SELECT 1L AS id", {}, r"lacks \['word'\]"),
-        ("SELECT 1L AS id, 'a' AS word, 2 AS x", {}, r"has \['x'\], which the table has not"),
-        ("SELECT 'a' AS id, 'a' AS word", {}, "column 'id' holds int64, not string"),
-        ("SELECT 1L AS id, 'a' AS word", {"partial_update": "true"}, "needs a primary key"),
-        ("SELECT 1L AS id, 'a' AS word", {"operation_column": "op"}, "must be a column"),
-        ("SELECT CAST(NULL AS LONG) AS id, 'a' AS word", {}, "NOT NULL"),
+        ("id long", {}, r"lacks \['word'\]"),
+        ("id long, word string, x integer", {}, r"has \['x'\], which the table has not"),
+        ("id string, word string", {}, "column 'id' holds int64, not string"),
+        ("id long, word string", {"partial_update": "true"}, "needs a primary key"),
+        ("id long, word string", {"operation_column": "op"}, "must be a column"),
     ],
 )
 def test_frames_that_do_not_fit_are_refused(
-    spark: SparkSession, place: Place, query: str, options: dict[str, str], said: str
+    place: Place, plain: str, columns: str, options: dict[str, str], said: str
 ) -> None:
-    table = place.table(SCHEMA)
-    with pytest.raises(PySparkException, match=said):
-        save(spark.sql(query), place.options(table, **options))
-    assert place.rows(table).num_rows == 0
+    """As Spark asks for the writer, before a task runs."""
+    struct = StructType()
+    for column in columns.split(", "):
+        struct = struct.add(*column.split(" "))
+    with pytest.raises(FlussError, match=said):
+        FlussDataSource(place.options(plain, **options)).writer(struct, False)
+
+
+def test_a_null_where_none_may_be_fails_the_write(
+    spark: SparkSession, place: Place, plain: str
+) -> None:
+    with pytest.raises(PySparkException, match="NOT NULL"):
+        save(spark.sql("SELECT CAST(NULL AS LONG) AS id, 'a' AS word"), place.options(plain))
+    assert place.rows(plain).num_rows == 0
+
+
+@pytest.fixture(scope="module")
+def plain(place: Place) -> str:
+    """A log table without rows."""
+    return place.table(SCHEMA)

@@ -1,0 +1,155 @@
+"""Streams: restarts, new partitions, limits and AvailableNow; each row once into the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from fluss_client import TablePath
+from fluss_client.errors import ConfigError
+from fluss_orchestrate.core.errors import TableIdentityChangedError
+from fluss_orchestrate.spark.fast import exactly_once_batches
+from fluss_orchestrate.spark.source.datasource import FlussDataSource
+from fluss_orchestrate.spark.source.stream_writing import BatchLedger
+from tests.spark.conftest import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.string())])
+
+
+def rows(first: int, count: int, day: str) -> pa.Table:
+    return pa.table({"id": range(first, first + count), "day": [day] * count}, schema=SCHEMA)
+
+
+def partitioned(place: Place) -> str:
+    return place.table(SCHEMA, partition_keys=["day"])
+
+
+def add_day(place: Place, table: str, day: str) -> None:
+    admin = place.connection.get_admin().result(30)
+    admin.create_partition(TablePath.parse(table), {"day": day}).result(30)
+
+
+def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    return spark.readStream.format("fluss").options(**options).load()
+
+
+def run(writer: Any, checkpoint: Path) -> Any:
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    assert query.awaitTermination(100)
+    assert query.exception() is None
+    return query
+
+
+def ids(place: Place, table: str) -> list[int]:
+    return sorted(place.rows(table).column("id").to_pylist())
+
+
+def test_from_table_to_table_with_restarts_and_new_partitions(
+    spark: SparkSession, place: Place, tmp_path: Path, new_id: Callable[[], str]
+) -> None:
+    """A log table into a log table, each row once, by loads named after their micro-batches."""
+    source, target = partitioned(place), place.table(SCHEMA)
+    add_day(place, source, "d1")
+    place.append(source, rows(0, 300, "d1"))
+    name = new_id()
+    take = exactly_once_batches(target, place.ref, name, staging=str(tmp_path / "staging"))
+    options = place.options(source, max_rows_per_trigger="200")
+    query = run(stream(spark, options).writeStream.foreachBatch(take), tmp_path / "checkpoint")
+    assert ids(place, target) == list(range(300))
+    assert len([p for p in query.recentProgress if p["numInputRows"]]) > 1
+    add_day(place, source, "d2")
+    place.append(source, rows(300, 100, "d2"))
+    run(stream(spark, options).writeStream.foreachBatch(take), tmp_path / "checkpoint")
+    assert ids(place, target) == list(range(400))
+
+    # The last batch comes again, as after a crash before its checkpoint was written.
+    newest = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda p: int(p.name))
+    for file in (newest, newest.with_name(f".{newest.name}.crc")):
+        file.unlink(missing_ok=True)
+    run(stream(spark, options).writeStream.foreachBatch(take), tmp_path / "checkpoint")
+    assert ids(place, target) == list(range(400))
+
+
+def test_a_stream_written_by_format_repeats_no_finished_batch(
+    spark: SparkSession, place: Place, tmp_path: Path
+) -> None:
+    source, target = place.table(SCHEMA), place.table(SCHEMA)
+    place.append(source, rows(0, 100, "x"))
+    checkpoint = tmp_path / "checkpoint"
+
+    def once() -> None:
+        writer = stream(spark, place.options(source)).writeStream.format("fluss")
+        run(writer.options(**place.options(target)), checkpoint)
+
+    once()
+    assert ids(place, target) == list(range(100))
+    for file in (checkpoint / "commits").iterdir():
+        file.unlink()
+    once()
+    assert ids(place, target) == list(range(100))
+
+
+class TestReader:
+    """The reader by itself, as Spark's driver asks it."""
+
+    def reader(self, place: Place, table: str, **options: str) -> Any:
+        source = FlussDataSource(place.options(table, **options))
+        return source.streamReader(source.schema())
+
+    def read(self, reader: Any, start: Any, end: Any) -> list[int]:
+        found = []
+        for partition in reader.partitions(start, end):
+            for batch in reader.read(partition):
+                found += batch.column("id").to_pylist()
+        return sorted(found)
+
+    def test_starts_ends_and_new_partitions(self, place: Place) -> None:
+        table = partitioned(place)
+        add_day(place, table, "d1")
+        place.append(table, rows(0, 50, "d1"))
+        reader = self.reader(place, table)
+        begin = reader.initialOffset()
+        assert set(begin["offsets"].values()) == {0}
+        end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+        assert self.read(reader, begin, end) == list(range(50))
+        late = self.reader(place, table, start="latest")
+        assert late.initialOffset() == end
+        add_day(place, table, "d2")
+        place.append(table, rows(50, 50, "d2"))
+        more = reader.latestOffset(end, reader.getDefaultReadLimit())
+        assert len(more["offsets"]) == 4
+        assert self.read(reader, end, more) == list(range(50, 100))
+        assert self.read(reader, begin, more) == list(range(100)), "the same whenever it is asked"
+        assert reader.reportLatestOffset() == more
+        frozen = self.reader(place, table)
+        frozen.prepareForTriggerAvailableNow()
+        place.append(table, rows(100, 10, "d2"))
+        assert frozen.latestOffset(end, frozen.getDefaultReadLimit()) == more
+        other = {**end, "table_id": end["table_id"] + 1000}
+        with pytest.raises(TableIdentityChangedError):
+            reader.latestOffset(other, reader.getDefaultReadLimit())
+
+    def test_a_key_table_needs_the_change_type(self, place: Place) -> None:
+        table = place.table(SCHEMA, keys=["id"])
+        place.append(table, rows(0, 10, "x"))
+        place.append(table, rows(5, 1, "y"))
+        with pytest.raises(ConfigError, match="_change_type"):
+            self.reader(place, table)
+        reader = self.reader(place, table, metadata="_change_type")
+        begin = reader.initialOffset()
+        end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+        assert self.read(reader, begin, end) == sorted([*range(10), 5, 5])
+
+    def test_finished_batches_are_known_to_all(self, place: Place) -> None:
+        ledger = BatchLedger(place.connection, 10**9, place.database)
+        assert not ledger.is_done(3)
+        ledger.finish(3)
+        assert BatchLedger(place.connection, 10**9, place.database).is_done(3)
+        assert not ledger.is_done(4)
