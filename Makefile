@@ -9,6 +9,7 @@ ARGS ?=
 WORKERS ?= 2
 
 UV := $(BIN)/uv
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
 LOCK := $(UV) pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
 # What `make test-long PART=...` runs.
@@ -77,13 +78,19 @@ bench: setup ## compare with the official client and with the limit, on a fresh 
 bench-quick: setup ## the same with less data, under three minutes
 	$(BIN)/python -m benchmarks --quick $(ARGS)
 
+.PHONY: docs
+docs: setup ## build the documentation into site/, to be read without a network
+	$(MKDOCS) -d site
+	@echo "open site/index.html; to search too, serve it:  $(BIN)/mkdocs serve"
+
 .PHONY: check
-check: setup ## lint, format, types, locked files, generated code
+check: setup ## lint, format, types, locked files, generated code, docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m fluss_client.wire.generate --check
 	$(BIN)/python -m tests.support_matrix --check
+	$(MKDOCS) -d $(VENV)/site
 	$(MAKE) -s lock-check
 
 .PHONY: format
@@ -99,14 +106,15 @@ lock: $(UV) ## pin and hash the requirement files anew (UPGRADE=1 takes newer ve
 lock-check: $(UV)
 	@rm -rf $(VENV)/lock && mkdir -p $(VENV)/lock && cp requirements/*.txt $(VENV)/lock/
 	@$(call compile,$(VENV)/lock)
-	@for f in tool unit dev; do \
+	@for f in tool unit dev image; do \
 	  cmp -s requirements/$$f.txt $(VENV)/lock/$$f.txt || { echo "requirements/$$f.txt is out of date: run 'make lock'"; exit 1; }; done
 
 # $(1): the folder that receives the files; what stands there is kept unless UPGRADE=1.
 define compile
 	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --python-version 3.11 --group tool -o $(1)/tool.txt
 	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --universal --python-version 3.11 --group unit pyproject.toml -o $(1)/unit.txt
-	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --python-version 3.11 --override requirements/overrides.txt --extra all --group dev --group unit --group peers pyproject.toml -o $(1)/dev.txt
+	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --python-version 3.11 --override requirements/overrides.txt --extra all --group dev --group image --group unit --group peers pyproject.toml -o $(1)/dev.txt
+	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --python-version 3.11 --override requirements/overrides.txt --constraints $(1)/dev.txt --extra all --group image pyproject.toml -o $(1)/image.txt
 endef
 
 .PHONY: clean

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from fluss_orchestrate.cli.failures import UsageError
 from fluss_orchestrate.cli.options import TableArgument
 from fluss_orchestrate.cli.output import count
 from fluss_orchestrate.cli.parsing import path_of
+from fluss_orchestrate.cli.progress import Meter, metered
 from fluss_orchestrate.cli.session import Session, with_session
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _SPARK = "Spark"
 _OUR_LINES = "fluss-orchestrate: "
+_LAST_WORDS = (f"{_OUR_LINES}receipt: ", f"{_OUR_LINES}error: ")
+_PROGRESS = re.compile(r"\d+%: ([\d,]+) of ([\d,]+) rows")
 SUFFIXES = {".parquet": "parquet", ".orc": "orc", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 
 
@@ -124,14 +127,28 @@ def bulk_load(
         dead_letter=dead_letter,
     )
     submit = SparkSubmit(master, deploy_mode, f"load {name}", key_values(conf or (), "--conf"))
+    settings = session.target.settings()
+    with metered(f"loading {name}") as meter:
+        hear = listener(session, meter, verbose)
+        receipt = load(submit, spec, settings, on_log=hear, timeout_s=timeout)
+        meter.rows = receipt.rows
+    session.answer(receipt.to_json(), lambda: f"{count(receipt.rows, 'row')} loaded exactly once")
+
+
+def listener(session: Session, meter: Meter, verbose: bool) -> Callable[[str], None]:
+    """Turns what the job says into progress, and passes on what a person may want to know."""
 
     def hear(line: str) -> None:
-        if verbose or line.startswith(_OUR_LINES):
-            print(line.removeprefix(_OUR_LINES), file=sys.stderr, flush=True)
+        found = _PROGRESS.search(line)
+        if found is not None:
+            done, total = (int(text.replace(",", "")) for text in found.groups())
+            meter.at(done, done, total)
+        elif verbose:
+            session.note(line)
+        elif line.startswith(_OUR_LINES) and not line.startswith(_LAST_WORDS):
+            session.note(line.removeprefix(_OUR_LINES))
 
-    settings = session.target.settings()
-    receipt = load(submit, spec, settings, on_log=hear, timeout_s=timeout)
-    session.answer(receipt.to_json(), lambda: f"{count(receipt.rows, 'row')} loaded exactly once")
+    return hear
 
 
 def _source(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,34 +88,43 @@ def lag(
 
       fluss-orchestrate checkpoints lag
     """
+    from fluss_client.errors import FlussError
     from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 
-    if names:
-        opened = known_store(session.connection, store)
-        found = [checkpoint_lag(session.connection, opened, name) for name in names]
-    else:
-        maybe = existing_store(session.connection, store)
-        found = [] if maybe is None else _lags(session, maybe)
+    found, problems = [], []
+    for name, opened in _chosen(session, store, names or []):
+        try:
+            found.append(checkpoint_lag(session.connection, opened, name))
+        except FlussError as error:
+            # One that cannot be told does not hide the others.
+            problems.append(str(error))
     rows = [
         [
-            lag.name,
-            lag.table or None,
-            lag.offsets,
-            ago(lag.age_ms),
-            lag.lost,
-            ago(lag.expires_in_ms),
+            one.name,
+            one.table or None,
+            one.offsets,
+            ago(one.age_ms),
+            one.lost,
+            ago(one.expires_in_ms),
         ]
-        for lag in found
+        for one in found
     ]
     headers = ["checkpoint", "table", "unread", "oldest", "lost", "expires in"]
     session.answer([one.to_json() for one in found], lambda: table(headers, rows, "no checkpoints"))
+    if problems:
+        raise CommandError("; ".join(problems))
 
 
-def _lags(session: Session, store: Any) -> list[Any]:
-    from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
-
-    alive = [name for name in store.names() if not store.require(name).state.retired]
-    return [checkpoint_lag(session.connection, store, name) for name in alive]
+def _chosen(session: Session, store: str | None, names: list[str]) -> Iterator[tuple[str, Any]]:
+    """The named checkpoints, or all that are not retired, with their store."""
+    if names:
+        known = known_store(session.connection, store)
+        yield from ((name, known) for name in names)
+        return
+    opened = existing_store(session.connection, store)
+    for name in [] if opened is None else opened.names():
+        if opened is not None and not opened.require(name).state.retired:
+            yield name, opened
 
 
 @app.command()
