@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         partitions_of_table,
     )
     from fluss_orchestrate.dagster.resource import FlussResource
+    from fluss_orchestrate.dagster.spark import PipesFlussSparkClient
 
 __getattr__ = lazy_names(
     __name__,
@@ -73,6 +74,7 @@ __getattr__ = lazy_names(
         "partition_sensor": ("build_fluss_partition_sensor",),
         "partitions": ("fluss_time_partitions", "partitions_of_table"),
         "resource": ("FlussResource",),
+        "spark": ("PipesFlussSparkClient",),
     },
     needs="dagster",
 )
@@ -81,6 +83,7 @@ __all__ = [
     "FlussIOManager",
     "FlussResource",
     "FlussTypeHandler",
+    "PipesFlussSparkClient",
     "ReadMode",
     "TransformingSink",
     "WriteMode",

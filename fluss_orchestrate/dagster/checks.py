@@ -1,7 +1,7 @@
 """Asset checks that ask Fluss, and freshness policies that follow its settings."""
 
 # Dagster reads the types of a check's arguments as it is made, so they are no strings here.
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -209,7 +209,7 @@ def _columns_of(info: TableInfo) -> dict[str, str]:
     return {column.name: str(column.type) for column in info.schema.columns}
 
 
-def _drift(wanted: dict[str, str], present: dict[str, str]) -> Sequence[str]:
+def _drift(wanted: dict[str, str], present: dict[str, str]) -> list[str]:
     found = [f"column {name} is gone" for name in wanted if name not in present]
     found += [f"column {name} {present[name]} is new" for name in present if name not in wanted]
     found += [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pyarrow as pa
@@ -21,6 +21,10 @@ from fluss_orchestrate.core.schema_policy import SchemaPolicy
 from fluss_orchestrate.core.sinks.base import Sink
 from fluss_orchestrate.dagster import work
 from fluss_orchestrate.dagster.connections import shared_connection
+
+if TYPE_CHECKING:
+    from fluss_orchestrate.spark.load_spec import LoadSource
+    from fluss_orchestrate.spark.submit import SparkSubmit
 
 _PASSWORD_KEYS = ("password", "secret", "token")
 
@@ -184,3 +188,25 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     ) -> dg.MaterializeResult[Any]:
         """Bring a log table's rows into its lake, where no other tiering service runs."""
         return work.tier_table(self.connection, context, table, allow_tiering, asset_key)
+
+    def bulk_load(
+        self,
+        context: dg.AssetExecutionContext,
+        source: LoadSource,
+        table: str,
+        *,
+        submit: SparkSubmit | None = None,
+        timeout_s: float | None = None,
+        asset_key: dg.AssetKey | None = None,
+        **options: Any,
+    ) -> dg.MaterializeResult[Any]:
+        """Load files, a table or a query by Spark, each row once; a retry resumes the load.
+
+        `options` are the further fields of `BulkLoadSpec`, such as `transform_sql`. Whatever ends
+        the step early ends the Spark job with it.
+        """
+        from fluss_orchestrate.dagster.spark import bulk_load_asset
+
+        return bulk_load_asset(
+            self.connection, context, source, table, submit, timeout_s, asset_key, options
+        )

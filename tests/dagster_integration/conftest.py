@@ -15,16 +15,22 @@ from fluss_orchestrate.dagster import FlussResource, close_connections
 from tests.dagster_integration.tables import make_table
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
-# Dagster calls its own deprecated property whenever a resource is nested in another.
-OWN_FAULT = "ignore:InitResourceContext.dagster_run is deprecated:DeprecationWarning"
+# Dagster calls its own deprecated property for a nested resource, and other
+# people's deprecated names in its components' test kit.
+OWN_FAULTS = (
+    "ignore:InitResourceContext.dagster_run is deprecated:DeprecationWarning",
+    "ignore:`parse_obj_as` is deprecated",
+    "ignore:Accessing `{{automation_condition",
+    "ignore::dagster.BetaWarning",
+)
 _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings(OWN_FAULT))
-            item.add_marker(pytest.mark.filterwarnings("ignore::dagster.BetaWarning"))
+            for each in OWN_FAULTS:
+                item.add_marker(pytest.mark.filterwarnings(each))
         spec = getattr(item, "callspec", None)
         for kind, cluster in (("fluss_kind", "plain_cluster"), ("lake_kind", "lake_cluster")):
             if spec is not None and spec.params.get(kind) == "cluster":

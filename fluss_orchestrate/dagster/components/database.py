@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import dagster as dg
+from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDefsStateConfig
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 
 from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
@@ -39,7 +40,7 @@ class FlussDatabaseComponent(dg.StateBackedComponent, dg.Resolvable):
     databases: Sequence[str]
     include: Sequence[str] = ("*",)
     exclude: Sequence[str] = ()
-    partitions_start: str | None = None
+    partitions_start: str | int | None = None
     """With a time, auto-partitioned tables have time partitions from there on."""
     lake_assets: bool = True
     increments: Sequence[IncrementAttributes] = ()
@@ -53,16 +54,16 @@ class FlussDatabaseComponent(dg.StateBackedComponent, dg.Resolvable):
         ]
         | None
     ) = None
-    defs_state: dg.components.ResolvedDefsStateConfig = field(
-        default_factory=dg.components.DefsStateConfigArgs.local_filesystem
+    defs_state: ResolvedDefsStateConfig = field(
+        default_factory=DefsStateConfigArgs.local_filesystem
     )
 
     @property
-    def defs_state_config(self) -> dg.components.DefsStateConfig:
+    def defs_state_config(self) -> DefsStateConfig:
         """Where the state is kept."""
         where = self.connection.cluster_alias or "fluss"
         key = f"FlussDatabaseComponent[{where}:{'+'.join(self.databases)}]"
-        return dg.components.DefsStateConfig.from_args(self.defs_state, default_key=key)
+        return DefsStateConfig.from_args(self.defs_state, default_key=key)
 
     def write_state_to_path(self, state_path: Path) -> None:
         """Ask the cluster once, and write down what it has."""
@@ -80,7 +81,7 @@ class FlussDatabaseComponent(dg.StateBackedComponent, dg.Resolvable):
             kinds={"fluss"},
             metadata=table.metadata(),
             partitions_def=partitions_from(
-                table.table, table.partition_keys, table.properties, self.partitions_start
+                table.table, table.partition_keys, table.properties, self._start()
             ),
         )
         if self.translation is None:
@@ -114,6 +115,10 @@ class FlussDatabaseComponent(dg.StateBackedComponent, dg.Resolvable):
             ],
             resources=resources,
         )
+
+    def _start(self) -> str | None:
+        # YAML reads 20261101 as a number.
+        return None if self.partitions_start is None else str(self.partitions_start)
 
     def _named(self, what: str) -> str:
         return f"fluss_{'_'.join(self.databases)}_{what}"

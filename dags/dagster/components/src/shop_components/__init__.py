@@ -1,0 +1,1 @@
+"""A shop's tables as assets, from YAML alone."""

@@ -1,0 +1,199 @@
+"""Components, by Dagster's own test kit: state, translation, scaffolding, and no call at load."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+import yaml
+from dagster.components.testing import create_defs_folder_sandbox
+from dagster.components.testing.test_cases import TestTranslation
+
+from fluss_client import FlussConnection, TablePath
+from fluss_client.errors import CorruptDataError
+from fluss_orchestrate.dagster import FlussResource
+from fluss_orchestrate.dagster.components import FlussConnectionComponent, FlussDatabaseComponent
+from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
+from fluss_orchestrate.dagster.components.state import read_state
+from tests.dagster_integration.tables import append, make_table, orders
+
+TYPE = "fluss_orchestrate.dagster.components.FlussDatabaseComponent"
+
+
+def attributes(address: str, database: str, **more: Any) -> dict[str, Any]:
+    connection = {"bootstrap_servers": address, "cluster_alias": "tests"}
+    return {"connection": connection, "databases": [database], **more}
+
+
+@contextmanager
+def loaded(given: dict[str, Any]) -> Iterator[tuple[Any, dg.Definitions]]:
+    """The component of a YAML file, its state written as `dg utils refresh-defs-state` does."""
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(
+            component_cls=FlussDatabaseComponent,
+            defs_yaml_contents={"type": TYPE, "attributes": given},
+        )
+        with sandbox.load_component_and_build_defs(defs_path=path) as (component, _):
+            asyncio.run(component.refresh_state(sandbox.project_root))
+        with sandbox.load_component_and_build_defs(defs_path=path) as (component, definitions):
+            yield component, definitions
+
+
+@pytest.fixture
+def tables(connection: FlussConnection, database: str) -> str:
+    make_table(connection, TablePath(database, "orders"))
+    make_table(connection, TablePath(database, "customers"), primary_keys=["id"])
+    make_table(connection, TablePath(database, "hidden"))
+    parts = pa.schema([("id", pa.int64()), ("area", pa.string())])
+    make_table(connection, TablePath(database, "places"), parts, partition_keys=["area"])
+    days = pa.schema([("id", pa.int64()), ("day", pa.string())])
+    automatic = {
+        "table.auto-partition.enabled": "true",
+        "table.auto-partition.time-unit": "DAY",
+        "table.auto-partition.time-zone": "UTC",
+    }
+    make_table(
+        connection,
+        TablePath(database, "daily"),
+        days,
+        partition_keys=["day"],
+        properties=automatic,
+    )
+    return database
+
+
+def test_tables_become_assets_jobs_and_sensors(
+    fluss: FlussResource,
+    fluss_address: str,
+    connection: FlussConnection,
+    tables: str,
+    tmp_path: Path,
+) -> None:
+    increment = {
+        "table": f"{tables}.orders",
+        "key": f"{tables}/orders_files",
+        "parquet": str(tmp_path),
+        "min_offsets": 5,
+    }
+    given = attributes(
+        fluss_address,
+        tables,
+        exclude=["hid*"],
+        partitions_start="20261101",
+        increments=[increment],
+    )
+    with loaded(given) as (_, definitions):
+        specs = {spec.key.path[-1]: spec for spec in definitions.resolve_all_asset_specs()}
+        assert set(specs) == {"orders", "customers", "places", "daily", "orders_files"}
+        told = specs["customers"].metadata
+        assert told["dagster/table_name"] == f"{tables}.customers"
+        assert told["dagster/uri"] == f"fluss://tests/{tables}/customers"
+        columns = told["dagster/column_schema"]
+        assert [c.name for c in getattr(columns, "schema", columns).columns] == ["id", "item"]
+        assert "fluss" in specs["orders"].kinds
+        assert isinstance(specs["places"].partitions_def, dg.DynamicPartitionsDefinition)
+        days = specs["daily"].partitions_def
+        assert isinstance(days, dg.TimeWindowPartitionsDefinition)
+        assert days.get_partition_keys()[:2] == ["20261101", "20261102"]
+        repository = definitions.get_repository_def()
+        names = {sensor.name for sensor in repository.sensor_defs}
+        places = f"fluss_partitions_{tables}_places"
+        assert {places, f"fluss_offsets_{tables}_orders_files"} <= names
+        job = definitions.resolve_job_def(f"fluss_{tables}_increments")
+        append(connection, TablePath(tables, "orders"), orders(10))
+        assert job.execute_in_process().success
+        assert len(list(tmp_path.glob("*.parquet"))) >= 1
+
+
+def test_loading_definitions_calls_nobody(
+    fluss_address: str, tables: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connection = ConnectionAttributes(bootstrap_servers=fluss_address)
+    component: Any = FlussDatabaseComponent(connection, [tables])
+    state = tmp_path / "state.json"
+    component.write_state_to_path(state)
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a connection was opened while definitions were loaded")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
+    monkeypatch.setattr("fluss_orchestrate.dagster.connections.shared_connection", refuse)
+    monkeypatch.setattr("fluss_orchestrate.dagster.resource.shared_connection", refuse)
+    again = component.build_defs_from_state(None, state)
+    assert len(list(again.resolve_all_asset_specs())) == 5
+    assert list(component.build_defs_from_state(None, None).resolve_all_asset_specs()) == []
+    state.write_text("{}")
+    with pytest.raises(CorruptDataError, match="refresh-defs-state"):
+        read_state(state)
+
+
+def test_a_connection_has_no_place_for_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUSS_TEST_SECRET", "wolpertinger")
+    given = {
+        "bootstrap_servers": "localhost:1",
+        "sasl_username": "u",
+        "sasl_password_env": "FLUSS_TEST_SECRET",
+        "resource_key": "warehouse",
+    }
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(
+            component_cls=FlussConnectionComponent,
+            defs_yaml_contents={
+                "type": "fluss_orchestrate.dagster.components.FlussConnectionComponent",
+                "attributes": given,
+            },
+        )
+        with sandbox.load_component_and_build_defs(defs_path=path) as (component, definitions):
+            assert isinstance(component, FlussConnectionComponent)
+            assert definitions.resources is not None
+            resource: Any = definitions.resources["warehouse"]
+            assert "wolpertinger" not in repr(component) + repr(resource)
+            made = resource.process_config_and_initialize()
+            assert made.settings()["security.sasl.password"] == "wolpertinger"
+
+
+def test_scaffolding_asks_for_what_is_needed() -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(
+            component_cls=FlussDatabaseComponent,
+            scaffold_params={"bootstrap_servers": "localhost:9123", "database": "sales"},
+        )
+        written = yaml.safe_load((path / "defs.yaml").read_text())
+    assert written["type"].endswith(".FlussDatabaseComponent")
+    assert written["attributes"] == {
+        "connection": {"bootstrap_servers": "localhost:9123"},
+        "databases": ["sales"],
+    }
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An embedded Fluss with one table."""
+    address = f"embedded:{tmp_path_factory.mktemp('translation')}"
+    connection = FlussResource(bootstrap_servers=address).connection
+    make_table(connection, TablePath("shop", "orders"))
+    return address
+
+
+class TestTranslationOfTables(TestTranslation):
+    """Every attribute that YAML may set, as Dagster's kit checks it."""
+
+    def test_translation(
+        self, attributes: Any, assertion: Any, key_modifier: Any, shop: str
+    ) -> None:
+        body = {
+            "connection": {"bootstrap_servers": shop},
+            "databases": ["shop"],
+            "translation": attributes,
+        }
+        with loaded(body) as (_, definitions):
+            key = dg.AssetKey(["shop", "orders"])
+            wanted = key_modifier(key) if key_modifier else key
+            found = {spec.key: spec for spec in definitions.resolve_all_asset_specs()}
+            assert assertion(found[wanted])
