@@ -114,7 +114,7 @@ define compile
 	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --python-version 3.11 --group tool -o $(1)/tool.txt
 	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --universal --python-version 3.11 --group unit pyproject.toml -o $(1)/unit.txt
 	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --python-version 3.11 --override requirements/overrides.txt --extra all --group dev --group image --group unit --group peers pyproject.toml -o $(1)/dev.txt
-	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --python-version 3.11 --override requirements/overrides.txt --constraints $(1)/dev.txt --extra all --group image pyproject.toml -o $(1)/image.txt
+	$(LOCK) $(if $(UPGRADE),--upgrade) --custom-compile-command "make lock" --python-version 3.11 --override requirements/overrides.txt --extra all --group image pyproject.toml -o $(1)/image.txt
 endef
 
 .PHONY: clean
