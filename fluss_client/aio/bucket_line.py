@@ -34,6 +34,7 @@ from fluss_client.errors import (
     RecordTooLargeError,
     StorageBackpressureError,
     UnknownWriterIdError,
+    UnsupportedByServerError,
 )
 from fluss_client.model.table import TableBucket
 
@@ -52,6 +53,7 @@ _SURELY_NOT_WRITTEN = (
     RecordTooLargeError,
     StorageBackpressureError,
     UnknownWriterIdError,
+    UnsupportedByServerError,
 )
 
 

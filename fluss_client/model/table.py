@@ -46,6 +46,8 @@ class TablePath:
     @classmethod
     def parse(cls, text: str) -> TablePath:
         """A path from `database.table`."""
+        if not isinstance(text, str):
+            raise SchemaError(f"{text!r} is not a table path; write database.table")
         database, dot, table = text.partition(".")
         if not dot or not database or not table or "." in table:
             raise SchemaError(f"'{text}' is not a table path; write database.table")

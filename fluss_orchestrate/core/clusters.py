@@ -26,6 +26,7 @@ from typing import Any
 from fluss_client.config import OPTIONS, Config, find_option
 from fluss_client.errors import ConfigError
 from fluss_client.facade.connection import FlussConnection
+from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.identity import check_alias
 
 CLUSTERS_FILE_VARIABLE = "FLUSS_CLUSTERS_FILE"
@@ -77,7 +78,8 @@ class ClusterRef:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ClusterRef:
         """The reference from `to_json`."""
-        return cls(str(value["alias"]), dict(value["properties"]))
+        with plain.reading("reference to a cluster"):
+            return cls(plain.text(value["alias"]), plain.mapping(value["properties"]))
 
 
 def variable_of(alias: str, key: str) -> str:

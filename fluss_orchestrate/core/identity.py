@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from fluss_client.errors import ConfigError
 from fluss_client.model.table import TableInfo, TablePath
+from fluss_orchestrate.core import plain_values as plain
 
 URI_SCHEME = "fluss"
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
@@ -50,12 +51,13 @@ class TableIdentity:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TableIdentity:
         """The identity from `to_json`."""
-        return cls(
-            str(value["cluster"]),
-            TablePath.parse(value["table"]),
-            int(value["table_id"]),
-            int(value["created_time"]),
-        )
+        with plain.reading("identity of a table"):
+            return cls(
+                check_alias(plain.text(value["cluster"])),
+                TablePath.parse(plain.text(value["table"])),
+                plain.number(value["table_id"]),
+                plain.number(value["created_time"]),
+            )
 
 
 def check_alias(alias: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from fluss_client.errors import CorruptDataError
 from fluss_client.model.table import TableBucket
+from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.identity import TableIdentity
 
 PLAN_VERSION = 1
@@ -57,8 +58,15 @@ class BucketRange:
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> BucketRange:
         """The range from `to_json`."""
-        partition_id, partition, bucket, start, stop = value
-        return cls(partition_id, partition, int(bucket), int(start), int(stop))
+        with plain.reading("range of offsets"):
+            partition_id, partition, bucket, start, stop = value
+            return cls(
+                plain.number_or_none(partition_id),
+                plain.text_or_none(partition),
+                plain.number(bucket),
+                plain.number(start),
+                plain.number(stop),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,26 +153,20 @@ class ScanPlan:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ScanPlan:
         """The plan from `to_json`; one of a newer version, or a damaged one, is refused."""
-        try:
-            if value["version"] > PLAN_VERSION:
-                raise CorruptDataError(
-                    f"a plan of version {value['version']} was written by a newer "
-                    "fluss-orchestrate; upgrade this one"
-                )
+        with plain.reading("plan"):
+            plain.check_version(value, PLAN_VERSION, "a plan")
             plan = cls(
-                name=value["name"],
-                run_key=value["run_key"],
+                name=plain.text(value["name"]),
+                run_key=plain.text(value["run_key"]),
                 table=TableIdentity.from_json(value["table"]),
-                schema_id=int(value["schema_id"]),
-                columns=tuple(value["columns"]),
-                metadata_columns=tuple(value["metadata_columns"]),
+                schema_id=plain.number(value["schema_id"]),
+                columns=plain.texts(value["columns"]),
+                metadata_columns=plain.texts(value["metadata_columns"]),
                 ranges=tuple(BucketRange.from_json(r) for r in value["ranges"]),
-                kind=value["kind"],
-                sequence=int(value["sequence"]),
-                created_ms=int(value["created_ms"]),
+                kind=plain.text(value["kind"]),
+                sequence=plain.number(value["sequence"]),
+                created_ms=plain.number(value["created_ms"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptDataError(f"this is no plan: {error}") from error
         if plan.plan_id != value.get("plan_id"):
             raise CorruptDataError("a plan's id does not fit its content: it was changed")
         return plan

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluss_client.errors import CorruptDataError
+from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.plan import BucketRange, Position
 
@@ -60,24 +60,18 @@ class Receipt:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Receipt:
         """The receipt from `to_json`; one of a newer version is refused."""
-        try:
-            if value["version"] > RECEIPT_VERSION:
-                raise CorruptDataError(
-                    f"a receipt of version {value['version']} was written by a newer "
-                    "fluss-orchestrate; upgrade this one"
-                )
+        with plain.reading("receipt"):
+            plain.check_version(value, RECEIPT_VERSION, "a receipt")
             return cls(
-                kind=value["kind"],
+                kind=plain.text(value["kind"]),
                 table=TableIdentity.from_json(value["table"]),
-                run_key=value["run_key"],
+                run_key=plain.text(value["run_key"]),
                 ranges=tuple(BucketRange.from_json(r) for r in value["ranges"]),
-                rows=int(value["rows"]),
-                bytes=int(value["bytes"]),
-                plan_id=value["plan_id"],
-                snapshot_id=value["snapshot_id"],
-                started_ms=int(value["started_ms"]),
-                finished_ms=int(value["finished_ms"]),
-                details=value["details"],
+                rows=plain.number(value["rows"]),
+                bytes=plain.number(value["bytes"]),
+                plan_id=plain.text_or_none(value["plan_id"]),
+                snapshot_id=plain.number_or_none(value["snapshot_id"]),
+                started_ms=plain.number(value["started_ms"]),
+                finished_ms=plain.number(value["finished_ms"]),
+                details=plain.mapping(value["details"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptDataError(f"this is no receipt: {error}") from error

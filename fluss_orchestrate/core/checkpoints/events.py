@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from fluss_client.errors import ConfigError, CorruptDataError
+from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
@@ -24,6 +25,8 @@ EVENT_VERSION = 1
 NAME_LENGTH_MAX = 500
 RESERVED = "\x1f"
 """Begins names that a store or an interval scan keeps for itself."""
+BODY_BYTES_MAX = 256 << 20
+"""Far above the position of a million buckets; a few bytes can otherwise claim any size."""
 _COMPRESSION_LEVEL = 6
 
 
@@ -69,7 +72,7 @@ class CheckpointState:
         return cls(
             None if position is None else TablePosition.from_json(position),
             None if pending is None else ScanPlan.from_json(pending),
-            value["adopted_by"],
+            plain.text(value["adopted_by"]),
             bool(value["retired"]),
         )
 
@@ -126,55 +129,62 @@ def event_of(columns: Mapping[str, Any], body: bytes) -> Event:
     """The event from its columns and its body; a newer version, or a damaged one, is refused."""
     name = columns["name"]
     try:
-        value = json.loads(zlib.decompress(body))
-        check_version(value["version"], name)
-        receipt = value["receipt"]
-        return Event(
-            name=name,
-            sequence=int(columns["seq"]),
-            kind=EventKind(columns["kind"]),
-            state=CheckpointState.from_json(value["state"]),
-            run_key=value["run_key"],
-            plan_id=value["plan_id"],
-            nonce=columns["nonce"],
-            created_ms=int(value["created_ms"]),
-            receipt=None if receipt is None else Receipt.from_json(receipt),
-            details=value["details"],
-        )
-    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        with plain.reading(f"event {columns.get('seq')} of checkpoint '{name}'"):
+            value = json.loads(_decompressed(body))
+            return _event(
+                value,
+                name=name,
+                sequence=int(columns["seq"]),
+                kind=EventKind(columns["kind"]),
+                nonce=columns["nonce"],
+            )
+    except zlib.error as error:
         raise CorruptDataError(
             f"event {columns.get('seq')} of checkpoint '{name}' cannot be read: {error}"
         ) from error
 
 
+def _event(value: Mapping[str, Any], name: str, **columns: Any) -> Event:
+    check_version(value, name)
+    receipt = value["receipt"]
+    return Event(
+        name=name,
+        state=CheckpointState.from_json(value["state"]),
+        run_key=plain.text(value["run_key"]),
+        plan_id=plain.text(value["plan_id"]),
+        created_ms=plain.number(value["created_ms"]),
+        receipt=None if receipt is None else Receipt.from_json(receipt),
+        details=plain.mapping(value["details"]),
+        **columns,
+    )
+
+
+def _decompressed(body: bytes) -> bytes:
+    """What `body` holds, checked for its size before the memory is taken."""
+    unpacker = zlib.decompressobj()
+    text = unpacker.decompress(body, BODY_BYTES_MAX)
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"its body is larger than {BODY_BYTES_MAX} bytes")
+    if not unpacker.eof:
+        raise ValueError("its body ends too early")
+    return text
+
+
 def event_from_json(value: Mapping[str, Any]) -> Event:
     """The event from `Event.to_json`."""
-    try:
-        check_version(value["version"], value["name"])
-        receipt = value["receipt"]
-        return Event(
-            name=value["name"],
-            sequence=int(value["sequence"]),
+    with plain.reading("event of a checkpoint"):
+        return _event(
+            value,
+            name=plain.text(value["name"]),
+            sequence=plain.number(value["sequence"]),
             kind=EventKind(value["kind"]),
-            state=CheckpointState.from_json(value["state"]),
-            run_key=value["run_key"],
-            plan_id=value["plan_id"],
             nonce=new_nonce(),
-            created_ms=int(value["created_ms"]),
-            receipt=None if receipt is None else Receipt.from_json(receipt),
-            details=value["details"],
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptDataError(f"this is no event of a checkpoint: {error}") from error
 
 
-def check_version(version: int, name: str) -> None:
+def check_version(value: Mapping[str, Any], name: str) -> None:
     """Refuse what a newer release has written."""
-    if version > EVENT_VERSION:
-        raise CorruptDataError(
-            f"checkpoint '{name}' was written by a newer fluss-orchestrate (version {version} of "
-            "its events); upgrade this one"
-        )
+    plain.check_version(value, EVENT_VERSION, f"an event of checkpoint '{name}'")
 
 
 def check_checkpoint_name(name: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.plan import BucketRange, Place
 
@@ -98,13 +99,15 @@ class TablePosition:
         offsets: dict[Place, int] = {}
         commit_ms: dict[Place, int] = {}
         partitions: dict[int, str] = {}
-        for partition_id, name, by_bucket, times in value["places"]:
-            if partition_id is not None and name is not None:
-                partitions[partition_id] = name
-            for bucket, offset in enumerate(by_bucket):
-                if offset is not None:
-                    offsets[partition_id, bucket] = offset
-            for bucket, time in enumerate(times):
-                if time is not None:
-                    commit_ms[partition_id, bucket] = time
-        return cls(TableIdentity.from_json(value["table"]), offsets, commit_ms, partitions)
+        with plain.reading("position"):
+            for given_id, name, by_bucket, times in value["places"]:
+                partition_id = plain.number_or_none(given_id)
+                if partition_id is not None and name is not None:
+                    partitions[partition_id] = plain.text(name)
+                for bucket, offset in enumerate(by_bucket):
+                    if offset is not None:
+                        offsets[partition_id, bucket] = plain.number(offset)
+                for bucket, time in enumerate(times):
+                    if time is not None:
+                        commit_ms[partition_id, bucket] = plain.number(time)
+            return cls(TableIdentity.from_json(value["table"]), offsets, commit_ms, partitions)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from fluss_client.errors import CorruptDataError
+from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.checkpoints.events import (
     Event,
     EventKind,
-    check_version,
     event_from_json,
     new_nonce,
 )
@@ -44,14 +44,12 @@ def import_checkpoints(store: CheckpointStore, exported: Mapping[str, Any]) -> l
     A name that the store has already must hold the same events, from an import that was broken
     off; otherwise the import is refused before anything of that name is written.
     """
-    try:
-        check_version(exported["version"], "export")
+    with plain.reading("export of checkpoints"):
+        plain.check_version(exported, EXPORT_VERSION, "an export of checkpoints")
         groups = {
             name: [event_from_json(value) for value in events]
-            for name, events in exported["checkpoints"].items()
+            for name, events in plain.mapping(exported["checkpoints"]).items()
         }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CorruptDataError(f"this is no export of checkpoints: {error}") from error
     for name, events in groups.items():
         _check_run(name, events)
         _copy(store, events)

@@ -18,6 +18,7 @@ from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.cluster import LakeSnapshot
 from fluss_client.model.table import TablePath
 from fluss_client.runtime import runtime
+from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.errors import TableIdentityChangedError
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.observe import observe
@@ -72,8 +73,12 @@ class LakeTarget:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LakeTarget:
         """The target from `to_json`."""
-        offsets = {(p, b): int(offset) for p, b, offset in value["offsets"]}
-        return cls(TableIdentity.from_json(value["table"]), offsets)
+        with plain.reading("target in the lake"):
+            offsets = {
+                (plain.number_or_none(p), plain.number(b)): plain.number(offset)
+                for p, b, offset in value["offsets"]
+            }
+            return cls(TableIdentity.from_json(value["table"]), offsets)
 
 
 async def resolve_target(

@@ -140,9 +140,16 @@ class TableSpec:
     @classmethod
     def from_mapping(cls, value: Mapping[str, Any]) -> TableSpec:
         """A spec from plain values, such as YAML gives; unknown keys are refused."""
-        name = value.get("table")
+        name = value.get("table") if isinstance(value, Mapping) else None
         if not isinstance(name, str):
             raise SchemaError("a table spec needs 'table: database.table'")
+        try:
+            return cls._from_mapping(name, value)
+        except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise SchemaError(f"{name}: this is no table spec: {error}") from error
+
+    @classmethod
+    def _from_mapping(cls, name: str, value: Mapping[str, Any]) -> TableSpec:
         unknown = set(value) - _KEYS
         if unknown:
             raise SchemaError(f"{name}: unknown {sorted(unknown)}; a spec has {sorted(_KEYS)}")
