@@ -1,27 +1,22 @@
-"""`fluss-orchestrate checkpoints`: how far scans are, and setting them right."""
+"""`fluss-orchestrate checkpoints`: which there are, what happened, how far behind they are."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fluss_orchestrate.cli.asking import make_sure
-from fluss_orchestrate.cli.failures import CommandError, UsageError
+from fluss_orchestrate.cli.failures import CommandError
 from fluss_orchestrate.cli.groups import group
-from fluss_orchestrate.cli.options import StoreOption, YesOption
-from fluss_orchestrate.cli.output import ago, count, table, to_json, when
-from fluss_orchestrate.cli.parsing import moment, path_of
+from fluss_orchestrate.cli.options import StoreOption
+from fluss_orchestrate.cli.output import ago, table, when
 from fluss_orchestrate.cli.session import Session, with_session
-from fluss_orchestrate.cli.stores import existing_store, known_store, open_store
+from fluss_orchestrate.cli.stores import existing_store, known_store
 
 app = group("See how far scans are, and set them right.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The checkpoint.")]
-ReasonOption = Annotated[str, typer.Option(help="Why; it goes into the history.")]
 
 
 @app.command()
@@ -125,204 +120,3 @@ def _chosen(session: Session, store: str | None, names: list[str]) -> Iterator[t
     for name in [] if opened is None else opened.names():
         if opened is not None and not opened.require(name).state.retired:
             yield name, opened
-
-
-@app.command()
-@with_session
-def reset(
-    session: Session,
-    name: NameArgument,
-    to: Annotated[
-        str, typer.Option("--to", metavar="WHERE", help="earliest, latest, a time or offsets.")
-    ],
-    table_name: Annotated[
-        str | None,
-        typer.Option("--table", help="database.table, for a checkpoint that is new."),
-    ] = None,
-    reason: ReasonOption = "",
-    abandon_pending: Annotated[
-        bool, typer.Option("--abandon-pending", help="Give a pending plan up first.")
-    ] = False,
-    store: StoreOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Set a checkpoint to another place: rows may then come again, or never.
-
-    Examples:
-
-      fluss-orchestrate checkpoints reset events-to-files --to 2026-11-16T00:00Z --reason replay
-
-      fluss-orchestrate checkpoints reset events-to-files --to 0=120,1=95 --yes
-    """
-    from fluss_orchestrate.core.incremental import IncrementalScan
-
-    if table_name is not None:
-        path_of(table_name)
-    opened = open_store(session.connection, store)
-    table_name = table_name or _table_of(opened.head(name), name)
-    place = moment(session, table_name, to, ("earliest", "latest"), "--to")
-    if to.startswith("@"):
-        place = dict(place.position)
-    make_sure(f"set checkpoint '{name}' of {table_name} to {to}", yes)
-    scan = IncrementalScan(session.connection, table_name, name, opened)
-    event = scan.reset(place, reason, abandon_pending=abandon_pending)
-    session.answer(event.to_json(), lambda: f"'{name}' now stands at {to} (event {event.sequence})")
-
-
-def _table_of(head: Any, name: str) -> str:
-    position = None if head is None else head.state.position
-    if position is None:
-        raise UsageError(f"there is no checkpoint '{name}': --table says what it is about")
-    return str(position.table.path)
-
-
-@app.command()
-@with_session
-def adopt(
-    session: Session,
-    name: NameArgument,
-    run_key: Annotated[str, typer.Option(help="The run that takes the pending plan over.")],
-    store: StoreOption = None,
-) -> None:
-    """Take a pending plan over for another run, and show it.
-
-    Example:
-
-      fluss-orchestrate checkpoints adopt events-to-files --run-key repair/2026-11-16
-    """
-    plan = known_store(session.connection, store).adopt(name, run_key)
-    session.answer(
-        plan.to_json(),
-        lambda: (
-            f"'{run_key}' has plan {plan.plan_id} of run '{plan.run_key}': "
-            f"{count(plan.offsets, 'offset')} in {count(len(plan.ranges), 'range')}"
-        ),
-    )
-
-
-@app.command()
-@with_session
-def abandon(
-    session: Session,
-    name: NameArgument,
-    plan_id: Annotated[str | None, typer.Option(help="Only if this plan is pending.")] = None,
-    reason: ReasonOption = "",
-    store: StoreOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Give the pending plan up: its rows will be planned again.
-
-    Take what it wrote out of the sink first, or those rows are there twice.
-
-    Example:
-
-      fluss-orchestrate checkpoints abandon events-to-files --reason "sink was restored"
-    """
-    opened = known_store(session.connection, store)
-    pending = opened.require(name).state.pending
-    what = "the pending plan" if pending is None else f"plan {pending.plan_id} ({pending.run_key})"
-    make_sure(f"give up {what} of checkpoint '{name}'", yes)
-    event = opened.abandon(name, plan_id, reason)
-    session.answer(event.to_json(), lambda: f"gave up {event.plan_id}")
-
-
-@app.command()
-@with_session
-def retire(
-    session: Session,
-    name: NameArgument,
-    reason: ReasonOption = "",
-    with_pending: Annotated[
-        bool, typer.Option("--with-pending", help="Also if a plan is pending.")
-    ] = False,
-    store: StoreOption = None,
-    yes: YesOption = False,
-) -> None:
-    """End a checkpoint. Its history stays; a reset brings it back.
-
-    Example:
-
-      fluss-orchestrate checkpoints retire events-to-files --yes
-    """
-    opened = known_store(session.connection, store)
-    opened.require(name)
-    make_sure(f"retire checkpoint '{name}'", yes)
-    event = opened.retire(name, reason, with_pending=with_pending)
-    session.answer(event.to_json(), lambda: f"retired '{name}'")
-
-
-@app.command("export")
-@with_session
-def export(
-    session: Session,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Only these (default: all).")
-    ] = None,
-    to: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: the screen.")] = None,
-    store: StoreOption = None,
-) -> None:
-    """Write checkpoints with their newest events as JSON.
-
-    Example:
-
-      fluss-orchestrate checkpoints export --to checkpoints.json
-    """
-    from fluss_orchestrate.core.checkpoints import export_checkpoints
-
-    exported = export_checkpoints(known_store(session.connection, store), names or None)
-    if to is None:
-        print(to_json(exported))
-        return
-    to.write_text(to_json(exported))
-    number = len(exported["checkpoints"])
-    session.answer(
-        {"path": str(to), "checkpoints": number}, lambda: f"{count(number, 'checkpoint')} in {to}"
-    )
-
-
-@app.command("import")
-@with_session
-def import_(
-    session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote.")],
-    store: StoreOption = None,
-) -> None:
-    """Put exported checkpoints into a store; one that is there must hold the same events.
-
-    Example:
-
-      fluss-orchestrate checkpoints import checkpoints.json --store ops.checkpoints
-    """
-    from fluss_orchestrate.core.checkpoints import import_checkpoints
-
-    try:
-        exported = json.loads(file.read_text())
-    except ValueError as error:
-        raise CommandError(f"{file} is no JSON: {error}") from None
-    names = import_checkpoints(open_store(session.connection, store), exported)
-    session.answer(names, lambda: names or "nothing to import")
-
-
-@app.command()
-@with_session
-def compact(
-    session: Session,
-    into: Annotated[str, typer.Option(metavar="WHERE", help="The new store, as in --store.")],
-    keep: Annotated[int, typer.Option(min=1, help="How many events of each.")] = 200,
-    store: StoreOption = None,
-    yes: YesOption = False,
-) -> None:
-    """Move every checkpoint with its newest events into a new store.
-
-    Each is retired in the old one, so that a run that still uses it is refused.
-
-    Example:
-
-      fluss-orchestrate checkpoints compact --into ops.checkpoints_2 --yes
-    """
-    from fluss_orchestrate.core.checkpoints import compact as move
-
-    source = known_store(session.connection, store)
-    make_sure(f"retire every checkpoint here and move it into {into}", yes)
-    names = move(source, open_store(session.connection, into), keep)
-    session.answer(names, lambda: names or "nothing to move")

@@ -8,6 +8,8 @@ import typer
 
 from fluss_orchestrate.cli import (
     bulk_load,
+    checkpoint_changes,
+    checkpoint_moves,
     checkpoints,
     cluster,
     databases,
@@ -24,6 +26,9 @@ from fluss_orchestrate.cli import (
     tables,
     write,
 )
+
+# These hang their commands on the group of checkpoints as they are imported.
+EXTENSIONS = (checkpoint_changes, checkpoint_moves)
 
 COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {
     "databases": databases.app,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.cli.failures import CommandError
@@ -37,6 +38,17 @@ def open_input(
     except (pa.ArrowInvalid, OSError) as error:
         raise CommandError(f"standard input cannot be read as {kind}: {error}") from None
     return reader if columns is None else _projected(reader, columns)
+
+
+def known_rows(path: str, given: str | None) -> int | None:
+    """How many rows there will be, where files tell that without being read."""
+    import pyarrow.parquet as pq
+
+    from fluss_orchestrate.core.loading.sources import FORMATS, source_files
+
+    if path == STDIN or (given or FORMATS.get(Path(path).suffix.lower())) != "parquet":
+        return None
+    return sum(int(pq.read_metadata(f).num_rows) for f in source_files(path, "parquet"))
 
 
 def _stdin(stream: Any, kind: str, types: pa.Schema) -> pa.RecordBatchReader:

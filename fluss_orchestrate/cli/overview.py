@@ -97,8 +97,7 @@ async def _table(connection: FlussConnection, path: TablePath) -> TableLine:
     view = await observe(core.backend, core.config.resolved_alias(), path)
     info = view.info
     if info.has_primary_key():
-        stats = await core.get_admin().get_table_stats(path, None)
-        rows = sum(stats.values())
+        rows = await _keys(connection, path)
     else:
         ids = view.partition_ids()
         earliest = await offsets_of(core.backend, info, ids, OffsetSpec.earliest())
@@ -112,6 +111,17 @@ async def _table(connection: FlussConnection, path: TablePath) -> TableLine:
         lake_behind=None if lake is None else lake.lag_offsets,
         lake_age_ms=None if lake is None else lake.lag_ms,
     )
+
+
+async def _keys(connection: FlussConnection, path: TablePath) -> int | None:
+    from fluss_client.errors import InvalidTableError
+
+    try:
+        stats = await connection.core.get_admin().get_table_stats(path, None)
+    except InvalidTableError:
+        # A table whose changelog has no old rows is not counted by anybody.
+        return None
+    return sum(stats.values())
 
 
 def _checkpoints(connection: FlussConnection, where: str | None) -> tuple[CheckpointLine, ...]:

@@ -134,4 +134,4 @@ def _counted(
     for batch in batches:
         yield batch
         if not rows.tells_progress:
-            meter.add(batch.num_rows)
+            meter.at(meter.rows + batch.num_rows, meter.rows + batch.num_rows, rows.total)

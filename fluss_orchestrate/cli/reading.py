@@ -38,6 +38,8 @@ class Rows:
     batches: Iterator[pa.RecordBatch]
     tells_progress: bool = False
     """Whether the meter hears of it from the reader itself."""
+    total: int | None = None
+    """How many rows there are about, where that is cheap to know."""
 
 
 def open_source(connection: FlussConnection, wanted: Wanted, meter: Meter | None = None) -> Rows:
@@ -91,7 +93,19 @@ def _state(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows
     reader = read_table(
         connection, wanted.table, wanted.columns, wanted.partition, as_of=wanted.until
     )
-    return Rows(reader.schema, iter(reader))
+    total = _row_count(connection, info) if wanted.partition is None else None
+    return Rows(reader.schema, iter(reader), total=total)
+
+
+def _row_count(connection: FlussConnection, info: TableInfo) -> int | None:
+    """What the servers count; some tables are not counted."""
+    from fluss_client.errors import FlussError
+
+    try:
+        stats = connection.get_admin().result().get_table_stats(info.table_path).result()
+    except FlussError:
+        return None
+    return sum(stats.values())
 
 
 def _some_keys(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
@@ -141,4 +155,5 @@ def _lake(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
     scan = lake.scan(selected_fields=tuple(chosen), limit=wanted.limit)
     reader = scan.to_arrow_batch_reader()
     schema = pa.schema([reader.schema.field(name) for name in chosen])
-    return Rows(schema, (batch.select(chosen) for batch in reader))
+    total = int(lake.scan().count()) if wanted.limit is None else wanted.limit
+    return Rows(schema, (batch.select(chosen) for batch in reader), total=total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from fluss_orchestrate.cli.failures import CommandError
@@ -22,6 +23,11 @@ def open_store(connection: FlussConnection, where: str | None) -> CheckpointStor
         return SqlCheckpointStore(where)
     path = path_of(where)
     return FlussCheckpointStore(connection, path.database_name, path.table_name)
+
+
+def without_login(where: str) -> str:
+    """A store's place as it may be shown."""
+    return re.sub(r"//[^/@]*@", "//******@", where)
 
 
 def existing_store(connection: FlussConnection, where: str | None) -> CheckpointStore | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluss_orchestrate.cli.failures import UsageError
-from fluss_orchestrate.cli.incoming import open_input
+from fluss_orchestrate.cli.incoming import known_rows, open_input
 from fluss_orchestrate.cli.options import ColumnsOption, TableArgument, names
 from fluss_orchestrate.cli.output import count
 from fluss_orchestrate.cli.parsing import path_of
@@ -75,16 +75,17 @@ def write(
     if create_partitions and load_id is None:
         raise UsageError("--create-partitions needs --load-id")
     rows = open_input(file, file_format, info.schema.arrow, names(columns))
+    total = known_rows(file, file_format)
     if load_id is not None:
-        _load(session, name, rows, load_id, create_partitions)
+        _load(session, name, rows, load_id, create_partitions, total)
         return
-    with metered(f"writing {name}") as meter:
+    with metered(f"writing {name}", total) as meter:
         writer = _writer(session.connection, info, doing, partial, rows.schema)
         with writer:
             for batch in rows:
                 send = writer.delete_arrow if doing is Mode.delete else writer.write_arrow_batch
                 send(batch)
-                meter.add(batch.num_rows)
+                meter.add(batch.num_rows, batch.num_rows)
             writer.flush().result()
     done = {"table": name, "mode": doing.value, "rows": meter.rows, "exactly_once": False}
     session.answer(done, lambda: f"{doing.value}: {count(meter.rows, 'row')}")
@@ -117,18 +118,23 @@ def _writer(
 
 
 def _load(
-    session: Session, name: str, rows: pa.RecordBatchReader, load_id: str, create: bool
+    session: Session,
+    name: str,
+    rows: pa.RecordBatchReader,
+    load_id: str,
+    create: bool,
+    total: int | None,
 ) -> None:
     from fluss_orchestrate.core.loading import load_rows
 
-    with metered(f"loading {name}") as meter:
+    with metered(f"loading {name}", total) as meter:
         receipt = load_rows(
             session.connection,
             name,
             rows,
             load_id,
             create_partitions=create,
-            progress=lambda sent, size: meter.at(sent, 0, None),
+            progress=lambda sent, size: meter.at(sent, sent, total),
         )
         meter.rows = receipt.rows
     again = receipt.details.get("was_done_before")

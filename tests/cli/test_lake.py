@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from pathlib import Path
 
 from tests.cli.conftest import Shop
+from tests.cli.running import SCRIPT, Cli
 
 
 def test_tier_wait_status_read(lake_shop: Shop, tmp_path: Path) -> None:
@@ -71,3 +74,29 @@ def test_status_shows_lag_and_freshness(lake_shop: Shop) -> None:
     assert [len(json.loads(line)["tables"]) for line in watched.splitlines()] == [4, 4]
     again = cli("status", lake_shop.database, "--watch", "--times", "2", "--interval", "0.1")
     assert again.count("not in lake") == 2
+
+
+def test_a_worker_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    folder = tmp_path / "fluss"
+    cli = Cli(tmp_path, f"embedded:{folder}")
+    spec = tmp_path / "t.yaml"
+    spec.write_text(
+        "tables:\n  - table: d.t\n    columns: {id: bigint}\n    buckets: 1\n    lake: true\n"
+        "    lake_freshness: 1s\n"
+    )
+    cli("tables", "apply", str(spec))
+    cli("write", "d.t", "-", "--format", "csv", stdin="id\n1\n2\n")
+    worker = subprocess.Popen(
+        [str(SCRIPT), "lake", "tier", "--worker", "--yes", "--bootstrap", f"embedded:{folder}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert "holds it" in cli("lake", "wait", "d.t", "--timeout", "60")
+    finally:
+        worker.send_signal(signal.SIGINT)
+        output, said = worker.communicate(timeout=60)
+    assert worker.returncode == 130
+    assert output == ""
+    assert said == "serving the coordinator; Ctrl-C ends it\n"

@@ -142,3 +142,11 @@ def test_moving_checkpoints(shop: Shop, store: str, tmp_path: Path) -> None:
     assert cli.json("checkpoints", "ls", "--store", empty) == []
     assert "no checkpoints here yet" in cli.fails("checkpoints", "show", "x", "--store", empty)
     assert empty not in cli("tables", "ls", shop.database)
+
+
+def test_secrets_of_a_store_are_not_shown(shop: Shop, store: str) -> None:
+    shop.cli("scan", shop.events, "--name", "quiet", "--store", store)
+    into = "postgresql://me:hush@nowhere/db"
+    said = shop.cli.fails("checkpoints", "compact", "--store", store, "--into", into)
+    assert "//******@nowhere" in said
+    assert "hush" not in said
