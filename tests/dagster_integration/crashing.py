@@ -109,3 +109,12 @@ def crashing_job() -> dg.JobDefinition:
         resources={"fluss": fluss, "fluss_io": FlussIOManager(fluss=fluss)},
         executor=dg.multi_or_in_process_executor,
     ).resolve_job_def("crashing")
+
+
+# Dagster keeps the job of a function for the life of the process, so each kind has its own.
+def embedded_job() -> dg.JobDefinition:
+    return crashing_job()
+
+
+def cluster_job() -> dg.JobDefinition:
+    return crashing_job()

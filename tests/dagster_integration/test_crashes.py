@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import FlussConnection, TablePath
-from tests.dagster_integration.crashing import ROWS, crashing_job
+from tests.dagster_integration.crashing import ROWS, cluster_job, embedded_job
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
 
 NAMES = {"appended", "stored", "copied", "files"}
@@ -20,6 +20,7 @@ def file_ids(folder: Path) -> list[int]:
 
 @pytest.mark.timeout(300)  # ten processes that import everything, on two busy cores
 def test_killed_retried_and_re_executed(
+    fluss_kind: str,
     fluss_address: str,
     connection: FlussConnection,
     database: str,
@@ -35,7 +36,7 @@ def test_killed_retried_and_re_executed(
     source = TablePath(database, "source")
     for first in range(0, ROWS, ROWS // 4):
         append(connection, source, orders(ROWS // 4, first))
-    job = dg.reconstructable(crashing_job)
+    job = dg.reconstructable(embedded_job if fluss_kind == "embedded" else cluster_job)
     with dg.instance_for_test() as instance:
         with dg.execute_job(job, instance, raise_on_error=False) as first:
             assert first.success, [

@@ -1,0 +1,91 @@
+"""A real `dagster dev`, started and stopped by its pid, and asked over GraphQL."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+STOP_TIMEOUT_S = 60
+POLL_S = 0.5
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Dev:
+    """What a running `dagster dev` answers."""
+
+    def __init__(self, port: int, log: Path, process: subprocess.Popen[bytes]) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self._log = log
+        self._process = process
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        """The data of a GraphQL answer."""
+        body = json.dumps({"query": query, "variables": variables}).encode()
+        request = urllib.request.Request(
+            f"{self.url}/graphql", body, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            value = json.load(answer)
+        assert "errors" not in value, value["errors"]
+        data: dict[str, Any] = value["data"]
+        return data
+
+    def wait_for(self, what: str, look: Callable[[], Any], timeout_s: float) -> Any:
+        """What `look` gives once it gives something."""
+        give_up_at = time.monotonic() + timeout_s
+        while time.monotonic() < give_up_at:
+            assert self._process.poll() is None, f"it ended: {self.tail()}"
+            try:
+                found = look()
+            except OSError:
+                found = None
+            if found:
+                return found
+            time.sleep(POLL_S)
+        raise AssertionError(f"no {what} within {timeout_s} s: {self.tail()}")
+
+    def tail(self) -> str:
+        return self._log.read_text()[-4000:]
+
+
+@contextmanager
+def dagster_dev(files: list[Path], home: Path, variables: Mapping[str, str]) -> Iterator[Dev]:
+    """`dagster dev` over some files; down again afterwards, with all that it started."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("dagster")), "dev", "-h", "127.0.0.1"]
+    command += ["-p", str(port), *(word for file in files for word in ("-f", str(file)))]
+    own = {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    log = home / "dev.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **variables, **own},
+            cwd=home,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield Dev(port, log, process)
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
