@@ -68,6 +68,8 @@ class _Line:
     server: tuple[asyncio.StreamReader, asyncio.StreamWriter]
     asked: dict[int, int] = field(default_factory=dict)
     """Which call each request id is."""
+    calls: list[int] = field(default_factory=list)
+    """What was asked on this line, in order."""
     held: bytes = b""
     """An answer that the next one overtakes."""
 
@@ -86,6 +88,8 @@ class FaultyLines:
     def __init__(self, bootstrap_servers: str, seed: int = 0) -> None:
         self.struck: Counter[tuple[str, int]] = Counter()
         """How often each fault struck each call."""
+        self.histories: list[list[int]] = []
+        """The calls of each line that ever stood, in order."""
         self.random = random.Random(seed)
         self._faults: list[Fault] = []
         self._lines: set[_Line] = set()
@@ -184,6 +188,7 @@ class FaultyLines:
             line.cut()
             return
         self._lines.add(line)
+        self.histories.append(line.calls)
         try:
             await asyncio.gather(self._requests(line), self._answers(line))
         except (OSError, asyncio.IncompleteReadError):
@@ -201,6 +206,7 @@ class FaultyLines:
                 return
             api, _, request_id = _REQUEST.unpack_from(frame, _LENGTH.size)
             line.asked[request_id] = api
+            line.calls.append(api)
             await self._forward(line, line.server[1], frame, api, in_request=True)
 
     async def _answers(self, line: _Line) -> None:

@@ -37,6 +37,7 @@ from fluss_client.model.types import DataType
 
 LAKE_ENABLED = "table.datalake.enabled"
 LAKE_FRESHNESS = "table.datalake.freshness"
+SPEC_VALUES_MAX = 1_000_000
 _KEYS = {
     "table",
     "columns",
@@ -182,9 +183,12 @@ def load_specs(source: str | Path) -> list[TableSpec]:
     try:
         text = path.read_text() if path is not None else str(source)
         value = yaml.safe_load(text)
+        _check_size(value, where)
     except OSError as error:
         raise SchemaError(f"cannot read {where}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except RecursionError:
+        raise SchemaError(f"{where} is no table spec: it is nested too deeply") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SchemaError(f"{where} is no YAML: {error}") from error
     tables = value.get("tables") if isinstance(value, Mapping) else value
     if not isinstance(tables, list) or not all(isinstance(t, Mapping) for t in tables):
@@ -195,6 +199,20 @@ def load_specs(source: str | Path) -> list[TableSpec]:
         if names.count(name) > 1:
             raise SchemaError(f"{where} describes {name} twice")
     return specs
+
+
+def _check_size(value: Any, where: str) -> None:
+    """YAML's aliases can stand for more than memory holds, or for themselves."""
+    waiting = [value]
+    for _ in range(SPEC_VALUES_MAX):
+        if not waiting:
+            return
+        inner = waiting.pop()
+        if isinstance(inner, Mapping):
+            waiting += inner.values()
+        elif isinstance(inner, list):
+            waiting += inner
+    raise SchemaError(f"{where} holds more than {SPEC_VALUES_MAX} values: split it")
 
 
 def read_type(text: str, column: str) -> DataType:

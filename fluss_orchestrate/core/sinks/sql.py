@@ -209,7 +209,8 @@ class SqlSink:
         where = dialect.identifier_preparer.format_table(target)
         try:
             with self._engine.begin() as connection:
-                connection.execute(sa.text(f"ALTER TABLE {where} ADD COLUMN {column}"))
+                # Not as text(), which would take a colon in a name for a parameter.
+                connection.exec_driver_sql(f"ALTER TABLE {where} ADD COLUMN {column}")
         except (sa.exc.ProgrammingError, sa.exc.OperationalError):
             found = sa.inspect(self._engine).get_columns(self._name, schema=self._schema)
             if name not in [c["name"] for c in found]:

@@ -1,0 +1,196 @@
+"""Passwords: asked for on every line, and in nothing that a person or a file gets to see."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import pickle
+import stat
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import fluss_client as fluss
+from fluss_client import errors
+from fluss_client.testing import LocalCluster
+from fluss_client.wire import apis
+from fluss_client.wire.auth import Credentials, mechanism_for
+from fluss_orchestrate import IncrementalScan, ParquetSink, SqlCheckpointStore, SqlSink
+from fluss_orchestrate import run_increment as run_once
+from fluss_orchestrate.core.clusters import ClusterRef
+from tests.contract.tables import Tables, done
+from tests.fix_proxy import FaultyLines
+
+CANARY = "c4n4ry-p4ssw0rd-7f3a"
+
+
+@pytest.fixture
+def heard() -> Iterator[io.StringIO]:
+    """Everything that anybody logs, at any level."""
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield text
+    root.removeHandler(handler)
+    root.setLevel(before)
+
+
+def settings(cluster: LocalCluster, password: str | None, user: str = "admin") -> dict[str, str]:
+    address = cluster.info.sasl_bootstrap_servers
+    assert address is not None
+    found = {"bootstrap.servers": address, "connect-timeout": "10s"}
+    if password is not None:
+        found |= {
+            "security.protocol": "sasl",
+            "security.sasl.username": user,
+            "security.sasl.password": password,
+        }
+    return found
+
+
+def told(error: BaseException) -> str:
+    """All that a log or a report of this error shows, the locals of its frames included."""
+    frames = traceback.TracebackException.from_exception(error, capture_locals=True)
+    # A test knows the password; its own frames are not what is looked at.
+    inside = [frame for frame in frames.stack if "fluss_client" in frame.filename]
+    frames.stack = traceback.StackSummary.from_list(inside)
+    return "".join(frames.format()) + repr(error) + str(error) + repr(vars(error))
+
+
+def test_a_wrong_password_is_refused_and_not_told(
+    plain_cluster: LocalCluster, heard: io.StringIO
+) -> None:
+    for user in ("admin", "nobody"):
+        config = fluss.Config(settings(plain_cluster, CANARY, user))
+        with pytest.raises(errors.AuthenticationError) as raised:
+            fluss.FlussConnection.create(config).result(60)
+        assert user in str(raised.value)
+        assert CANARY not in told(raised.value)
+    assert "connected" not in heard.getvalue()
+    assert CANARY not in heard.getvalue()
+
+
+def test_without_credentials_nothing_is_answered(plain_cluster: LocalCluster) -> None:
+    config = fluss.Config(settings(plain_cluster, None))
+    with pytest.raises(errors.AuthenticationError, match=r"security\.protocol=sasl"):
+        fluss.FlussConnection.create(config).result(60)
+    for missing in ("username", "password"):
+        values = settings(plain_cluster, CANARY)
+        del values[f"security.sasl.{missing}"]
+        with pytest.raises(errors.ConfigError, match=missing) as raised:
+            fluss.FlussConnection.create(fluss.Config(values)).result(60)
+        assert CANARY not in told(raised.value)
+
+
+def test_every_line_says_who_it_is_before_anything_else(
+    plain_cluster: LocalCluster,
+    make_lines: Callable[..., FaultyLines],
+    heard: io.StringIO,
+    tmp_path: Path,
+) -> None:
+    """A whole increment over lines that are watched, with the real password as the canary."""
+    password = plain_cluster.info.users["admin"]
+    values = settings(plain_cluster, password)
+    lines = make_lines(values["bootstrap.servers"])
+    config = fluss.Config({**values, "bootstrap.servers": lines.bootstrap_servers})
+    shown: list[str] = []
+    with done(fluss.FlussConnection.create(config)) as connection:
+        admin = done(connection.get_admin())
+        database = f"secrets_{os.getpid()}"
+        done(admin.create_database(database))
+        tables = Tables(connection, admin, database)
+        table = tables.create({"id": pa.int64()}, buckets=6, bucket_keys=["id"])
+        writer = table.new_append().create_writer()
+        writer.write_arrow(pa.table({"id": list(range(600))}))
+        writer.close()
+        store = SqlCheckpointStore(f"sqlite:///{tmp_path / 'store'}")
+        scan = IncrementalScan(connection, str(table.get_table_path()), "secrets", store)
+        result = run_once(scan, ParquetSink(str(tmp_path / "sink")), run_key="one")
+        assert result.receipt.rows == 600
+        shown += [json.dumps(result.receipt.to_json()), repr(result), repr(scan), repr(store)]
+        for thing in (config, connection, connection.core, connection.backend, admin, table):
+            shown.append(repr(thing))
+        shown += [repr(writer), repr(connection.metrics()), str(config), repr(vars(connection))]
+        shown.append(json.dumps([event.to_json() for event in store.history("secrets")]))
+        store.close()
+        done(admin.drop_database(database, cascade=True))
+    handshake = [apis.API_VERSIONS.key, apis.AUTHENTICATE.key]
+    assert len(lines.histories) >= 4, "a coordinator and three servers"
+    assert [calls[:2] for calls in lines.histories] == [handshake] * len(lines.histories)
+    assert "connected to" in heard.getvalue()
+    for text in [heard.getvalue(), *shown]:
+        assert password not in text
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert password.encode() not in path.read_bytes(), path
+
+
+def test_no_object_shows_or_pickles_a_password() -> None:
+    config = fluss.Config(settings_of_canary())
+    plain = mechanism_for("PLAIN", Credentials("u", CANARY))
+    for thing in (config, config.copy(), Credentials("u", CANARY), plain, ClusterRef.of(config)):
+        assert CANARY not in f"{thing!r} {thing}"
+    with pytest.raises(errors.ConfigError, match="never pickled") as raised:
+        pickle.dumps(config)
+    assert CANARY not in told(raised.value)
+    assert CANARY not in pickle.dumps(ClusterRef.of(config)).decode("latin-1")
+    with pytest.raises(errors.ConfigError, match="must not travel") as raised:
+        ClusterRef("prod", {"security.sasl.password": CANARY})
+    assert CANARY not in str(raised.value)
+    assert CANARY not in json.dumps(config.to_dict())
+
+
+def settings_of_canary() -> dict[str, Any]:
+    return {
+        "bootstrap.servers": "127.0.0.1:1",
+        "security.protocol": "sasl",
+        "security.sasl.username": "u",
+        "security.sasl.password": CANARY,
+    }
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"postgresql://u:{CANARY}@127.0.0.1:1/db",
+        f"nonsense://u:{CANARY}@host/db",
+        f"u:{CANARY}@host",
+        f"sqlite:////no/such/folder/{CANARY[:0]}x.db",
+    ],
+)
+def test_a_sql_address_that_fails_does_not_show_its_password(address: str) -> None:
+    def sink() -> None:
+        SqlSink(address, "t").position("name")
+
+    def store() -> None:
+        with SqlCheckpointStore(address) as opened:
+            opened.names()
+
+    for use in (sink, store):
+        with pytest.raises(Exception) as raised:  # noqa: PT011
+            use()
+        shown = "".join(traceback.format_exception(raised.value)) + repr(raised.value)
+        # The test's own source line names the variable, never the value.
+        assert CANARY not in shown
+
+
+def test_files_with_passwords_are_their_owners_alone(plain_cluster: LocalCluster) -> None:
+    folder = Path(plain_cluster.info.dir)
+    password = plain_cluster.info.users["admin"].encode()
+    kept = [folder / "cluster.json", *folder.glob("conf/*/*"), *folder.glob("logs/*")]
+    holding = [p for p in kept if p.is_file() and password in p.read_bytes()]
+    assert len(holding) >= 4, "the servers' configurations"
+    for path in holding:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert not [p for p in holding if p.parent.name == "logs"]
+    for pid in plain_cluster.info.pids.values():
+        assert password not in Path(f"/proc/{pid}/cmdline").read_bytes()
