@@ -21,6 +21,7 @@ ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("item", pa.stri
 EVENTS = pa.schema([("at", pa.int64()), ("what", pa.string())])
 
 
+@pytest.mark.timeout(300)
 def test_the_programs_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,10 +57,11 @@ def test_from_table_to_table_with_restarts_and_new_partitions(
     """A log table into a log table, each row once, by loads named after their micro-batches."""
     source, target = partitioned(place), place.table(SCHEMA)
     add_day(place, source, "d1")
-    place.append(source, rows(0, 300, "d1"))
+    for first in range(0, 300, 75):
+        place.append(source, rows(first, 75, "d1"))
     name = new_id()
     take = exactly_once_batches(target, place.ref, name, staging=str(tmp_path / "staging"))
-    options = place.options(source, max_rows_per_trigger="200")
+    options = place.options(source, max_rows_per_trigger="40")
     query = run(stream(spark, options).writeStream.foreachBatch(take), tmp_path / "checkpoint")
     assert ids(place, target) == list(range(300))
     assert len([p for p in query.recentProgress if p["numInputRows"]]) > 1

@@ -77,6 +77,7 @@ def spec_of(paths: list[str], database: str, load_id: str) -> BulkLoadSpec:
     )
 
 
+@pytest.mark.timeout(300)
 def test_a_standalone_cluster_loads_with_a_password_that_nobody_sees(
     config: Config, connection: FlussConnection, database: str, tmp_path: Path
 ) -> None:

@@ -40,13 +40,14 @@ NAMES = {
     "scan.maxrecordsperpartition": "the same",
     "split.count": "how many Spark partitions",
     "max.rows.per.trigger": "rows of one micro-batch",
-    "max.bytes.per.trigger": "bytes of one micro-batch, by a sample",
     "operation.column": "which column says +I, +U or -D",
     "partial.update": "true: write only the columns that the frame has",
     "create.partitions": "true: create partitions that are not there",
     "overwrite.force": "true: drop rows that a checkpoint has not read",
     "query.name": "names a streaming write in the ledger of its batches",
 }
+SPARKS_OWN = ("checkpointlocation", "queryname", "mergeschema")
+"""Options that Spark hands on, and that mean nothing here."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class SourceOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """From what Spark gives."""
-        return cls({key.lower(): value for key, value in options.items()})
+        lower = {key.lower(): value for key, value in options.items()}
+        return cls({key: value for key, value in lower.items() if key not in SPARKS_OWN})
 
     def text(self, *names: str) -> str | None:
         """The first of these options that is there."""
