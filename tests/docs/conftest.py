@@ -1,6 +1,8 @@
-"""Which pages need a real cluster."""
+"""Which pages need a real cluster, and a home for Airflow."""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
@@ -15,3 +17,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("cluster")
             # Named openly, so that its start does not count against the test's own time.
             item.fixturenames.insert(0, "plain_cluster")  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Airflow makes itself a home as it is imported; not in the user's."""
+    os.environ.setdefault("AIRFLOW_HOME", str(tmp_path_factory.mktemp("airflow")))

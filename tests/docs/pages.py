@@ -4,6 +4,7 @@ A comment right before a block is an order to the runner, invisible to readers o
 
     <!-- run: shop -->         (once per page) the set-up that the page's blocks begin with
     <!-- file: job.py -->      the block is a file, written before the following blocks run
+    <!-- long: reason -->      the block runs in the long form, and is parsed in the short one
     <!-- no-run: reason -->    the block cannot run here; it is parsed all the same
 
 A `text` block right after a block that runs is what that prints; `…` stands for anything.
@@ -18,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
-_ORDER = re.compile(r"<!--\s*(run|file|no-run):\s*(.*?)\s*-->", re.DOTALL)
+_ORDER = re.compile(r"<!--\s*(run|file|long|no-run):\s*(.*?)\s*-->", re.DOTALL)
 
 # Pages whose programs another test runs, with set-ups of its own.
 ELSEWHERE = frozenset(
@@ -43,6 +44,7 @@ class Block:
     code: str
     file: str | None = None
     no_run: str | None = None
+    long: str | None = None
     expected: str | None = None
 
     def __str__(self) -> str:
@@ -94,7 +96,16 @@ def _blocks(path: str, text: str) -> Iterator[Block]:
             between = text[match.end() : matches[at + 1].start()]
             expected = matches[at + 1].group(2) if not between.strip() else None
         line = text.count("\n", 0, match.start()) + 1
-        yield Block(path, line, language, code, orders.get("file"), orders.get("no-run"), expected)
+        yield Block(
+            path,
+            line,
+            language,
+            code,
+            orders.get("file"),
+            orders.get("no-run"),
+            orders.get("long"),
+            expected,
+        )
 
 
 def _last_prose(before: str) -> int:

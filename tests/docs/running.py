@@ -1,4 +1,4 @@
-"""Running the blocks of a page: Python in one namespace, commands in this process, files written."""
+"""Running the blocks of a page: Python in one namespace, commands in this process."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def commands(block: Block) -> list[str]:
     return found
 
 
-def run_page(page: Page, namespace: dict[str, Any], folder: Path) -> None:
+def run_page(page: Page, namespace: dict[str, Any], folder: Path, long_form: bool) -> None:
     """Run every block that can run, in order; a connection that a block opened is closed."""
     try:
         for block in page.blocks:
             check_syntax(block)
-            if block.no_run is None:
+            if block.no_run is None and (long_form or block.long is None):
                 run_block(block, namespace, folder)
     finally:
         for value in list(namespace.values()):
@@ -98,14 +98,15 @@ def _run_command(block: Block, command: str) -> None:
     assert words[0] == COMMAND, f"{block}: '{words[0]}' does not run here; say no-run and why"
     from fluss_orchestrate.cli.app import run
 
-    before = sys.argv
+    before, code = sys.argv, None
     sys.argv = words
     try:
         run()
     except SystemExit as end:
-        assert end.code in (0, None), f"{block}: '{command}' ended with {end.code}"
+        code = end.code
     finally:
         sys.argv = before
+    assert code in (0, None), f"{block}: '{command}' ended with {code}"
 
 
 def _compare(block: Block, shown: str, printed: str) -> None:

@@ -16,7 +16,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = (r for kind in terminalreporter.stats.values() for r in kind)
     if not any(str(getattr(report, "nodeid", "")).startswith(TESTS) for report in reports):
         return
-    left = [b for path in page_paths() for b in read_page(path).blocks if b.no_run]
+    short = not terminalreporter.config.getoption("--long")
     terminalreporter.section("blocks of the pages that were parsed, not run")
-    for block in left:
-        terminalreporter.line(f"{block}: {block.no_run}")
+    for path in page_paths():
+        for block in read_page(path).blocks:
+            reason = block.no_run or (block.long if short else None)
+            if reason:
+                later = "" if block.no_run else " (the long form runs it)"
+                terminalreporter.line(f"{block}: {reason}{later}")

@@ -18,6 +18,7 @@ PACKAGES = (
     "fluss_orchestrate",
     "fluss_orchestrate.airflow",
     "fluss_orchestrate.dagster",
+    "fluss_orchestrate.spark",
 )
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?P<src>[^"'\s>]+)"""

@@ -20,6 +20,7 @@ def test_the_page_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
+    long_form: bool,
 ) -> None:
     page = read_page(path)
     monkeypatch.chdir(tmp_path)
@@ -28,7 +29,8 @@ def test_the_page_runs(
     for name in ("FLUSS_BOOTSTRAP_SERVERS", "FLUSS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     with SETUPS[page.setup](tmp_path, request) as setup:
-        run_page(page.with_words(setup.words), {"__name__": "docs", **setup.names}, tmp_path)
+        namespace = {"__name__": "docs", **setup.names}
+        run_page(page.with_words(setup.words), namespace, tmp_path, long_form)
 
 
 def test_pages_left_to_other_tests_are_named_there() -> None:
@@ -55,7 +57,7 @@ def _block(language: str, code: str, expected: str | None = None) -> Block:
     ],
 )
 def test_a_block_that_is_not_what_it_says_is_found(language: str, code: str) -> None:
-    with pytest.raises((SyntaxError, ValueError, AssertionError, yaml.YAMLError)):  # noqa: PT011
+    with pytest.raises((SyntaxError, ValueError, AssertionError, yaml.YAMLError)):
         check_syntax(_block(language, code))
 
 

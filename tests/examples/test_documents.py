@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import fluss_client
 import fluss_client.aio
 from fluss_client import errors
@@ -21,16 +19,6 @@ def test_the_clients_programs_run(address: str, database: str) -> None:
     scope: dict[str, object] = {"ADDRESS": address, "DATABASE": database, "__name__": "docs"}
     for program in found:
         exec(compile(program, CLIENT, "exec"), scope)
-
-
-def test_the_readmes_program_runs(
-    address: str, database: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (program,) = programs("README.md")
-    program = program.replace("127.0.0.1:9123", address).replace('"fluss"', f'"{database}"')
-    assert address in program
-    exec(compile(program, "README.md", "exec"), {"__name__": "readme"})
-    assert "click" in capsys.readouterr().out
 
 
 def test_the_differences_of_the_surfaces_are_as_described() -> None:
