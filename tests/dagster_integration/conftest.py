@@ -23,6 +23,8 @@ OWN_FAULTS = (
     "ignore:Accessing `{{automation_condition",
     "ignore::dagster.BetaWarning",
 )
+# For tests that start many processes: a real cluster always, the embedded engine in the long form.
+CLUSTER_FIRST = ("cluster", pytest.param("embedded", marks=pytest.mark.long))
 _numbers = itertools.count()
 
 

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import FlussConnection, TablePath
+from tests.dagster_integration.conftest import CLUSTER_FIRST
 from tests.dagster_integration.crashing import ROWS, cluster_job, embedded_job
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
 
@@ -18,6 +19,7 @@ def file_ids(folder: Path) -> list[int]:
     return sorted(i for file in found for i in pq.read_table(file)["id"].to_pylist())
 
 
+@pytest.mark.parametrize("fluss_kind", CLUSTER_FIRST, indirect=True)
 @pytest.mark.timeout(300)  # ten processes that import everything, on two busy cores
 def test_killed_retried_and_re_executed(
     fluss_kind: str,

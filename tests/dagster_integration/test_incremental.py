@@ -1,5 +1,6 @@
 """Incremental assets: each row once, through retries, other runs, wiped assets and backfills."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 
 from fluss_client import FlussConnection, TablePath
 from fluss_orchestrate import FlussCheckpointStore, FlussTableSink, ParquetSink
@@ -183,3 +185,41 @@ def test_time_partitions_take_their_windows_however_they_are_run(
         found = result.asset_materializations_for_node("windows")
         assert [event.partition for event in found] == keys[:2]
     assert file_ids(tmp_path) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_rows_of_a_minute_that_has_passed(
+    fluss: FlussResource, connection: FlussConnection, database: str, tmp_path: Path
+) -> None:
+    """A real minute: its partition alone, then a range over it, then it alone once more."""
+    path = make_table(connection, TablePath(database, "orders"))
+    minutes = dg.TimeWindowPartitionsDefinition(
+        cron_schedule="* * * * *", start=datetime.now(UTC) - timedelta(minutes=1), fmt="%Y%m%d%H%M"
+    )
+    append(connection, path, orders(25))
+    committed = datetime.now(UTC)
+    asset = incremental_fluss_asset(
+        "minutes",
+        table=str(path),
+        sink=ParquetSink(tmp_path),
+        checkpoint=f"{database}/minutes",
+        partitions_def=minutes,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    while datetime.now(UTC) < committed.replace(second=0) + timedelta(seconds=75):
+        time.sleep(1)
+    append(connection, path, orders(5, first=25))
+    key = committed.strftime("%Y%m%d%H%M")
+    keys = minutes.get_partition_keys()
+    assert key in keys
+    span = {
+        "dagster/asset_partition_range_start": keys[0],
+        "dagster/asset_partition_range_end": key,
+    }
+    resources = {"fluss": fluss}
+    one = dg.materialize([asset], resources=resources, partition_key=key)
+    assert events_of(one, "minutes")[0]["fluss/rows"] == 25
+    assert dg.materialize([asset], resources=resources, tags=span).success
+    assert dg.materialize([asset], resources=resources, partition_key=key).success
+    assert file_ids(tmp_path) == list(range(25))

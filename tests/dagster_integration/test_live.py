@@ -1,6 +1,7 @@
 """The examples for real: the command line, and a `dagster dev` with its daemon and its pages."""
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from fluss_client import TablePath
 from fluss_orchestrate import TableSpec, apply
 from fluss_orchestrate.dagster import FlussResource
+from tests.dagster_integration.conftest import CLUSTER_FIRST
 from tests.dagster_integration.live import Dev, dagster_dev
 from tests.dagster_integration.tables import append
 from tests.needs import unavailable
@@ -111,13 +114,11 @@ def event_counts(folder: Path) -> Counter[int]:
     return Counter(i for f in files for i in pq.read_table(f)["event_id"].to_pylist())
 
 
+@pytest.mark.parametrize("fluss_kind", CLUSTER_FIRST, indirect=True)
 @pytest.mark.timeout(300)
-def test_the_command_line(
-    fluss_kind: str, fluss_address: str, database: str, tmp_path: Path
-) -> None:
+def test_the_command_line(fluss_address: str, database: str, tmp_path: Path) -> None:
     variables = shop_variables(fluss_address, database, tmp_path)
-    if fluss_kind == "embedded":
-        run("dagster", "definitions", "validate", "-f", str(DEFINITIONS), cwd=tmp_path, **variables)
+    run("dagster", "definitions", "validate", "-f", str(DEFINITIONS), cwd=tmp_path, **variables)
     selection = f"key:{database}/tables or key:{database}/events or key:{database}/events_files"
     told = run(
         "dg", "launch", "-f", str(DEFINITIONS), "--assets", selection, cwd=tmp_path, **variables
@@ -126,6 +127,23 @@ def test_the_command_line(
     counts = event_counts(tmp_path / "events")
     assert len(counts) == 1_000
     assert set(counts.values()) == {1}
+
+
+def test_loading_the_example_calls_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a connection was opened while definitions were loaded")
+
+    monkeypatch.setattr("fluss_orchestrate.dagster.resource.shared_connection", refuse)
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    for address in ("fluss.example:9123", f"embedded:{tmp_path / 'fluss'}"):
+        for name, value in shop_variables(address, "shop", tmp_path / "home").items():
+            monkeypatch.setenv(name, value)
+        loaded = runpy.run_path(str(DEFINITIONS))["defs"]
+        assert dg.AssetKey(["shop", "events_files"]) in {
+            spec.key for spec in loaded.resolve_all_asset_specs()
+        }
+    assert not (tmp_path / "fluss").exists()
+    assert not (tmp_path / "home").exists()
 
 
 @pytest.mark.timeout(300)
@@ -202,7 +220,8 @@ def test_a_sensor_tick_becomes_a_run_and_a_page(
             ticks = sensor["sensorOrError"]["sensorState"]["ticks"]
             assert [t["runIds"] for t in ticks if t["runIds"]] == [[found[0]["runId"]]]
             assert event_counts(home / "events") == Counter(range(ROWS))
-            check_page(dev, key, tmp_path / f"{kind}.png")
+            if kind == "cluster":
+                check_page(dev, key, tmp_path / "asset.png")
             admin = fluss.connection.get_admin().result()
             admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
 
