@@ -50,8 +50,12 @@ test: setup ## run the tests (real clusters included)
 	  || { test $$? -eq 1 && $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
 
 .PHONY: demo
-demo: setup ## run the main job: provision, increments through crashes, tier, count every row
-	@$(BIN)/python -m fluss_orchestrate.demo $(ARGS)
+demo: setup ## run the main job: Spark, Airflow and Dagster through crashes, every row counted
+	@$(BIN)/python -m fluss_orchestrate.demo --report demo-report.html $(ARGS)
+
+.PHONY: demo-cluster
+demo-cluster: setup ## the same against a real Fluss cluster that it starts and stops
+	@$(BIN)/python -m fluss_orchestrate.demo --cluster --report demo-report.html $(ARGS)
 
 .PHONY: test-long
 test-long: setup ## run the long form of one part's tests (PART=client, embedded, core, ...)
