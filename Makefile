@@ -18,6 +18,7 @@ PARTS_embedded := tests/embedded
 PARTS_core := tests/orchestrate
 PARTS_cli := tests/cli
 PARTS_dagster := tests/dagster_integration
+PARTS_docs := tests/docs tests/docker
 PARTS_faults := tests/faults
 PARTS_spark := tests/spark
 

@@ -128,7 +128,7 @@ def test_fluss_servers_differ_where_they_must() -> None:
         assert not own.keys() & common.keys()
         assert own["zookeeper.address"] == "zookeeper:2181"
         assert own["bind.listeners"] == own["advertised.listeners"]
-        assert own["bind.listeners"] == f"INTERNAL://{name}:9124,CLIENT://{name}:9123"
+        assert own["bind.listeners"] == f"INTERNAL://{name}:9124,FLUSS://{name}:9123"
         assert own.get("tablet-server.id") == (name[-1] if name in tablets else None)
         assert "lake:/lake" in SERVICES[name]["volumes"]
 

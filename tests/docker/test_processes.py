@@ -23,7 +23,7 @@ from tests.docker.native import run, started, wait_until
 
 SERVICES = services()
 # Where things lie, and what a server is called, is this machine's own.
-_PLACES = ("data.dir", "remote.data.dir", "datalake.", "internal.listener", "security.")
+_PLACES = ("data.dir", "remote.data", "datalake.", "internal.", "security.", "zookeeper.")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
@@ -63,7 +63,7 @@ def _one_more_tablet(cluster: LocalCluster, admin: fluss.FlussAdmin, folder: Pat
     conf = cluster.directory / "conf" / "coordinator" / "server.yaml"
     running = yaml.safe_load(conf.read_text())
     taken: set[int] = set()
-    listeners = f"INTERNAL://127.0.0.1:{pick(taken)},CLIENT://127.0.0.1:{pick(taken)}"
+    listeners = f"INTERNAL://127.0.0.1:{pick(taken)},FLUSS://127.0.0.1:{pick(taken)}"
     own = dynamic_settings("tablet-1") | {
         "zookeeper.address": running["zookeeper.address"],
         "tablet-server.id": "4",
