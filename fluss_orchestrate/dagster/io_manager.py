@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr
 from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import ConfigError, TableNotExistError
 from fluss_orchestrate.core.lake.state import read_receipt, read_table
+from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.dagster.handlers import find_handler
 from fluss_orchestrate.dagster.io_settings import Choices, ReadMode, table_of
 from fluss_orchestrate.dagster.io_slices import TableSlice
@@ -119,12 +120,30 @@ class FlussIOManager(dg.ConfigurableIOManager):
     def _open_last(
         self, connection: FlussConnection, context: dg.InputContext, columns: Sequence[str] | None
     ) -> pa.RecordBatchReader:
-        event = context.instance.get_latest_materialization_event(context.asset_key)
-        found = None if event is None else event.asset_materialization
-        receipt = None if found is None else receipt_of(found.metadata)
-        if receipt is None:
+        receipts = _last_receipts(context)
+        if not receipts:
             raise ConfigError(
                 f"{context.asset_key.to_user_string()} has no materialisation with offsets: "
                 "materialise it first, or load it with read_mode='table'"
             )
-        return read_receipt(connection, receipt, columns)
+        readers = [read_receipt(connection, receipt, columns) for receipt in receipts]
+        batches = (batch for reader in readers for batch in reader)
+        return pa.RecordBatchReader.from_batches(readers[0].schema, batches)
+
+
+def _last_receipts(context: dg.InputContext) -> list[Receipt]:
+    """What the last materialisation tells; of each partition, where the input has some."""
+    key = context.asset_key
+    chosen: list[list[str] | None] = [None]
+    if context.has_asset_partitions:
+        chosen = [[partition] for partition in context.asset_partition_keys]
+    found: dict[str, Receipt] = {}
+    for partitions in chosen:
+        wanted = dg.AssetRecordsFilter(key, asset_partitions=partitions)
+        for record in context.instance.fetch_materializations(wanted, limit=1).records:
+            event = record.asset_materialization
+            receipt = None if event is None else receipt_of(event.metadata)
+            if receipt is not None:
+                # A range run has told the same receipt for each of its partitions.
+                found[f"{receipt.run_key} {receipt.started_ms}"] = receipt
+    return list(found.values())

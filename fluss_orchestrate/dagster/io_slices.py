@@ -46,11 +46,15 @@ class TableSlice:
         """The same rows; `RowError` at one that belongs to a partition that is not this run's."""
         allowed = set(self.names())
         types = [self.info.schema.column(name).type for name in self.info.partition_keys]
+        arrow = self.info.schema.arrow
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in rows:
                 if batch.num_rows:
-                    columns = [batch.column(name) for name in self.info.partition_keys]
+                    columns = [
+                        batch.column(name).cast(arrow.field(name).type)
+                        for name in self.info.partition_keys
+                    ]
                     found, _ = partition_names(columns, types)
                     other = sorted(set(found) - allowed)
                     if other:

@@ -41,7 +41,9 @@ TICK_TIMEOUT_S = 40.0
 """Dagster gives a tick 60 seconds."""
 COVERED = "fluss/covered"
 
-Covers = Target | Callable[[datetime], Target]
+OneCovers = Target | Callable[[datetime], Target]
+Covers = OneCovers | Mapping[str, OneCovers]
+"""What the lake shall hold: for every table, or table by table."""
 
 
 def lake_asset_key(table: str) -> dg.AssetKey:
@@ -75,7 +77,8 @@ def build_fluss_lake_snapshot_sensor(
     (`fluss_lake_asset`, or the key that a mapping gives). With `request_runs`, it is a run of
     `job` or `asset_selection` instead, tagged with table and snapshot. `covers` is a condition:
     `latest`, a time, offsets, a receipt or a plan, or a function of the current time that gives
-    one. It is resolved once, kept until the lake covers it, reported once, then resolved again.
+    one; or a mapping of tables to these. It is resolved once, kept until the lake covers it,
+    reported once, then resolved again.
     """
     if request_runs and job is None and asset_selection is None:
         raise ConfigError(f"sensor {name}: request_runs needs a job or an asset_selection")
@@ -148,19 +151,28 @@ class _Watch:
             self._context.log.warning(f"{table}: {error}")
             self.notes.append(f"{table}: {error.message}.")
             return None
-        mark = str(snapshot.snapshot_id) if self._covers is None else covered
+        wanted = self._wanted(table)
+        mark = str(snapshot.snapshot_id) if wanted is None else covered
         if not mark or state.get("reported") == mark:
             return None
         state["reported"] = mark
-        return None if self._was_reported(key, mark) else (snapshot, covered)
+        name = SNAPSHOT_ID if wanted is None else COVERED
+        return None if self._was_reported(key, name, mark) else (snapshot, covered)
+
+    def _wanted(self, table: str) -> OneCovers | None:
+        given = self._covers
+        if isinstance(given, Mapping) and all(isinstance(key, str) for key in given):
+            by_table: Mapping[str, OneCovers] = given  # type: ignore[assignment]
+            return by_table.get(table)
+        return given  # type: ignore[return-value]
 
     def _covered(self, table: str, state: dict[str, Any], snapshot: LakeSnapshot) -> str:
         """The name of the frozen target that the snapshot covers; empty while it does not."""
-        if self._covers is None:
+        given = self._wanted(table)
+        if given is None:
             return ""
         if "target" not in state:
-            now = datetime.now(UTC)
-            wanted = self._covers(now) if callable(self._covers) else self._covers
+            wanted = given(datetime.now(UTC)) if callable(given) else given
             frozen = freeze_target(self._connection, table, wanted)
             state["target"] = frozen.to_json()
             moves = wanted == "latest" or not isinstance(wanted, (int, datetime))
@@ -176,12 +188,11 @@ class _Watch:
         del state["target"]  # the next tick resolves the next one
         return str(state["mark"])
 
-    def _was_reported(self, key: dg.AssetKey, mark: str) -> bool:
+    def _was_reported(self, key: dg.AssetKey, name: str, mark: str) -> bool:
         event = self._context.instance.get_latest_materialization_event(key)
         found = None if event is None else event.asset_materialization
         if found is None:
             return False
-        name = SNAPSHOT_ID if self._covers is None else COVERED
         value = found.metadata.get(name)
         return value is not None and value.value == mark
 

@@ -390,3 +390,27 @@ def test_the_last_materialisation_and_some_columns(
     definitions = dg.Definitions(assets=[external], resources=resources)
     whole = definitions.load_asset_value([database, "orders_log"], python_type=pa.Table)
     assert sorted(whole["id"].to_pylist()) == list(range(10, 30))
+
+
+def test_the_last_rows_of_a_partition_from_polars(
+    database: str, resources: dict[str, Any], instance: dg.DagsterInstance
+) -> None:
+    count = [0]
+    seen: list[list[int]] = []
+
+    @dg.asset(key_prefix=database, partitions_def=DAYS, metadata={"partition_expr": "day"})
+    def daily(context: dg.AssetExecutionContext) -> pl.DataFrame:
+        count[0] += 1
+        return pl.DataFrame({"id": [count[0]], "day": [context.partition_key]})
+
+    last = {"read_mode": "last", "columns": ["id"]}
+
+    @dg.asset(partitions_def=DAYS, ins={"rows": dg.AssetIn([database, "daily"], metadata=last)})
+    def newest(rows: pl.DataFrame) -> None:
+        seen.append(rows["id"].to_list())
+
+    given: dict[str, Any] = {"resources": resources, "instance": instance}
+    for day in ("20261103", "20261103", "20261104"):
+        dg.materialize([daily], partition_key=day, **given)
+    dg.materialize([daily, newest], selection=[newest], partition_key="20261103", **given)
+    assert seen == [[2]]

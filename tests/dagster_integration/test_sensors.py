@@ -11,7 +11,7 @@ import pytest
 
 from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import ConfigError
-from fluss_orchestrate import ParquetSink, tier
+from fluss_orchestrate import ParquetSink, load_rows, tier
 from fluss_orchestrate.dagster import (
     FlussResource,
     build_fluss_lake_snapshot_sensor,
@@ -144,6 +144,23 @@ def test_a_time_that_is_covered(
     future = datetime.now(UTC) + timedelta(hours=1)
     later = build_fluss_lake_snapshot_sensor([str(lake_table)], name="later", covers=future)
     assert tick(later, lake_fluss, instance).asset_events == []
+
+
+def test_offsets_that_are_covered_table_by_table(
+    lake_fluss: FlussResource, lake_table: TablePath, instance: dg.DagsterInstance
+) -> None:
+    connection = lake_fluss.connection
+    table = str(lake_table)
+    load_rows(connection, lake_table, orders(10), "one")  # the first unit goes to bucket 0
+    tier(connection, lake_table, allow_tiering=True)
+    ahead = build_fluss_lake_snapshot_sensor([table], covers={table: {0: 11}})
+    waiting = tick(ahead, lake_fluss, instance)
+    assert "does not cover" in waiting.skip_message
+    reached = build_fluss_lake_snapshot_sensor([table], name="reached", covers={0: 10})
+    assert len(tick(reached, lake_fluss, instance).asset_events) == 1
+    load_rows(connection, lake_table, orders(10), "two")
+    tier(connection, lake_table, allow_tiering=True)
+    assert len(tick(ahead, lake_fluss, instance, waiting.cursor).asset_events) == 1
 
 
 def test_a_tick_has_an_end_and_goes_on_next_time(
