@@ -16,6 +16,7 @@ from fluss_client import Config, FlussConnection, Schema, TableDescriptor, Table
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.spark.setup import make_session
 from fluss_orchestrate.spark.source.datasource import register
+from tests.spark.standalone import Standalone, standalone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +59,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A real master and worker."""
+    with standalone(tmp_path_factory.mktemp("standalone")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session", params=["embedded", "cluster"])

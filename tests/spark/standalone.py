@@ -8,7 +8,10 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from fluss_client.testing.ports import pick
 from fluss_client.testing.processes import spawn
@@ -24,9 +27,33 @@ SETTINGS = {
 }
 
 
+@dataclass(frozen=True)
+class Standalone:
+    """A running master and worker."""
+
+    master: str
+    worker_pid: int
+    folder: Path
+
+    def executors(self) -> list[psutil.Process]:
+        """The Java processes that run tasks now."""
+        try:
+            return psutil.Process(self.worker_pid).children()
+        except psutil.NoSuchProcess:
+            return []
+
+    def python_workers(self) -> list[psutil.Process]:
+        """The Python processes that run tasks now."""
+        found = []
+        for executor in self.executors():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [p for p in executor.children(recursive=True) if p.ppid() != executor.pid]
+        return found
+
+
 @contextlib.contextmanager
-def standalone(folder: Path, cores: int = 2) -> Iterator[str]:
-    """The master's address. Both processes are gone after the block, executors with them."""
+def standalone(folder: Path, cores: int = 2) -> Iterator[Standalone]:
+    """Both processes are gone after the block, executors with them."""
     launcher = str(Path(find_spark_submit()).with_name("spark-class"))
     taken: set[int] = set()
     port, ui, worker_ui = (pick(taken) for _ in range(3))
@@ -48,7 +75,7 @@ def standalone(folder: Path, cores: int = 2) -> Iterator[str]:
         command += ["--work-dir", str(folder / "work"), "--webui-port", str(worker_ui), master]
         started.append(spawn(command, folder, log))
         _wait(log, "Successfully registered with master")
-        yield master
+        yield Standalone(master, started[-1].pid, folder)
     finally:
         for process in reversed(started):
             process.terminate("Spark")

@@ -22,7 +22,7 @@ from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.spark.process import session_members
 from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit
 from tests.spark.conftest import CPU_QUIET
-from tests.spark.standalone import standalone
+from tests.spark.standalone import Standalone
 
 _numbers = itertools.count()
 COLUMNS = {"id": "bigint not null", "word": "string"}
@@ -79,7 +79,11 @@ def spec_of(paths: list[str], database: str, load_id: str) -> BulkLoadSpec:
 
 @pytest.mark.timeout(300)
 def test_a_standalone_cluster_loads_with_a_password_that_nobody_sees(
-    config: Config, connection: FlussConnection, database: str, tmp_path: Path
+    spark_cluster: Standalone,
+    config: Config,
+    connection: FlussConnection,
+    database: str,
+    tmp_path: Path,
 ) -> None:
     """Our packages and the password reach the executors; no argument, log or event log has it."""
     events = tmp_path / "events"
@@ -99,18 +103,17 @@ def test_a_standalone_cluster_loads_with_a_password_that_nobody_sees(
                 continue
 
     seen: list[RunningSubmit] = []
-    with standalone(tmp_path) as master:
-        submit = SparkSubmit(
-            master,
-            conf={
-                **CPU_QUIET,
-                "spark.eventLog.enabled": "true",
-                "spark.eventLog.dir": f"file://{events}",
-                "spark.executor.memory": "512m",
-            },
-        )
-        spec = spec_of(input_files(tmp_path / "in"), database, f"{database}-load")
-        receipt = bulk_load(submit, spec, config, on_log=listen, on_started=started)
+    submit = SparkSubmit(
+        spark_cluster.master,
+        conf={
+            **CPU_QUIET,
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file://{events}",
+            "spark.executor.memory": "512m",
+        },
+    )
+    spec = spec_of(input_files(tmp_path / "in"), database, f"{database}-load")
+    receipt = bulk_load(submit, spec, config, on_log=listen, on_started=started)
     assert receipt.rows == 6000
     rows = read_table(connection, f"{database}.rows").read_all()
     assert sorted(rows.column("id").to_pylist()) == list(range(6000))
@@ -121,7 +124,8 @@ def test_a_standalone_cluster_loads_with_a_password_that_nobody_sees(
     assert arguments
     assert not [a for a in arguments if password in a]
     assert not [line for line in lines if password in line]
-    written = [p for p in tmp_path.rglob("*") if p.is_file() and p.suffix not in (".parquet",)]
+    places = (tmp_path, spark_cluster.folder)
+    written = [p for at in places for p in at.rglob("*") if p.is_file() and p.suffix != ".parquet"]
     assert any(p.is_relative_to(events) for p in written), "the event log is among them"
     assert not [p for p in written if password.encode() in p.read_bytes()]
 

@@ -1,0 +1,226 @@
+"""Loads on a real standalone cluster with everything killed that can be: each row once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fluss_client import Config, FlussConnection
+from fluss_client.testing import LocalCluster
+from fluss_orchestrate import Receipt, read_table
+from fluss_orchestrate.spark.errors import SubmitError
+from fluss_orchestrate.spark.job import bulk_load
+from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
+from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit
+from tests.spark.conftest import CPU_QUIET
+from tests.spark.standalone import Standalone
+
+CONF = {
+    **CPU_QUIET,
+    "spark.executor.memory": "512m",
+    "spark.task.maxFailures": "50",
+    "spark.deploy.maxExecutorRetries": "-1",
+    "spark.excludeOnFailure.enabled": "false",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.minTaskRuntime": "0ms",
+}
+ATTEMPTS_MAX = 12
+KILL_EVERY_S = 3.0
+
+
+class Killer:
+    """Kills Python workers and executors at random while it runs."""
+
+    def __init__(self, cluster: Standalone, every_s: float, kills_max: int, seed: int) -> None:
+        self._cluster = cluster
+        self._kills_max = kills_max
+        self._every_s = every_s
+        self._random = random.Random(seed)
+        self._stop = threading.Event()
+        self.killed = 0
+
+    def __enter__(self) -> Killer:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self.killed < self._kills_max:
+            if self._stop.wait(self._every_s * self._random.uniform(0.5, 1.5)):
+                return
+            whole = self._random.random() < 0.2
+            alive = self._cluster.executors() if whole else self._cluster.python_workers()
+            if alive:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self._random.choice(alive).kill()
+                    self.killed += 1
+
+
+def write_input(folder: Path, files: int, rows: int) -> None:
+    folder.mkdir()
+    for number in range(files):
+        ids = np.arange(number * rows, (number + 1) * rows)
+        words = pa.array(np.char.add("w", (ids % 1000).astype(str)))
+        table = pa.table({"id": ids, "word": words})
+        pq.write_table(table, folder / f"{number:03}.parquet", row_group_size=max(1, rows // 4))
+
+
+def load_until_done(
+    submit: SparkSubmit, spec: BulkLoadSpec, config: Config, driver_kills: int, seed: int
+) -> tuple[Receipt, int]:
+    """The receipt, after the driver was killed some times; and how often it was submitted."""
+    chance = random.Random(seed)
+    for attempt in range(ATTEMPTS_MAX):
+        begun = threading.Event()
+        jobs: list[RunningSubmit] = []
+
+        def listen(line: str, begun: threading.Event = begun) -> None:
+            if "units in" in line:
+                begun.set()
+
+        def assassin(begun: threading.Event = begun, jobs: list[RunningSubmit] = jobs) -> None:
+            if begun.wait(90):
+                time.sleep(chance.uniform(0.0, 3.0))
+                jobs[0].kill(grace_s=0)
+
+        if attempt < driver_kills:
+            threading.Thread(target=assassin, daemon=True).start()
+        try:
+            receipt = bulk_load(submit, spec, config, on_log=listen, on_started=jobs.append)
+            return receipt, attempt + 1
+        except SubmitError:
+            if attempt >= driver_kills:
+                raise
+    raise AssertionError(f"not done after {ATTEMPTS_MAX} attempts")
+
+
+@pytest.fixture
+def config(plain_cluster: LocalCluster) -> Config:
+    return Config({"bootstrap.servers": plain_cluster.info.bootstrap_servers})
+
+
+@pytest.fixture
+def connection(config: Config) -> Iterator[FlussConnection]:
+    with FlussConnection.create(config).result(60) as made:
+        yield made
+
+
+@pytest.fixture
+def database(connection: FlussConnection) -> Iterator[str]:
+    name = f"crash_{os.getpid()}_{random.randrange(10**9)}"
+    yield name
+    admin = connection.get_admin().result(30)
+    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(60)
+
+
+def check(connection: FlussConnection, table: str, rows: int) -> None:
+    ids = read_table(connection, table, ["id"]).read_all().column("id").to_numpy()
+    assert len(ids) == rows
+    assert np.array_equal(np.sort(ids), np.arange(rows))
+
+
+def run(
+    spark_cluster: Standalone,
+    connection: FlussConnection,
+    config: Config,
+    database: str,
+    folder: Path,
+    rows: int,
+    *,
+    keyed: bool,
+    driver_kills: int,
+    kills_max: int,
+    seed: int,
+) -> int:
+    columns = {"id": "bigint not null", "word": "string"}
+    provision: dict[str, object] = {"columns": columns, "buckets": 3}
+    if keyed:
+        provision["primary_key"] = ["id"]
+    table = f"{database}.{'keys' if keyed else 'log'}{seed}"
+    spec = BulkLoadSpec(
+        LoadSource("parquet", [str(folder)]),
+        table,
+        f"{table}-load",
+        provision=provision,
+        batch_bytes=1 << 16 if rows < 1_000_000 else 1 << 20,
+    )
+    submit = SparkSubmit(spark_cluster.master, conf=CONF)
+    with Killer(spark_cluster, KILL_EVERY_S, kills_max, seed) as killer:
+        receipt, attempts = load_until_done(submit, spec, config, driver_kills, seed)
+    assert receipt.rows == rows
+    check(connection, table, rows)
+    return killer.killed + attempts - 1
+
+
+@pytest.mark.timeout(400)
+def test_a_load_through_kills(
+    spark_cluster: Standalone,
+    connection: FlussConnection,
+    config: Config,
+    database: str,
+    tmp_path: Path,
+) -> None:
+    """The driver is killed once and workers twice; speculation is on."""
+    write_input(tmp_path / "in", 6, 20_000)
+    kills = run(
+        spark_cluster,
+        connection,
+        config,
+        database,
+        tmp_path / "in",
+        120_000,
+        keyed=False,
+        driver_kills=1,
+        kills_max=2,
+        seed=1,
+    )
+    assert kills >= 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("keyed", [False, True], ids=["log", "keys"])
+def test_five_million_rows_ten_times_over(
+    spark_cluster: Standalone,
+    connection: FlussConnection,
+    config: Config,
+    database: str,
+    tmp_path: Path,
+    keyed: bool,
+    record_property: Callable[[str, object], None],
+) -> None:
+    write_input(tmp_path / "in", 20, 250_000)
+    kills = 0
+    for seed in range(10):
+        kills += run(
+            spark_cluster,
+            connection,
+            config,
+            database,
+            tmp_path / "in",
+            5_000_000,
+            keyed=keyed,
+            driver_kills=seed % 3,
+            kills_max=6,
+            seed=seed,
+        )
+    record_property("kills", kills)
+    assert kills >= 10
