@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client.errors import RowError
+from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.loading.errors import LoadError, RowsDifferError
 from fluss_orchestrate.core.loading.sources import SourceError
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
@@ -233,6 +234,55 @@ def test_bad_rows_are_named_or_set_aside(
     assert [letter["row"] for letter in kept] == [701, 702]
     assert json.loads(kept[0]["values"]) == {"id": None, "word": "w"}
     assert place.rows(table).num_rows == 998
+
+
+def test_a_bad_line_of_a_csv_is_named(
+    spark: SparkSession, place: Place, tmp_path: Path, new_id: NewId
+) -> None:
+    """Staged or not, it is the user's own file and row that are told."""
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        lines = [f"{i},w{i}" for i in range(100)]
+        if name == "b":
+            lines[41] = "forty-two,w"
+        (tmp_path / "in" / f"{name}.csv").write_text("\n".join(["id,word", *lines]) + "\n")
+    source = LoadSource("csv", [str(tmp_path / "in")])
+    spec = BulkLoadSpec(source, place.table(SCHEMA), new_id(), staging=str(tmp_path / "staging"))
+    with pytest.raises(LoadError, match=r"in/b\.csv, row 42: column 'id' cannot be read") as caught:
+        run_load(spark, spec, place.ref, on_line=quiet)
+    assert "forty-two" in str(caught.value)
+
+
+def test_orc_json_jdbc_and_iceberg_sources(
+    spark: SparkSession, place: Place, tmp_path: Path, new_id: NewId
+) -> None:
+    frame = spark.range(200).selectExpr("id", "concat('w', id) AS word").coalesce(1)
+    frame.write.orc(str(tmp_path / "orc"))
+    frame.write.json(str(tmp_path / "json"))
+    derby = f"jdbc:derby:{tmp_path / 'derby'}"
+    frame.write.jdbc(f"{derby};create=true", "WORDS", "overwrite")
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
+        "warehouse": f"file://{tmp_path / 'warehouse'}",
+    }
+    opened = open_catalog(catalog)
+    opened.create_namespace("db")
+    rows = numbered(200)
+    opened.create_table("db.words", rows.schema).append(rows)
+    sources = {
+        "orc": LoadSource("orc", [str(tmp_path / "orc")]),
+        "json": LoadSource("json", [str(tmp_path / "json")]),
+        "jdbc": LoadSource("jdbc", table="WORDS", options={"url": derby}),
+        "iceberg": LoadSource("iceberg", table="db.words", options=catalog),
+    }
+    for name, source in sources.items():
+        table = place.table(SCHEMA)
+        spec = BulkLoadSpec(source, table, new_id(), staging=str(tmp_path / "staging"))
+        receipt = run_load(spark, spec, place.ref, on_line=quiet)
+        assert receipt.rows == 200, name
+        assert ids_of(place.rows(table)) == list(range(200)), name
+        assert receipt.details["staged"] is (name != "iceberg")
 
 
 def test_input_that_cannot_be_loaded_is_refused_before_anything_is_sent(

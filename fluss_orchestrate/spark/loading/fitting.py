@@ -15,7 +15,8 @@ from fluss_orchestrate.core.loading.placing import Placed, Placer
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 
 SOURCE_FILE = "__fluss_source_file"
-"""In staged input: the file that a row came from."""
+SOURCE_BLOCK = "__fluss_source_block"
+"""In staged input: the file that a row came from, and the byte where Spark began to read it."""
 REJECTED_MAX = 10_000
 """Rows of one unit that may be bad; beyond it is the schema that does not fit, not the rows."""
 
@@ -84,7 +85,7 @@ class Fitter:
             rejected = [next(bad)] if not reject else list(bad)
         if not reject:
             at, why = rejected[0]
-            raise BadRowError(at, why, _source_file(batch, at))
+            raise BadRowError(at, why)
         gone = {at for at, _ in rejected}
         kept = batch.take(pa.array([at for at in range(batch.num_rows) if at not in gone]))
         return Fitted(self._place(kept, bucket), kept.num_rows, kept.nbytes, rejected)
@@ -114,17 +115,9 @@ class Fitter:
 class BadRowError(RowError):
     """A row does not fit; `at` is its place among those that were given."""
 
-    def __init__(self, at: int, why: str, source_file: str | None) -> None:
+    def __init__(self, at: int, why: str) -> None:
         super().__init__(why)
         self.at = at
-        self.source_file = source_file
-
-
-def _source_file(batch: pa.RecordBatch, at: int) -> str | None:
-    if SOURCE_FILE not in batch.schema.names:
-        return None
-    found: str = batch.column(SOURCE_FILE)[at].as_py()
-    return found
 
 
 def _sources(info: TableInfo, schema: pa.Schema, columns: Mapping[str, str]) -> dict[str, str]:
@@ -137,7 +130,8 @@ def _sources(info: TableInfo, schema: pa.Schema, columns: Mapping[str, str]) -> 
             raise RowError(f"columns: the input has no column '{source}'; it has {schema.names}")
     wanted = {name: columns.get(name, name) for name in names}
     found = {name: source for name, source in wanted.items() if source in schema.names}
-    technical = {SOURCE_FILE} | ({CHANGE_TYPE} if info.has_primary_key() else set())
+    technical = {SOURCE_FILE, SOURCE_BLOCK}
+    technical |= {CHANGE_TYPE} if info.has_primary_key() else set()
     left = [n for n in schema.names if n not in found.values() and n not in technical]
     if left:
         raise RowError(

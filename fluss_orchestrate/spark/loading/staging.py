@@ -20,7 +20,7 @@ from fluss_client.model.table import TableInfo
 from fluss_client.testing.user_dirs import state_dir
 from fluss_orchestrate.core.loading.sources import SourceError
 from fluss_orchestrate.spark.load_spec import FILE_KINDS, BulkLoadSpec, LoadSource
-from fluss_orchestrate.spark.loading.fitting import SOURCE_FILE
+from fluss_orchestrate.spark.loading.fitting import SOURCE_BLOCK, SOURCE_FILE
 from fluss_orchestrate.spark.loading.places import filesystem_of, list_files
 from fluss_orchestrate.spark.setup import session_conf
 
@@ -72,6 +72,9 @@ def source_frame(spark: SparkSession, spec: BulkLoadSpec, info: TableInfo) -> Da
         from pyspark.sql import functions as f
 
         frame = frame.withColumn(SOURCE_FILE, f.col("_metadata.file_path"))
+        if not spec.order_by:
+            # Rows stay in the order of their file, so that one can be told by its number.
+            frame = frame.withColumn(SOURCE_BLOCK, f.col("_metadata.file_block_start"))
     return _last_of_each_key(frame, spec, info) if spec.order_by else frame
 
 

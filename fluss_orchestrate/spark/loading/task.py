@@ -26,8 +26,15 @@ from fluss_orchestrate.core.loading.errors import LoadError
 from fluss_orchestrate.core.loading.placing import Placed
 from fluss_orchestrate.core.loading.sending import partition_id_of
 from fluss_orchestrate.core.loading.sources import SourceError
-from fluss_orchestrate.spark.loading.fitting import BadRowError, Fitted, Fitter
+from fluss_orchestrate.spark.loading.fitting import (
+    SOURCE_BLOCK,
+    SOURCE_FILE,
+    BadRowError,
+    Fitted,
+    Fitter,
+)
 from fluss_orchestrate.spark.loading.ledger import BulkLedger
+from fluss_orchestrate.spark.loading.origin import origin_of
 from fluss_orchestrate.spark.loading.places import filesystem_of
 from fluss_orchestrate.spark.loading.split import PinnedSplit, Split, SplitResult
 
@@ -112,10 +119,7 @@ class _Sending:
         try:
             return fitter.fit(unit, bucket, reject=self._task.dead_letter is not None)
         except BadRowError as error:
-            if error.source_file is not None:
-                where = f"a row of {error.source_file}"
-            else:
-                where = f"{self._split.path}, row {first_row + error.at + 1}"
+            where = origin_of(self._split.path, first_row + error.at)
             raise LoadError(self._task.table, self._task.load_id, f"{where}: {error}") from error
 
     async def _send(self, placed: list[Placed], writer_id: int) -> None:
@@ -145,15 +149,13 @@ class _Sending:
     def _letters(
         self, unit: pa.RecordBatch, fitted: Fitted, first_row: int
     ) -> list[dict[str, object]]:
-        return [
-            {
-                "file": self._split.path,
-                "row": first_row + at + 1,
-                "reason": why,
-                "values": json.dumps(unit.slice(at, 1).to_pylist()[0], default=str),
-            }
-            for at, why in fitted.rejected
-        ]
+        letters: list[dict[str, object]] = []
+        for at, why in fitted.rejected:
+            origin = origin_of(self._split.path, first_row + at)
+            values = unit.slice(at, 1).drop_columns(_technical(unit)).to_pylist()[0]
+            text = json.dumps(values, default=str)
+            letters.append({"file": origin.file, "row": origin.row, "reason": why, "values": text})
+        return letters
 
     def _write_letters(self, letters: list[dict[str, object]]) -> None:
         """One file per split, named by it: a repeated task writes the same one again."""
@@ -162,6 +164,10 @@ class _Sending:
         system.create_dir(folder, recursive=True)
         with system.open_output_stream(f"{folder}/split-{self._split.number:06}.parquet") as out:
             pq.write_table(pa.Table.from_pylist(letters), out)
+
+
+def _technical(unit: pa.RecordBatch) -> list[str]:
+    return [name for name in (SOURCE_FILE, SOURCE_BLOCK) if name in unit.schema.names]
 
 
 def read_units(split: Split) -> Iterator[pa.RecordBatch]:
