@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
-from fluss_orchestrate.cli.diagnosis import Finding, Verdict, examine
 from fluss_orchestrate.cli.failures import FAILED
 from fluss_orchestrate.cli.output import table
 from fluss_orchestrate.cli.session import Session, with_session
 
-_MARKS = {Verdict.fine: "ok", Verdict.absent: "-", Verdict.wrong: "WRONG"}
+if TYPE_CHECKING:
+    from fluss_orchestrate.cli.diagnosis import Finding
+
+_MARKS = {"ok": "ok", "absent": "-", "wrong": "WRONG"}
 
 
 @with_session
@@ -24,8 +28,10 @@ def doctor(session: Session) -> None:
 
       fluss-orchestrate doctor --bootstrap 127.0.0.1:9123
     """
+    from fluss_orchestrate.cli.diagnosis import examine
+
     findings = list(examine(session.target))
-    rows = [[_MARKS[f.verdict], f.what, f.found, f.advice or ""] for f in findings]
+    rows = [[_MARKS[f.verdict.value], f.what, f.found, f.advice or ""] for f in findings]
     session.answer(
         {"healthy": is_healthy(findings), "checks": [asdict(f) for f in findings]},
         lambda: table(["", "what", "found", "advice"], rows),
@@ -34,6 +40,6 @@ def doctor(session: Session) -> None:
         raise typer.Exit(FAILED)
 
 
-def is_healthy(findings: list[Finding]) -> bool:
+def is_healthy(findings: Sequence[Finding]) -> bool:
     """Whether nothing is wrong; what is absent may be so."""
-    return all(f.verdict is not Verdict.wrong for f in findings)
+    return all(f.verdict != "wrong" for f in findings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,7 +102,7 @@ def _opened(to: str) -> Iterator[BinaryIO]:
         except OSError as error:
             raise _named(error, to, path) from None
         return
-    hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    hidden = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(hidden, "wb") as stream:
             yield stream

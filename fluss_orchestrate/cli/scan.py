@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import getpass
-import socket
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -158,5 +155,9 @@ def scan(
 
 def made_run_key() -> str:
     """A key for a run that was not given one: who, where and when."""
+    import datetime as dt
+    import getpass
+    import socket
+
     now = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
     return f"cli/{getpass.getuser()}@{socket.gethostname()}/{now}"

@@ -10,7 +10,6 @@ import typer
 
 from fluss_orchestrate.cli.options import StoreOption
 from fluss_orchestrate.cli.output import ago, console, count, table, to_json
-from fluss_orchestrate.cli.overview import look
 from fluss_orchestrate.cli.session import Session, with_session
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ def status(
 
       fluss-orchestrate status sales --watch --interval 5
     """
+    from fluss_orchestrate.cli.overview import look
+
     if not watch:
         now = look(session.connection, database, store)
         session.answer(now.to_json(), lambda: picture(now))

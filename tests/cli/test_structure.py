@@ -16,6 +16,7 @@ from fluss_orchestrate.cli.commands import COMMANDS
 from tests.cli.running import SCRIPT, Cli
 
 HEAVY = ("pyarrow", "fluss_client", "google.protobuf", "airflow", "pyspark", "sqlalchemy", "rich")
+HEAVY += ("asyncio", "importlib.metadata", "sqlite3")
 
 
 def walk(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
