@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import NoReturn
 
 import pytest
@@ -13,3 +14,12 @@ def unavailable(reason: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI must have this: {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+def chromium() -> str:
+    """A real browser's program."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    unavailable("no Chromium is here: install your system's package for it")

@@ -1,9 +1,9 @@
-"""`make demo`: provision, write, take increments through a crash, tier, wait, count.
+"""`make demo`: a small shop, from nothing to a proof.
 
-Three rounds of events go into an embedded Fluss. After each one a process of its own takes the
-increment to an Iceberg table; in the second round it is killed with SIGKILL twice, once before it
-wrote and once between writing and committing, and started again. Fluss's own lake is filled and
-waited for. At the end every row is counted in the Parquet files themselves.
+Spark loads the shop's past. Then come three rounds: events arrive, an Airflow DAG takes what is new
+to Iceberg and waits for Fluss's lake, and Dagster makes the assets downstream. The second round is
+killed with SIGKILL twice, before it wrote and between writing and committing, and started again.
+At the end every row is counted in the Parquet files themselves.
 """
 
 from __future__ import annotations
@@ -13,119 +13,179 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
+
+from fluss_client import TablePath
 from fluss_client.errors import ClientError
+from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.lake.catalog import load_lake_table, open_catalog
-from fluss_orchestrate.core.lake.tiering import tier
-from fluss_orchestrate.core.lake.waiting import wait_for_snapshot_blocking
+from fluss_orchestrate.core.loading import load_rows
 from fluss_orchestrate.core.provisioning import apply
 from fluss_orchestrate.demo import shop
+from fluss_orchestrate.demo.airflow_round import STAGES
+from fluss_orchestrate.demo.history import load_history, write_history
 from fluss_orchestrate.demo.proof import Proof, prove
+from fluss_orchestrate.demo.report import write_report
+from fluss_orchestrate.demo.timeline import Timeline
 
 ROUNDS = 3
 KILLED_ROUND = 2
-SNAPSHOT_TIMEOUT_S = 60.0
+HISTORY = "history"
+LOG_LINES_SHOWN = 15
+
+
+def run_process(place: shop.Shop, module: str, *arguments: str) -> bool:
+    """Run a module of the demo as a process of its own; False when it was killed."""
+    log = place.logs / f"{module}-{'-'.join(arguments)}.log"
+    command = [sys.executable, "-m", f"fluss_orchestrate.demo.{module}", *arguments]
+    with log.open("wb") as out:
+        ended = subprocess.run(
+            command, stdout=out, stderr=out, env=place.environment(), check=False
+        )
+    if ended.returncode not in (0, -signal.SIGKILL):
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+        raise ClientError(f"{module} {' '.join(arguments)} failed:\n{tail}")
+    return ended.returncode == 0
+
+
+def begin(place: shop.Shop, timeline: Timeline, orders: int) -> int:
+    """Tables, and the past by Spark; how many orders there are now."""
+    with (
+        timeline.step("set-up", "provision tables and partitions") as step,
+        place.connect() as connection,
+    ):
+        step.said = f"{len(apply(connection, shop.specs()))} changes"
+    timeline.sample(place)
+    with timeline.step(HISTORY, "bulk load by spark-submit") as step:
+        made = write_history(place, orders)
+        receipts = load_history(place)
+        step.said = f"{sum(receipt.rows for receipt in receipts):,} rows"
+    for receipt in receipts:
+        timeline.add_rows(HISTORY, str(receipt.table.path), receipt.rows)
+    timeline.sample(place)
+    return made
+
+
+def arrive(place: shop.Shop, timeline: Timeline, number: int, first: int, count: int) -> None:
+    """New events: orders and lines are appended, customers upserted."""
+    phase = f"round {number}"
+    orders = shop.make_orders(first, count, shop.DAY_OF_ROUND[number])
+    rows = {
+        shop.ORDERS: orders,
+        shop.LINES: shop.make_lines(orders),
+        shop.CUSTOMERS: shop.make_customers(orders),
+    }
+    with timeline.step(phase, "events arrive") as step, place.connect() as connection:
+        for table, new in rows.items():
+            load_rows(connection, table, new, f"demo/round-{number}")
+            timeline.add_rows(phase, table, new.num_rows)
+        step.said = f"{sum(new.num_rows for new in rows.values()):,} rows"
+    timeline.sample(place)
+
+
+def take(place: shop.Shop, timeline: Timeline, number: int) -> None:
+    """Airflow takes the increment, through crashes in the round that has them; then Dagster."""
+    phase = f"round {number}"
+    if number == KILLED_ROUND:
+        for stage in STAGES:
+            with timeline.step(phase, "Airflow, killed") as step:
+                if run_process(place, "airflow_round", str(number), "--die-in", stage):
+                    raise ClientError("the run should have been killed")
+                step.said = f"gone at '{stage}'"
+            timeline.sample(place)
+    with timeline.step(phase, "Airflow: increment to Iceberg, wait for the lake"):
+        run_process(place, "airflow_round", str(number))
+    timeline.sample(place)
+    with timeline.step(phase, "Dagster: assets downstream"):
+        run_process(place, "dagster_defs", str(number))
+
+
+def prove_all(place: shop.Shop, orders: int) -> list[Proof]:
+    """Count the rows in the files of the analysts' tables and of Fluss's lake."""
+    proofs = []
+    catalog = open_catalog(place.catalog())
+    with place.connect() as connection:
+        admin = connection.get_admin().result()
+        for table, column, sent in (
+            (shop.ORDERS, "order_id", orders),
+            (shop.LINES, "line_id", orders * shop.LINES_PER_ORDER),
+        ):
+            name = table.partition(".")[2]
+            info = admin.get_table_info(TablePath.parse(table)).result()
+            lake = load_lake_table(info, shop.ALIAS)
+            for where, held in (
+                (f"{name} in the analysts' Iceberg table", catalog.load_table(f"analytics.{name}")),
+                (f"{name} in Fluss's own lake", lake),
+            ):
+                files = [task.file.file_path for task in held.scan().plan_files()]
+                proofs.append(prove(where, files, column, sent))
+    return proofs
+
+
+def demo(place: shop.Shop, where: str, orders: int, console: Console) -> bool:
+    """All of it; whether every row arrived exactly once."""
+    timeline = Timeline(console)
+    console.print(f"A shop on Fluss: {where}")
+    made = begin(place, timeline, orders)
+    for number in range(1, ROUNDS + 1):
+        arrive(place, timeline, number, made, orders)
+        made += orders
+        take(place, timeline, number)
+    proofs = prove_all(place, made)
+    report = place.folder / "report.html"
+    write_report(report, where, timeline, proofs)
+    console.print(_proof_table(proofs))
+    console.print(f"report: {report}", soft_wrap=True)
+    holds = all(proof.holds for proof in proofs)
+    console.print("every row exactly once" if holds else "NOT every row arrived exactly once")
+    return holds
+
+
+def _proof_table(proofs: list[Proof]) -> Table:
+    table = Table("table")
+    for name in ("sent", "found", "missing", "doubled"):
+        table.add_column(name, justify="right")
+    for p in proofs:
+        table.add_row(p.where, *(f"{n:,}" for n in (p.sent, p.rows, p.missing, p.doubled)))
+    return table
 
 
 @contextmanager
-def step(what: str) -> Iterator[Callable[[str], None]]:
-    """Say what is being done, and how long it took; the block may add a word."""
-    words: list[str] = []
-    print(f"  {what} …", end="", flush=True)
-    started = time.perf_counter()
-    yield words.append
-    said = f" {'; '.join(words)}" if words else ""
-    print(f"{said} ({time.perf_counter() - started:.1f} s)", flush=True)
-
-
-def run_process(directory: Path, number: int, die_in: str = "") -> int | None:
-    """Run the increment in a process of its own; its rows, or None when it was killed."""
-    command = [sys.executable, "-m", "fluss_orchestrate.demo.shop", "increment"]
-    command += [str(directory), str(number), "--die-in", die_in]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if ended.returncode == -signal.SIGKILL:
-        return None
-    if ended.returncode != 0:
-        raise ClientError(f"the increment of round {number} failed: see above")
-    return int(ended.stdout)
-
-
-def write_round(directory: Path, number: int, rows: int) -> None:
-    """New events arrive."""
-    with shop.connect(directory) as connection:
-        writer = connection.get_table(shop.EVENTS).result().new_append().create_writer()
-        writer.write_arrow(shop.make_events((number - 1) * rows, rows, seed=number))
-        writer.flush().result()
-
-
-def take_round(directory: Path, number: int) -> None:
-    """Take the increment, through crashes in the round that has them."""
-    if number == KILLED_ROUND:
-        for stage in ("read", "sink-and-commit"):
-            with step(f"round {number}: increment, killed at '{stage}'") as say:
-                if run_process(directory, number, stage) is not None:
-                    raise ClientError("the process should have been killed")
-                say("gone")
-    with step(f"round {number}: increment to Iceberg") as say:
-        say(f"{run_process(directory, number):,} rows")
-
-
-def tier_round(directory: Path, number: int) -> None:
-    """Fill Fluss's own lake and wait until it holds everything that is there now."""
-    with shop.connect(directory) as connection:
-        with step(f"round {number}: tier into the lake") as say:
-            say(f"{tier(connection, shop.EVENTS, allow_tiering=True).rows:,} rows")
-        with step(f"round {number}: wait for the lake snapshot") as say:
-            snapshot = wait_for_snapshot_blocking(
-                connection, shop.EVENTS, "latest", timeout_s=SNAPSHOT_TIMEOUT_S
-            )
-            say(f"snapshot {snapshot.snapshot_id}")
-
-
-def prove_all(directory: Path, sent: int) -> list[Proof]:
-    """Count the rows in the files of the analysts' table and of the lake."""
-    sink = open_catalog(shop.catalog(directory)).load_table(shop.SINK)
-    with shop.connect(directory) as connection:
-        info = connection.get_table(shop.EVENTS).result().get_table_info()
-        lake = load_lake_table(info, connection.config.resolved_alias())
-    return [
-        prove(where, [task.file.file_path for task in table.scan().plan_files()], sent)
-        for where, table in (("increments in Iceberg", sink), ("Fluss's lake", lake))
-    ]
-
-
-def demo(directory: Path, rows: int) -> bool:
-    """All of it; whether every row arrived exactly once."""
-    print(f"A shop on an embedded Fluss in {directory}")
-    with shop.connect(directory) as connection, step("provision the tables") as say:
-        say(f"{len(apply(connection, shop.specs()))} changes")
-    for number in range(1, ROUNDS + 1):
-        with step(f"round {number}: {rows:,} events arrive"):
-            write_round(directory, number, rows)
-        take_round(directory, number)
-        tier_round(directory, number)
-    proofs = prove_all(directory, ROUNDS * rows)
-    for proof in proofs:
-        print(f"  {proof}")
-    holds = all(proof.holds for proof in proofs)
-    print("every row exactly once" if holds else "NOT every row arrived exactly once")
-    return holds
+def fluss(place: shop.Shop, cluster: bool) -> Iterator[str]:
+    """The Fluss of the demo, and a word for it; a cluster is started here and stopped again."""
+    if not cluster:
+        place.set_up(None)
+        yield f"embedded in {place.folder}"
+        return
+    options = {"tablet_servers": 1, "lake": "iceberg"}
+    with LocalCluster(place.folder / "cluster", **options) as running:  # type: ignore[arg-type]
+        place.set_up(running.info.bootstrap_servers)
+        yield f"a real cluster at {running.info.bootstrap_servers}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="fluss_orchestrate.demo", description=__doc__)
-    parser.add_argument("--rows", type=int, default=200_000, help="events per round")
+    parser.add_argument("--rows", type=int, default=40_000, help="orders per round and day")
     parser.add_argument("--keep", type=Path, help="work in this new directory and keep it")
+    parser.add_argument("--report", type=Path, help="copy the report to this file")
+    parser.add_argument("--cluster", action="store_true", help="start and use a real cluster")
     options = parser.parse_args()
-    if options.keep is not None:
-        options.keep.mkdir(parents=True, exist_ok=False)
-        sys.exit(0 if demo(options.keep, options.rows) else 1)
-    with tempfile.TemporaryDirectory(prefix="fluss-demo-") as folder:
-        sys.exit(0 if demo(Path(folder), options.rows) else 1)
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="fluss-demo-") as temporary:
+        folder: Path = options.keep or Path(temporary)
+        if options.keep is not None:
+            folder.mkdir(parents=True, exist_ok=False)
+        place = shop.Shop(folder.absolute())
+        with fluss(place, options.cluster) as where:
+            holds = demo(place, where, options.rows, console)
+        if options.report is not None:
+            options.report.write_bytes((folder / "report.html").read_bytes())
+    sys.exit(0 if holds else 1)
 
 
 if __name__ == "__main__":

@@ -32,9 +32,9 @@ class Proof:
         )
 
 
-def prove(where: str, files: list[str], sent: int) -> Proof:
+def prove(where: str, files: list[str], column: str, sent: int) -> Proof:
     """Read the ids (0 to `sent` - 1) out of Parquet files and count each."""
-    pieces = [pq.ParquetFile(_path(file)).read(["event_id"]).column(0) for file in files]
+    pieces = [pq.ParquetFile(_path(file)).read([column]).column(0) for file in files]
     ids = np.concatenate([piece.to_numpy() for piece in pieces]) if pieces else np.zeros(0, int)
     counts = np.bincount(ids, minlength=sent)
     missing = int((counts[:sent] == 0).sum())

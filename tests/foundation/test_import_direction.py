@@ -33,6 +33,7 @@ FRAMEWORKS = {"airflow", "dagster", "pyspark"}
 ALLOWED_FRAMEWORKS = {
     "airflow": {"airflow"},
     "dagster": {"dagster"},
+    "demo": {"airflow", "dagster"},
     "spark": {"pyspark"},
 }
 # Packages that the base installation does not have, and that fluss_client so must not import

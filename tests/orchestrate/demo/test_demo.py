@@ -1,4 +1,4 @@
-"""The demo runs, and its proof can fail."""
+"""The demo runs, its report opens in a browser, and its proof can fail."""
 
 from __future__ import annotations
 
@@ -11,31 +11,84 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_orchestrate.demo.proof import prove
+from tests.needs import chromium
+
+DEMO_TIMEOUT_S = 900
 
 
-@pytest.mark.timeout(600)
-def test_the_demo_ends_with_every_row_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fluss_orchestrate.demo", "--rows", "5000"]
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """One run of all of it, and its folder."""
+    folder = tmp_path_factory.mktemp("demo") / "shop"
+    command = [sys.executable, "-m", "fluss_orchestrate.demo", "--rows", "1000"]
     done = subprocess.run(
-        [*command, "--keep", str(tmp_path / "demo")], capture_output=True, text=True, check=False
+        [*command, "--keep", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEMO_TIMEOUT_S,
     )
+    return done, folder
+
+
+@pytest.mark.timeout(DEMO_TIMEOUT_S)
+def test_the_demo_ends_with_every_row_once(
+    demo: tuple[subprocess.CompletedProcess[str], Path],
+) -> None:
+    done, folder = demo
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.rstrip().endswith("every row exactly once")
-    assert done.stdout.count("gone") == 2
-    assert "15,000 rows of 15,000 sent" in done.stdout
+    assert done.stdout.count("gone at") == 2
+    found = [pq.read_metadata(file).num_rows for file in folder.glob("analytics/**/*.parquet")]
+    orders = 5_000
+    assert sum(found) == orders * 4, "orders and three lines each"
+
+
+@pytest.mark.timeout(DEMO_TIMEOUT_S)
+def test_the_report_shows_its_charts_without_network(
+    demo: tuple[subprocess.CompletedProcess[str], Path], tmp_path: Path
+) -> None:
+    from playwright.sync_api import sync_playwright
+
+    _, folder = demo
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        context = browser.new_context(offline=True)
+        page = context.new_page()
+        problems: list[str] = []
+        page.on("console", lambda message: problems.append(message.text))
+        page.on("requestfailed", lambda request: problems.append(request.url))
+        page.goto((folder / "report.html").as_uri())
+        assert page.locator(".verdict").inner_text() == "every row exactly once"
+        assert page.locator("figcaption").all_inner_texts() == [
+            "Rows per round",
+            "Offsets of the orders over time",
+            "Lag over time",
+            "Where time went",
+        ]
+        for chart in page.locator("svg").all():
+            box = chart.bounding_box()
+            assert box is not None
+            assert box["width"] > 300
+            assert box["height"] > 50
+        assert page.locator("svg rect").count() > 10
+        assert page.locator("svg polyline").count() == 5
+        page.screenshot(path=tmp_path / "report.png", full_page=True)
+        browser.close()
+    assert problems == []
 
 
 def write_ids(folder: Path, name: str, ids: list[int]) -> str:
     file = folder / name
-    pq.write_table(pa.table({"event_id": pa.array(ids, pa.int64())}), file)
+    pq.write_table(pa.table({"order_id": pa.array(ids, pa.int64())}), file)
     return file.as_uri()
 
 
 def test_the_proof_sees_missing_and_doubled_rows(tmp_path: Path) -> None:
     good = [write_ids(tmp_path, "a", [0, 1]), write_ids(tmp_path, "b c", [2, 3])]
-    assert prove("here", good, 4).holds
-    lost = prove("here", good[:1], 4)
+    assert prove("here", good, "order_id", 4).holds
+    lost = prove("here", good[:1], "order_id", 4)
     assert (lost.holds, lost.missing, lost.doubled) == (False, 2, 0)
-    twice = prove("here", [*good, write_ids(tmp_path, "d", [3])], 4)
+    twice = prove("here", [*good, write_ids(tmp_path, "d", [3])], "order_id", 4)
     assert (twice.holds, twice.rows, twice.doubled) == (False, 5, 1)
-    assert not prove("here", [], 4).holds
+    assert not prove("here", [], "order_id", 4).holds
