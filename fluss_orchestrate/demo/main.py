@@ -98,7 +98,7 @@ def take(place: shop.Shop, timeline: Timeline, number: int) -> None:
                     raise ClientError("the run should have been killed")
                 step.said = f"gone at '{stage}'"
             timeline.sample(place)
-    with timeline.step(phase, "Airflow: increment to Iceberg, wait for the lake"):
+    with timeline.step(phase, "Airflow: increment, then the lake"):
         run_process(place, "airflow_round", str(number))
     timeline.sample(place)
     with timeline.step(phase, "Dagster: assets downstream"):
