@@ -15,9 +15,11 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:1000px;margin:2rem auto;paddin
 h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2rem}
 .verdict{padding:.7rem 1rem;border-radius:6px;font-weight:600}
 .good{background:#e3f4e4;color:#1f5c22}.bad{background:#fbe3e1;color:#8c1d13}
-table{border-collapse:collapse;width:100%}th{text-align:left}th,td{padding:.3rem .6rem;border-bottom:1px solid #ddd}
+table{border-collapse:collapse;width:100%}th{text-align:left}
+th,td{padding:.3rem .6rem;border-bottom:1px solid #ddd}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1rem;margin-top:1.5rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1rem}
+.charts{margin-top:1.5rem}
 figure{margin:0;border:1px solid #e4e4e4;border-radius:6px;padding:.8rem}
 figcaption{font-weight:600;margin-bottom:.4rem}svg{width:100%}svg text{font-size:11px;fill:#555}
 .legend{margin:.3rem 0 0}.legend span{margin-right:1rem;font-size:.85rem}
