@@ -16,6 +16,7 @@ LOCK := $(UV) pip compile -q --generate-hashes --no-emit-index-url --no-emit-fin
 PARTS_client := tests/contract tests/interop tests/unit tests/golden
 PARTS_embedded := tests/embedded
 PARTS_core := tests/orchestrate
+PARTS_airflow := tests/airflow_provider
 PARTS_cli := tests/cli
 PARTS_dagster := tests/dagster_integration
 PARTS_docs := tests/docs tests/docker

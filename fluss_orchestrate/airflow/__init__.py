@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fluss_orchestrate.airflow.assets import fluss_table_asset
     from fluss_orchestrate.airflow.errors import FlussTaskError, FlussTaskFailedError
     from fluss_orchestrate.airflow.hooks import FlussHook
+    from fluss_orchestrate.airflow.operators.bulk_load import FlussBulkLoadOperator
     from fluss_orchestrate.airflow.operators.lake import (
         FlussCheckpointResetOperator,
         FlussTierToLakeOperator,
@@ -47,6 +48,7 @@ __getattr__ = lazy_names(
         "assets": ("fluss_table_asset",),
         "errors": ("FlussTaskError", "FlussTaskFailedError"),
         "hooks": ("FlussHook",),
+        "operators.bulk_load": ("FlussBulkLoadOperator",),
         "operators.lake": ("FlussCheckpointResetOperator", "FlussTierToLakeOperator"),
         "operators.provisioning": (
             "FlussCreateDatabaseOperator",
@@ -67,6 +69,7 @@ __getattr__ = lazy_names(
 )
 
 __all__ = [
+    "FlussBulkLoadOperator",
     "FlussCheckpointResetOperator",
     "FlussConditionTrigger",
     "FlussCreateDatabaseOperator",

@@ -46,13 +46,14 @@ def retry_helps(error: BaseException) -> bool:
     """
     from fluss_client.errors import ClientError, FlussError, UnknownServerError, WriteError
     from fluss_orchestrate.core.errors import CheckpointConflictError, PendingPlanError
-    from fluss_orchestrate.core.sink_errors import SinkContendedError
+    from fluss_orchestrate.spark.errors import SubmitError
 
-    if isinstance(error, (CheckpointConflictError, PendingPlanError, SinkContendedError)):
+    # A load that Spark has broken off is resumed by the next try.
+    if isinstance(error, (CheckpointConflictError, PendingPlanError, SubmitError)):
         return True
     if isinstance(error, WriteError) and isinstance(error.__cause__, FlussError):
         return retry_helps(error.__cause__)
-    if isinstance(error, (ClientError,)):
+    if isinstance(error, ClientError):
         return error.is_retriable
     if isinstance(error, FlussError):
         return error.is_retriable or isinstance(error, UnknownServerError)

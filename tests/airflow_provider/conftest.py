@@ -49,6 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for category in ("DeprecationWarning", "PendingDeprecationWarning", "ResourceWarning"):
             item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}"))
         item.add_marker(pytest.mark.filterwarnings("ignore::UserWarning:airflow"))
+        item.add_marker(pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning"))
         spec = getattr(item, "callspec", None)
         if spec is not None and spec.params.get("kind") == "cluster":
             item.add_marker("cluster")

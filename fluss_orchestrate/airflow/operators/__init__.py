@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fluss_orchestrate.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from fluss_orchestrate.airflow.operators.bulk_load import FlussBulkLoadOperator
     from fluss_orchestrate.airflow.operators.lake import (
         FlussCheckpointResetOperator,
         FlussTierToLakeOperator,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
+        "bulk_load": ("FlussBulkLoadOperator",),
         "lake": ("FlussCheckpointResetOperator", "FlussTierToLakeOperator"),
         "provisioning": (
             "FlussCreateDatabaseOperator",
@@ -36,6 +38,7 @@ __getattr__ = lazy_names(
 )
 
 __all__ = [
+    "FlussBulkLoadOperator",
     "FlussCheckpointResetOperator",
     "FlussCreateDatabaseOperator",
     "FlussDropPartitionsOperator",

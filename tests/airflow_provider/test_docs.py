@@ -1,0 +1,26 @@
+"""docs/airflow.md: its programs make DAGs that Airflow takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.airflow_provider.running import register
+
+pytestmark = pytest.mark.usefixtures("airflow_home")
+PAGE = Path(__file__).parents[2] / "docs" / "airflow.md"
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_the_pages_programs_make_dags(program: str, tmp_path: Path) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    (tmp_path / "page.py").write_text(program)
+    bag = DagBag(tmp_path)
+    assert bag.import_errors == {}
+    assert len(bag.dags) == 1
+    for dag in bag.dags.values():
+        register(dag)

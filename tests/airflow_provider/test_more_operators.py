@@ -1,0 +1,146 @@
+"""Partitions, checkpoints, targets and the decorator: embedded, and on the real cluster."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluss_client import FlussConnection
+from fluss_orchestrate import IncrementalScan
+from fluss_orchestrate.core.loading import load_rows
+from fluss_orchestrate.core.provisioning import TableSpec, apply
+from tests.airflow_provider.rows import numbered, numbers_spec
+from tests.airflow_provider.running import result_of, run, states
+
+pytestmark = pytest.mark.usefixtures("airflow_home")
+DATE = datetime(2026, 11, 17, 3, tzinfo=UTC)
+
+
+def test_partition_windows_and_drops(conn_id: str, client: FlussConnection, database: str) -> None:
+    """A partition that a checkpoint has not read stays, and says so; then it may go."""
+    from airflow.sdk import DAG
+
+    from fluss_orchestrate.airflow import (
+        FlussDropPartitionsOperator,
+        FlussPartitionWindowOperator,
+    )
+
+    spec = TableSpec.from_mapping(
+        {
+            "table": f"{database}.days",
+            "columns": {"id": "bigint", "day": "string not null"},
+            "partition_keys": ["day"],
+            "buckets": 1,
+            "partitions": [{"day": "20261101"}],
+        }
+    )
+    apply(client, [spec])
+    scan = IncrementalScan(client, spec.table, f"days-{database}")
+    with scan.run("nothing yet") as empty:
+        assert empty.to_arrow().num_rows == 0
+    admin = client.get_admin().result()
+    table = client.get_table(spec.path).result()
+    writer = table.new_append().create_writer()
+    writer.append({"id": 1, "day": "20261101"})
+    writer.flush()
+
+    def build(name: str) -> Any:
+        with DAG(f"{name}_{database}") as dag:
+            FlussPartitionWindowOperator(
+                task_id="window",
+                fluss_conn_id=conn_id,
+                table=spec.table,
+                unit="day",
+                ahead=2,
+                retain=7,
+            )
+            FlussDropPartitionsOperator(
+                task_id="drop",
+                fluss_conn_id=conn_id,
+                table=spec.table,
+                partitions={"day": "20261101"},
+            )
+        return dag
+
+    first = run(build("first"), logical_date=DATE)
+    assert states(first) == {"window": "success", "drop": "failed"}
+    window = result_of(first, "window")
+    assert [p["day"] for p in window["create"]] == ["20261117", "20261118", "20261119"]
+    assert f"days-{database}" in window["kept"]["20261101"]
+
+    with scan.run("now") as rest:
+        assert rest.to_arrow().num_rows == 1
+    second = run(build("second"), logical_date=DATE)
+    assert states(second) == {"window": "success", "drop": "success"}
+    left = {p.partition_name for p in admin.list_partition_infos(spec.path).result()}
+    assert left == {"20261117", "20261118", "20261119"}
+    scan.store.retire(f"days-{database}")
+
+
+def test_targets_resets_and_the_decorator(
+    conn_id: str,
+    client: FlussConnection,
+    database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from airflow.sdk import DAG, task
+
+    from fluss_orchestrate.airflow import (
+        FlussCheckpointResetOperator,
+        FlussIncrementalScanOperator,
+        FlussTarget,
+        SqlTarget,
+    )
+
+    source, copy = numbers_spec(database), numbers_spec(database, "copy")
+    apply(client, [source, copy])
+    load_rows(client, source.table, numbered(0, 60), "rows")
+    url = {"conn_type": "generic", "extra": {"sqlalchemy_url": f"sqlite:///{tmp_path}/sink.db"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SQL_SINK", json.dumps(url))
+    common = {"fluss_conn_id": conn_id, "table": source.table}
+    with DAG(f"targets_{database}") as dag:
+        to_sql = FlussIncrementalScanOperator(
+            task_id="to_sql",
+            checkpoint=f"{database}-sql",
+            sink=SqlTarget("{{ 'num' }}bers", "sql_sink"),
+            **common,
+        )
+        to_fluss = FlussIncrementalScanOperator(
+            task_id="to_fluss",
+            checkpoint=f"{database}-fluss",
+            sink=FlussTarget(copy.table),
+            columns=["id", "word"],
+            **common,
+        )
+        reset = FlussCheckpointResetOperator(
+            task_id="reset", checkpoint=f"{database}-frame", to="latest", reason="tests", **common
+        )
+
+        @task.fluss_scan(checkpoint=f"{database}-frame", rows_as="pandas", **common)
+        def after_reset(rows: Any) -> int:
+            return len(rows)
+
+        @task.fluss_scan(checkpoint=f"{database}-polars", rows_as="polars", **common)
+        def summed(rows: Any, factor: int, ti: Any) -> list[Any]:
+            return [int(rows["id"].sum()) * factor, ti.task_id]
+
+        to_sql >> to_fluss >> reset >> after_reset() >> summed(2)
+    done = run(dag, logical_date=DATE)
+    assert set(states(done).values()) == {"success"}, states(done)
+    with closing(sqlite3.connect(tmp_path / "sink.db")) as sink:
+        assert sink.execute("SELECT COUNT(*), COUNT(DISTINCT id) FROM numbers").fetchone() == (
+            60,
+            60,
+        )
+    assert result_of(done, "to_fluss")["rows"] == 60
+    assert result_of(done, "reset")["reason"] == "tests"
+    assert result_of(done, "after_reset") == 0
+    assert result_of(done, "summed") == [sum(range(60)) * 2, "summed"]
+    assert result_of(done, "summed", "fluss_receipt")["rows"] == 60

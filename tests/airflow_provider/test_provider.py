@@ -1,0 +1,236 @@
+"""The provider as Airflow sees it: discovery, connection, assets, secrets, what importing costs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluss_orchestrate.core.identity import parse_table_uri, table_uri
+
+pytestmark = pytest.mark.usefixtures("airflow_home")
+ROOT = Path(__file__).parents[2]
+IMPORT_MS_MAX = 200
+
+
+def test_airflow_lists_the_provider_and_all_its_parts() -> None:
+    from airflow._shared.module_loading import import_string
+    from airflow.providers_manager import ProvidersManager
+    from airflow.sdk import task
+    from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+    from fluss_orchestrate.airflow.provider_info import get_provider_info
+
+    manager = ProvidersManager()
+    assert manager.providers["fluss-orchestrate"].data["name"] == "Apache Fluss"
+    hook = ProvidersManagerTaskRuntime().hooks["fluss"]
+    assert hook is not None
+    assert (hook.hook_name, hook.connection_testable) == ("Apache Fluss", True)
+    assert "fluss_orchestrate.airflow.queues.FlussQueueProvider" in manager.queue_class_names
+    assert "fluss_orchestrate.airflow.links.LakeTableLink" in manager.extra_links_class_names
+    assert callable(task.fluss_scan)
+    info = get_provider_info()
+    uris = info["asset-uris"][0]
+    for path in (uris["handler"], uris["factory"], uris["to_openlineage_converter"]):
+        assert callable(import_string(path))
+    import fluss_orchestrate.airflow as provider
+
+    for name in provider.__all__:
+        assert getattr(provider, name).__name__ == name
+
+
+def test_info_fits_airflows_own_schema() -> None:
+    import airflow
+    import jsonschema
+
+    from fluss_orchestrate.airflow.provider_info import get_provider_info
+
+    schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_assets_have_one_name_and_one_uri() -> None:
+    from airflow.sdk import Asset
+
+    from fluss_orchestrate.airflow import fluss_table_asset
+    from fluss_orchestrate.airflow.assets import split_uri
+
+    asset = fluss_table_asset("sales.orders", cluster="lake")
+    assert (asset.name, asset.uri) == ("fluss://lake/sales/orders",) * 2
+    assert Asset("other", "FLUSS://lake/sales/orders/").uri == asset.uri
+    odd = fluss_table_asset("sales.öl & gas", cluster="lake")
+    cluster, path = parse_table_uri(odd.uri)
+    assert odd.uri == table_uri(cluster, path)
+    assert split_uri(odd.uri) == ("lake", "sales.öl & gas")
+    for wrong in ("fluss://lake/sales", "fluss://la ke/a/b", "fluss://lake/a/b?c=d"):
+        with pytest.raises(ValueError, match=r"fluss|alias"):
+            Asset("wrong", wrong)
+    with pytest.raises(ValueError, match=r"database\.table"):
+        fluss_table_asset("orders")
+
+
+def test_hook_connects_and_keeps_one_client(conn_id: str, kind: str) -> None:
+    from fluss_orchestrate.airflow import FlussHook
+
+    hook = FlussHook(conn_id)
+    worked, said = hook.test_connection()
+    assert worked, said
+    client = hook.get_conn()
+    assert FlussHook(conn_id).get_conn() is client
+    assert asyncio.run(hook.aget_client()) is client
+    if kind == "cluster":
+        assert hook.get_config().security_protocol == "sasl"
+    client.close()
+    again = hook.get_conn()
+    assert again is not client
+    assert again.get_admin().result().list_databases().result() is not None
+
+
+def test_a_child_process_has_a_client_of_its_own(conn_id: str) -> None:
+    from fluss_orchestrate.airflow import FlussHook
+
+    hook = FlussHook(conn_id)
+    hook.get_conn()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        try:
+            found = hook.get_conn().get_admin().result().list_databases().result(30)
+            os.write(writing, b"ok" if found is not None else b"no")
+        finally:
+            os._exit(0)
+    os.close(writing)
+    assert os.read(reading, 10) == b"ok"
+    os.waitpid(child, 0)
+    os.close(reading)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({}, "has no address"),
+        ({"host": "127.0.0.1:1"}, "127.0.0.1:1"),
+        ({"host": "embedded:/x", "extra": {"client_options": "{"}}, "no JSON"),
+        ({"host": "embedded:/x", "extra": {"client_options": {"writer.akcs": "all"}}}, "writer"),
+    ],
+)
+def test_a_wrong_connection_says_what_is_wrong(
+    value: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fluss_orchestrate.airflow import FlussHook, hooks
+
+    monkeypatch.setattr(hooks, "TEST_TIMEOUT_S", 3.0)
+    monkeypatch.setenv("AIRFLOW_CONN_WRONG", json.dumps({"conn_type": "fluss", **value}))
+    worked, said = FlussHook("wrong").test_connection()
+    assert not worked
+    assert message in said
+
+
+@pytest.fixture
+def secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    # Not a constant: the database holds the source of DAGs, and so of this file.
+    word = uuid.uuid4().hex
+    value = {
+        "conn_type": "fluss",
+        "host": f"embedded:{tmp_path / 'fluss'}",
+        "login": "writer",
+        "password": word,
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_FLUSS_SECRET", json.dumps(value))
+    yield word
+    from fluss_orchestrate.airflow.connections import close_clients
+
+    close_clients()
+
+
+def found_in_database(airflow_home: Path, word: str) -> list[str]:
+    """The columns of the metadata database that hold a word."""
+    found = []
+    with closing(sqlite3.connect(airflow_home / "airflow.db")) as database:
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (table,) in tables:
+            for row in database.execute(f'SELECT * FROM "{table}"'):
+                found += [f"{table}: {value!r}" for value in row if word in str(value)]
+    return found
+
+
+def test_no_secret_leaves_the_connection(
+    secret: str, airflow_home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not in logs, nor in anything that the metadata database holds."""
+    from airflow.sdk import DAG
+
+    from fluss_orchestrate.airflow import (
+        FlussHook,
+        FlussProvisionTablesOperator,
+        FlussTableSensor,
+        FlussWriteOperator,
+        fluss_table_asset,
+    )
+    from tests.airflow_provider.running import run, states
+
+    table = "secrets.things"
+    with DAG("secrets") as dag:
+        provision = FlussProvisionTablesOperator(
+            task_id="provision",
+            fluss_conn_id="fluss_secret",
+            specs={"table": table, "columns": {"id": "bigint"}},
+        )
+        write = FlussWriteOperator(
+            task_id="write",
+            fluss_conn_id="fluss_secret",
+            table=table,
+            rows=[{"id": 1}],
+            outlets=[fluss_table_asset(table)],
+        )
+        wait = FlussTableSensor(
+            task_id="wait", fluss_conn_id="fluss_secret", table=table, deferrable=True
+        )
+        provision >> write >> wait
+    assert set(states(run(dag)).values()) == {"success"}
+    hook = FlussHook("fluss_secret")
+    assert secret not in f"{hook.get_config()!r} {hook.get_conn()!r} {vars(hook)}"
+    said = capfd.readouterr()
+    assert secret not in said.out + said.err
+    for file in (airflow_home / "logs").rglob("*"):
+        assert file.is_dir() or secret.encode() not in file.read_bytes(), file
+    assert found_in_database(airflow_home, secret) == []
+
+
+def test_importing_costs_little_and_brings_nothing_heavy() -> None:
+    """Every module but the bulk load's, over what Airflow itself has imported."""
+    program = """
+import sys, time
+import airflow.sdk, airflow.sdk.lineage, airflow.triggers.base, airflow.triggers.shared_stream
+import airflow.sdk.execution_time.context, airflow.sdk.bases.decorator
+started = time.process_time()
+import fluss_orchestrate.airflow as provider
+for name in provider.__all__:
+    getattr(provider, name)
+import fluss_orchestrate.airflow.decorators
+fluss_asset = provider.fluss_table_asset("a.b")
+spent_ms = (time.process_time() - started) * 1000
+heavy = {"pyarrow", "pyspark", "dagster", "pandas", "polars", "pyiceberg", "numpy"}
+print(spent_ms, sorted(heavy & sys.modules.keys()))
+"""
+    times = []
+    for _ in range(3):
+        ended = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+        )
+        spent, _, heavy = ended.stdout.strip().splitlines()[-1].partition(" ")
+        assert heavy == "[]"
+        times.append(float(spent))
+        if min(times) < IMPORT_MS_MAX:
+            break
+    assert min(times) < IMPORT_MS_MAX
