@@ -21,6 +21,8 @@ OWN_FAULTS = (
     "ignore:InitResourceContext.dagster_run is deprecated:DeprecationWarning",
     "ignore:`parse_obj_as` is deprecated",
     "ignore:Accessing `{{automation_condition",
+    "ignore:AssetExecutionContext.run_id is deprecated:DeprecationWarning",
+    "ignore:Function `PipesMessageReader.expected_writer_count`",
     "ignore::dagster.BetaWarning",
 )
 # For tests that start many processes: a real cluster always, the embedded engine in the long form.
