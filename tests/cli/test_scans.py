@@ -150,3 +150,20 @@ def test_secrets_of_a_store_are_not_shown(shop: Shop, store: str) -> None:
     said = shop.cli.fails("checkpoints", "compact", "--store", store, "--into", into)
     assert "//******@nowhere" in said
     assert "hush" not in said
+
+
+def test_one_lost_table_does_not_hide_the_other_lags(local_shop: Shop) -> None:
+    cli, gone = local_shop.cli, f"{local_shop.database}.gone"
+    spec = f"tables:\n  - table: {gone}\n    columns: {{id: bigint}}\n"
+    cli("tables", "apply", local_shop.file("gone.yaml", spec))
+    store = ["--store", f"{local_shop.database}.lags"]
+    cli("scan", gone, "--name", "lost", *store)
+    cli("scan", local_shop.events, "--name", "there", *store)
+    cli("tables", "drop", gone, "--yes")
+    result = cli.run("checkpoints", "lag", *store, "--json")
+    assert result.exit_code == 1
+    assert [lag["name"] for lag in json.loads(result.stdout)] == ["there"]
+    assert "does not exist" in result.stderr
+    lines = {c["name"]: c for c in cli.json("status", local_shop.database, *store)["checkpoints"]}
+    assert "does not exist" in lines["lost"]["problem"]
+    assert lines["there"]["unread"] == 0
