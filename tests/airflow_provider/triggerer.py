@@ -66,16 +66,21 @@ class Triggerer:
         return self._log.read_text(errors="replace")
 
 
-def until(what: str, check: Callable[[], Any], triggerer: Triggerer | None = None) -> Any:
+def until(
+    what: str,
+    check: Callable[[], Any],
+    triggerer: Triggerer | None = None,
+    wait_s: float = WAIT_S,
+) -> Any:
     """What `check` gives once that is true; an error with the triggerer's log if it never is."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         found = check()
         if found:
             return found
         time.sleep(0.3)
     said = "" if triggerer is None else triggerer.said()[-4000:]
-    raise AssertionError(f"{what} did not happen within {WAIT_S} s\n{said}")
+    raise AssertionError(f"{what} did not happen within {wait_s} s\n{said}")
 
 
 def defer(dag: DAG, task_id: str, triggers: Sequence[Any]) -> str:
