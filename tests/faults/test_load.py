@@ -1,0 +1,135 @@
+"""Many writers and scanners at once, wide tables, large rows: all rows there, nothing left open."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import fluss_client as fluss
+from tests.contract.tables import Tables, done
+from tests.faults.ground import Ground
+from tests.faults.recording import FaultRecorder
+
+SHORT, LONG = 8, 64
+SECONDS_SHORT, SECONDS_LONG = 3.0, 600.0
+BATCH = 200
+APART = 100_000_000
+WIDE_SHORT, WIDE_LONG = 200, 1_000
+LARGE_SHORT, LARGE_LONG = 2 << 20, 10 << 20
+POOLS = ("fluss-codec", "asyncio_")
+"""Threads that decode and that look up addresses: few, and kept for the next who need them."""
+GROWTH_BYTES_MAX = 256 << 20
+
+
+def open_things() -> dict[str, int]:
+    """What this process holds: sockets, files, and threads that are not of a bounded pool."""
+    gc.collect()
+    process = psutil.Process()
+    threads = [t.name for t in threading.enumerate() if not t.name.startswith(POOLS)]
+    return {
+        "sockets": len(process.net_connections()),
+        "files": process.num_fds(),
+        "threads": len(threads),
+    }
+
+
+@pytest.mark.timeout(1800)
+def test_many_writers_and_scanners_at_once(
+    ground: Ground, long_form: bool, record_fault: FaultRecorder
+) -> None:
+    count, seconds = (LONG, SECONDS_LONG) if long_form else (SHORT, SECONDS_SHORT)
+    table = ground.tables.create({"id": pa.int64()}, buckets=4)
+    config = fluss.Config({"bootstrap.servers": ground.direct.config.bootstrap_servers})
+    ground.tables.log(table)
+    before = open_things()
+    over = threading.Event()
+    all_open = threading.Barrier(2 * count + 1, timeout=100)
+    written = [0] * count
+    sizes: list[int] = []
+
+    def write(number: int) -> None:
+        with done(fluss.FlussConnection.create(config)) as connection:
+            mine = done(connection.get_table(table.get_table_path()))
+            with mine.new_append().create_writer() as writer:
+                all_open.wait()
+                while not over.is_set():
+                    first = number * APART + written[number]
+                    writer.write_arrow(pa.table({"id": list(range(first, first + BATCH))}))
+                    writer.flush().result(60)
+                    written[number] += BATCH
+
+    def scan(number: int) -> int:
+        seen = 0
+        with done(fluss.FlussConnection.create(config)) as connection:
+            mine = done(connection.get_table(table.get_table_path()))
+            with done(mine.new_scan().create_record_batch_log_scanner()) as scanner:
+                ground.tables.subscribe(scanner, mine)
+                all_open.wait()
+                while not over.is_set():
+                    seen += scanner.poll_arrow(200).num_rows
+        return seen
+
+    with ThreadPoolExecutor(2 * count) as pool:
+        writers = [pool.submit(write, number) for number in range(count)]
+        scanners = [pool.submit(scan, number) for number in range(count)]
+        all_open.wait()
+        ends_at = time.monotonic() + seconds
+        while time.monotonic() < ends_at:
+            time.sleep(seconds / 10)
+            sizes.append(psutil.Process().memory_info().rss)
+        over.set()
+        for one in [*writers, *scanners]:
+            one.result(120)
+    assert all(written), "every writer got on"
+    assert all(scanner.result() for scanner in scanners), "every scanner saw rows"
+    assert sizes[-1] - sizes[len(sizes) // 2] < GROWTH_BYTES_MAX, "memory grew after the warm-up"
+    found = Counter(ground.tables.log(table)["id"].to_pylist())
+    expected = {n * APART + i for n in range(count) for i in range(written[n])}
+    del writers, scanners
+    left = open_things()
+    assert all(left[kind] <= before[kind] for kind in left), f"{before} before, {left} after"
+    record_fault(
+        f"load: {count} writers and {count} scanners",
+        count * 2,
+        lost=len(expected - found.keys()),
+        doubled=found.total() - len(found),
+    )
+
+
+@pytest.mark.timeout(600)
+def test_a_wide_table_and_large_rows(ground: Ground, long_form: bool) -> None:
+    columns = WIDE_LONG if long_form else WIDE_SHORT
+    size = LARGE_LONG if long_form else LARGE_SHORT
+    wide = ground.tables.create({f"c{n}": pa.int64() for n in range(columns)})
+    rows = pa.table({f"c{n}": [n, None, -n] for n in range(columns)})
+    ground.tables.append(wide, rows)
+    assert ground.tables.log(wide).select(rows.column_names).equals(rows)
+    large = ground.tables.create({"id": pa.int64(), "raw": pa.binary()})
+    raw = os.urandom(size)
+    config = ground.direct.config.copy()
+    config.writer_request_max_size = config.writer_batch_size = 64 << 20
+    with done(fluss.FlussConnection.create(config)) as connection:
+        tables = Tables(connection, done(connection.get_admin()), ground.database)
+        mine = tables.open(large.get_table_path())
+        tables.append(mine, [(1, raw), (2, raw)])
+        assert tables.log(mine)["raw"].to_pylist() == [raw, raw]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_row_larger_than_a_request_is_a_typed_error(ground: Ground) -> None:
+    table = ground.tables.create({"id": pa.int64(), "raw": pa.binary()})
+    writer = table.new_append().create_writer()
+    with pytest.raises(fluss.FlussError):
+        writer.append((1, bytes(101 << 20))).wait().result(100)
+    with pytest.raises(fluss.FlussError):
+        writer.close()
+    assert ground.tables.log(table).num_rows == 0

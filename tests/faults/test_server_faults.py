@@ -1,0 +1,216 @@
+"""Servers that die and come back, one after the other and all at once, while everything runs.
+
+Three tablet servers, three replicas: writers, a scanner, look-ups and an incremental job go on
+through the death of leaders, of the coordinator, of ZooKeeper and of all of them.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fluss_client as fluss
+from fluss_client.errors import FlussError, WriteError
+from fluss_client.testing import LocalCluster
+from fluss_orchestrate import FlussCheckpointStore, IncrementalScan, ParquetSink
+from fluss_orchestrate import run_increment as run_once
+from tests.contract.tables import Tables, done
+from tests.faults.recording import FaultRecorder
+
+ROUNDS_LONG = 10
+ROWS = 50
+DOWN_S = (0.2, 3.0)
+PAUSE_S = 1.0
+HUNG_S = 180.0
+SERVERS = ["tablet-1", "tablet-2", "tablet-3", "coordinator", "zookeeper"]
+REPLICATED = {"table.replication.factor": "3"}
+CONFIG = {
+    "log.replica.high-watermark.checkpoint-interval": "100ms",
+    "default.replication.factor": "3",
+}
+
+
+class Worker:
+    """Repeats a step on a thread of its own until told to stop; typed errors are counted."""
+
+    def __init__(self, name: str, step: Callable[[], None]) -> None:
+        self.name = name
+        self.steps = 0
+        self.refused: Counter[str] = Counter()
+        self.failure: BaseException | None = None
+        self._step = step
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self._step()
+                self.steps += 1
+            except FlussError as error:
+                self.refused[type(error).__name__] += 1
+                time.sleep(0.2)
+            except BaseException as error:  # noqa: BLE001 (told by the test)
+                self.failure = error
+                return
+
+    def stop(self) -> bool:
+        """Whether it ended in time."""
+        self._over.set()
+        self._thread.join(HUNG_S)
+        return not self._thread.is_alive()
+
+
+class Load:
+    """All that goes on, and what was acknowledged of it."""
+
+    def __init__(self, connection: fluss.FlussConnection, folder: Path) -> None:
+        admin = done(connection.get_admin())
+        done(admin.create_database("faults"))
+        self.tables = Tables(connection, admin, "faults")
+        self.log = self.tables.create(
+            {"id": pa.int64()}, buckets=3, bucket_keys=["id"], properties=REPLICATED
+        )
+        self.keys = self.tables.create(
+            {"id": pa.int64(), "turn": pa.int64()}, ["id"], buckets=3, properties=REPLICATED
+        )
+        self.acknowledged: set[int] = set()
+        self.sent = 0
+        self.turn = 0
+        self.turn_acknowledged = -1
+        self.scanned: Counter[int] = Counter()
+        self.backwards = 0
+        self.folder = folder
+        self._seen = -1
+        self._append = self.log.new_append().create_writer()
+        self._upsert = self.keys.new_upsert().create_writer()
+        self._lookup = self.keys.new_lookup().create_lookuper()
+        self.scanner = done(self.log.new_scan().create_log_scanner())
+        self.tables.subscribe(self.scanner, self.log)
+        store = FlussCheckpointStore(connection, "faults", "checkpoints", replicas=3)
+        self._scan = IncrementalScan(connection, str(self.log.get_table_path()), "job", store)
+        self._sink = ParquetSink(str(folder))
+        self._runs = 0
+
+    def append(self) -> None:
+        ids = range(self.sent, self.sent + ROWS)
+        self.sent += ROWS
+        handle = self._append.write_arrow_batch(pa.record_batch({"id": list(ids)}))
+        handle.wait().result()
+        self.acknowledged |= set(ids)
+
+    def upsert(self) -> None:
+        turn = self.turn
+        self.turn += 1
+        self._upsert.write_arrow(pa.table({"id": list(range(ROWS)), "turn": [turn] * ROWS}))
+        self._upsert.flush().result()
+        self.turn_acknowledged = turn
+
+    def look_up(self) -> None:
+        least = self.turn_acknowledged
+        row = self._lookup.lookup((7,)).result()
+        found = -1 if row is None else int(row["turn"])
+        self.backwards += found < least
+        time.sleep(0.02)
+
+    def scan(self) -> None:
+        self.scanned.update(int(record.row["id"]) for record in self.scanner.poll(200))
+
+    def increment(self) -> None:
+        run_once(self._scan, self._sink, run_key=f"run-{self._runs}")
+        self._runs += 1
+        time.sleep(0.1)
+
+    def finish(self) -> None:
+        """What comes after the last fault: everything is flushed, scanned and taken."""
+        for writer in (self._append, self._upsert):
+            try:
+                writer.close()
+            except WriteError:
+                continue  # it was counted as refused
+        there = self.tables.log(self.log)["id"].to_pylist()
+        deadline = time.monotonic() + HUNG_S
+        while self.scanned.total() < len(there) and time.monotonic() < deadline:
+            self.scan()
+        self.scanner.close()
+        self.increment()
+
+    def sunk(self) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for path in self.folder.rglob("*.parquet"):
+            found.update(pq.read_table(path, columns=["id"])["id"].to_pylist())
+        return found
+
+
+def strike(cluster: LocalCluster, victims: list[str], rng: random.Random) -> None:
+    """Kill servers and start them again after a while."""
+    for victim in victims:
+        cluster.kill(victim)
+    time.sleep(rng.uniform(*DOWN_S))
+    cluster.up()
+    time.sleep(PAUSE_S)
+
+
+def strikes(long_form: bool, rng: random.Random) -> Iterator[list[str]]:
+    """Who dies: in the short form a leader, then all; in the long one each, in any order."""
+    if not long_form:
+        yield from (SERVERS[:1], SERVERS)
+        return
+    for _ in range(ROUNDS_LONG):
+        yield from ([name] for name in rng.sample(SERVERS, len(SERVERS)))
+        yield SERVERS
+
+
+@pytest.mark.timeout(3600)
+def test_everything_goes_on_through_the_death_of_servers(
+    make_cluster: Callable[..., LocalCluster],
+    tmp_path: Path,
+    record_fault: FaultRecorder,
+    fault_seed: int,
+    long_form: bool,
+) -> None:
+    cluster = make_cluster(tablet_servers=3, config=CONFIG)
+    info = cluster.up()
+    rng = random.Random(fault_seed)
+    settings: dict[str, Any] = {
+        "bootstrap.servers": info.bootstrap_servers,
+        "retry-timeout": "120s",
+        "request-timeout": "20s",
+    }
+    stages: Counter[str] = Counter()
+    with done(fluss.FlussConnection.create(fluss.Config(settings))) as connection:
+        load = Load(connection, tmp_path / "sink")
+        steps = (load.append, load.upsert, load.look_up, load.scan, load.increment)
+        workers = [Worker(step.__name__, step) for step in steps]
+        for victims in strikes(long_form, rng):
+            strike(cluster, victims, rng)
+            stages["all at once" if len(victims) > 1 else victims[0]] += 1
+        hung = sum(not worker.stop() for worker in workers)
+        print({worker.name: (worker.steps, dict(worker.refused)) for worker in workers}, stages)
+        assert [worker.failure for worker in workers] == [None] * len(workers)
+        load.finish()
+        there = Counter(load.tables.log(load.log)["id"].to_pylist())
+        sunk = load.sunk()
+    assert all(worker.steps > 5 for worker in workers), "everything got on"
+    assert load.backwards == 0, "a look-up saw an older value than was acknowledged"
+    assert sunk == there, "the job took each row once, and no other"
+    assert load.scanned == there, "the scanner saw each row once, and no other"
+    record_fault(
+        "kill -9 of servers, three replicas",
+        stages.total(),
+        lost=len(load.acknowledged - there.keys()),
+        doubled=there.total() - len(there),
+        hung=hung,
+        seed=fault_seed,
+        stages=stages,
+    )
