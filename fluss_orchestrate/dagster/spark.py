@@ -109,7 +109,7 @@ class PipesFlussSparkClient(dg.PipesClient):
         extras: dict[str, Any] | None = None,
         submit: SparkSubmit | None = None,
     ) -> dg.PipesClientCompletedInvocation:
-        """Submit, wait, and hand over what the script reported; the application's id beside it."""
+        """Submit, wait, and hand over what the script reported; Spark's master and id beside it."""
         chosen = submit or self._submit
         given = dict(extras or {})
         if fluss is not None:
@@ -133,8 +133,7 @@ class PipesFlussSparkClient(dg.PipesClient):
                 timeout_s=self._timeout_s,
             )
             _check(application, chosen, result)
-        metadata = {MASTER: chosen.master, APPLICATION_ID: result.application_id or ""}
-        return dg.PipesClientCompletedInvocation(session, metadata=metadata)
+        return dg.PipesClientCompletedInvocation(session, metadata=_told(chosen, result))
 
 
 def _check(application: str, submit: SparkSubmit, result: SubmitResult) -> None:
@@ -142,5 +141,11 @@ def _check(application: str, submit: SparkSubmit, result: SubmitResult) -> None:
         raise dg.Failure(
             f"{application} on {submit.master} ended with {result.exit_code}: "
             f"{explain(result.log_tail)}",
-            metadata={APPLICATION_ID: result.application_id or "", MASTER: submit.master},
+            metadata=_told(submit, result),
         )
+
+
+def _told(submit: SparkSubmit, result: SubmitResult) -> dict[str, Any]:
+    """Where it ran, and under which id; a local Spark tells its own to its script only."""
+    known = {} if result.application_id is None else {APPLICATION_ID: result.application_id}
+    return {MASTER: submit.master, **known}

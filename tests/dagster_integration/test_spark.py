@@ -75,7 +75,8 @@ def test_a_script_reports_through_pipes() -> None:
     assert event.metadata["rows"].value == 77
     assert event.metadata["alias"].value == "prod"
     assert event.metadata["has_secret"].value is True
-    assert str(event.metadata["fluss/spark_application_id"].value).startswith("local-")
+    assert str(event.metadata["application"].value).startswith("local-")
+    assert event.metadata["fluss/spark_master"].value == "local[2]"
     assert event.tags is not None
     assert event.tags["dagster/data_version"] == "one"
     failing = PipesFlussSparkClient(LOCAL)

@@ -20,6 +20,7 @@ with open_dagster_pipes(params_loader=PipesCliArgsParamsLoader()) as pipes:
     pipes.report_asset_materialization(
         metadata={
             "rows": spark.range(int(pipes.get_extra("count"))).count(),
+            "application": spark.sparkContext.applicationId,
             "alias": pipes.get_extra("fluss_cluster")["alias"],
             "has_secret": any("wolpertinger" in value for value in os.environ.values()),
         },
