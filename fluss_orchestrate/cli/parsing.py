@@ -48,7 +48,7 @@ def time_ms(text: str, option: str) -> int:
 
 
 def _time(text: str, option: str) -> int | None:
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     span = _SPAN.match(text)
     if span:
@@ -70,7 +70,7 @@ def _offsets(session: Session, table: str, text: str, option: str) -> dict[Any, 
     for pair in text.split(","):
         place, _, offset = pair.partition("=")
         partition, slash, bucket = place.rpartition("/")
-        if not bucket.strip().isdigit():
+        if not bucket.strip().isdecimal():
             raise UsageError(f"{option} '{pair}': write bucket=offset or partition/bucket=offset")
         if not slash:
             found[None, int(bucket)] = int(offset)

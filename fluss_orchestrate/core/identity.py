@@ -77,7 +77,12 @@ def table_uri(cluster: str, path: TablePath) -> str:
 
 def parse_table_uri(uri: str) -> tuple[str, TablePath]:
     """The alias and the path of a table's URI."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        raise ConfigError(
+            f"'{uri}' is no table URI: write fluss://cluster/database/table"
+        ) from None
     names = [unquote(name) for name in parts.path.strip("/").split("/")]
     if parts.scheme != URI_SCHEME or not parts.netloc or len(names) != 2 or not all(names):
         raise ConfigError(f"'{uri}' is no table URI: write fluss://cluster/database/table")
