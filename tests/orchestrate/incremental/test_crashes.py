@@ -19,6 +19,7 @@ import pytest
 from fluss_client import FlussTable
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
 from fluss_orchestrate.core.lake.catalog import open_catalog
+from tests.faults.recording import FaultRecorder
 from tests.orchestrate.incremental.crasher import ICEBERG, STAGES, catalog_of
 from tests.orchestrate.incremental.events import EventTables, rows
 
@@ -85,6 +86,12 @@ class Producer:
         return self.count
 
 
+def sink_ids(kind: str, folder: Path) -> collections.Counter[int]:
+    """How often each id stands in the sink."""
+    tables = _parquet_files(folder) if kind == "parquet" else _iceberg_files(folder)
+    return collections.Counter(id_ for table in tables for id_ in table["id"].to_pylist())
+
+
 def check_sink(kind: str, folder: Path, count: int) -> None:
     """Every id once; per bucket the offsets follow each other without a gap, each file in order."""
     tables = _parquet_files(folder) if kind == "parquet" else _iceberg_files(folder)
@@ -123,7 +130,7 @@ def test_every_row_once_through_kills(
     long_form: bool,
     backend_kind: str,
     sink: str,
-    record_property: Any,
+    record_fault: FaultRecorder,
 ) -> None:
     table = tables.events(buckets=3)
     rng = random.Random(SEED)
@@ -159,10 +166,15 @@ def test_every_row_once_through_kills(
     finally:
         count = producer.stop()
     assert crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
-    record_property("kills", dict(kills))
-    record_property("seed", SEED)
-    found = f"{sum(kills.values())} kills, {count} rows, seed {SEED}: {dict(kills)}"
-    print(f"{backend_kind}, {sink}: {found}")
+    ids = sink_ids(sink, folder)
+    record_fault(
+        f"kill -9 of incremental jobs ({sink}, {backend_kind})",
+        sum(kills.values()),
+        lost=len(set(range(count)) - ids.keys()),
+        doubled=ids.total() - len(ids),
+        seed=SEED,
+        stages=kills,
+    )
     check_sink(sink, folder, count)
     store = FlussCheckpointStore(tables.connection, scan_database, "crashes", replicas=1)
     check_places(store, f"crashes-{sink}-{backend_kind}")
@@ -176,6 +188,7 @@ def test_eight_runs_at_once_and_some_die(
     tmp_path: Path,
     long_form: bool,
     backend_kind: str,
+    record_fault: FaultRecorder,
 ) -> None:
     """Planners race, adopters work beside the slow runs whose plans they took over."""
     table = tables.events(buckets=3)
@@ -218,7 +231,14 @@ def test_eight_runs_at_once_and_some_die(
     finally:
         last.close()
     assert set(codes) <= {0, KILLED}
-    print(f"{backend_kind}: {len(codes)} runs, {codes.count(KILLED)} killed, {count} rows")
+    ids = sink_ids("parquet", folder)
+    record_fault(
+        f"kill -9 of some of eight jobs at once ({backend_kind})",
+        codes.count(KILLED),
+        lost=len(set(range(count)) - ids.keys()),
+        doubled=ids.total() - len(ids),
+        seed=SEED,
+    )
     check_sink("parquet", folder, count)
     store = FlussCheckpointStore(tables.connection, scan_database, "races", replicas=1)
     check_places(store, f"races-{backend_kind}")
