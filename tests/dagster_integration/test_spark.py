@@ -79,13 +79,20 @@ def test_a_script_reports_through_pipes() -> None:
     assert event.metadata["fluss/spark_master"].value == "local[2]"
     assert event.tags is not None
     assert event.tags["dagster/data_version"] == "one"
-    failing = PipesFlussSparkClient(LOCAL)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_script_that_fails_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text("raise SystemExit('error: no good')")
+    client = PipesFlussSparkClient(LOCAL)
 
     @dg.asset
     def broken(context: dg.AssetExecutionContext) -> Any:
-        return failing.run(context=context, application=str(SCRIPT)).get_results()
+        return client.run(context=context, application=str(script)).get_results()
 
-    with pytest.raises(dg.Failure, match=r"count_rows.py on local\[2\] ended with 1"):
+    with pytest.raises(dg.Failure, match=r"broken.py on local\[2\] ended with 1: .*no good"):
         dg.materialize([broken])
 
 
