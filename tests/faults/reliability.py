@@ -67,7 +67,7 @@ def _stages(record: dict[str, Any]) -> str:
     return f"- {record['fault']}: {hits}\n"
 
 
-def tests_named(text: str) -> list[str]:
+def named_tests(text: str) -> list[str]:
     """The ids of the tests that a page names."""
     return _TEST.findall(text)
 
@@ -102,7 +102,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     if options.check:
-        names = tests_named(PAGE.read_text())
+        names = named_tests(PAGE.read_text())
         missing = missing_tests(names)
         print(f"{PAGE.name}: {len(names)} tests, missing: {missing or 'none'}")
         return 1 if missing or not names else 0

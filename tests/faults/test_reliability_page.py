@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.faults.recording import FaultRecorder
-from tests.faults.reliability import PAGE, missing_tests, page, read_records, tests_named
+from tests.faults.reliability import PAGE, missing_tests, named_tests, page, read_records
 
 HERE = "tests/faults/test_reliability_page.py::test_the_page_names_tests_that_exist"
 
 
 def test_the_page_names_tests_that_exist() -> None:
-    names = tests_named(PAGE.read_text())
+    names = named_tests(PAGE.read_text())
     assert names
     assert missing_tests(names) == []
 
@@ -36,7 +36,7 @@ def test_what_is_recorded_is_what_is_shown(tmp_path: Path) -> None:
     assert f"| a fault | 5 | 0 | 0 | 0 | 7 | `{HERE}` |" in text
     assert f"| another | 4 | 2 | 0 | 0 | - | `{HERE}` |" in text
     assert "early 2, late 3" in text
-    assert tests_named(text) == [HERE, HERE]
+    assert named_tests(text) == [HERE, HERE]
     assert len(path.read_text().splitlines()) == 3
     assert json.loads(path.read_text().splitlines()[0])["injected"] == 3
 
