@@ -15,6 +15,7 @@ from fluss_orchestrate.airflow.connections import (
     config_of,
     secrets_of,
 )
+from fluss_orchestrate.airflow.loading import loaded
 
 if TYPE_CHECKING:
     from fluss_client import Config, FlussConnection
@@ -45,13 +46,14 @@ class FlussHook(BaseHook):
 
     async def aget_client(self) -> FlussConnection:
         """The client, without blocking the event loop; for triggers and async tasks."""
-        from airflow.sdk.log import amask_secret
-
+        masking = await loaded("airflow.sdk.log")
         connection = await self.aget_connection(self.fluss_conn_id)
         # The first import of the client takes a second; the loop has other work meanwhile.
         config = await asyncio.to_thread(config_of, connection)
         for secret in secrets_of(config):
-            await amask_secret(secret)
+            # Masking imports it, and that takes long outside of a triggerer.
+            await loaded("airflow.sdk.execution_time.task_runner")
+            await masking.amask_secret(secret)
         return await aclient_for(config)
 
     def get_config(self) -> Config:

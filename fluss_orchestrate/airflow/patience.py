@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fluss_orchestrate.airflow.errors import retry_helps
 from fluss_orchestrate.airflow.hooks import FlussHook
+from fluss_orchestrate.airflow.loading import loaded
 
 if TYPE_CHECKING:
     from fluss_client import FlussConnection
@@ -35,14 +33,6 @@ class Backoff:
     def reset(self) -> None:
         """All is well again."""
         self._pause_s = BACKOFF_FIRST_S
-
-
-async def loaded(module: str) -> ModuleType:
-    """A module, imported on another thread: the client's first import takes a second or two."""
-    found = sys.modules.get(module)
-    if found is not None and not getattr(found.__spec__, "_initializing", False):
-        return found
-    return await asyncio.to_thread(importlib.import_module, module)
 
 
 async def patient_client(conn_id: str) -> FlussConnection:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.execution_time.context import AssetStateStoreAccessor
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
-from fluss_orchestrate.airflow.patience import Backoff, loaded, patient_client
+from fluss_orchestrate.airflow.loading import loaded
+from fluss_orchestrate.airflow.patience import Backoff, patient_client
 
 if TYPE_CHECKING:
     from fluss_client import FlussConnection

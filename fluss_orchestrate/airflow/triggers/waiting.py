@@ -8,7 +8,8 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from fluss_orchestrate.airflow.errors import retry_helps
-from fluss_orchestrate.airflow.patience import loaded, patient_client
+from fluss_orchestrate.airflow.loading import loaded
+from fluss_orchestrate.airflow.patience import patient_client
 
 CONDITIONS = "fluss_orchestrate.core.conditions"
 
