@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from fluss_orchestrate.core.clusters import ClusterRef
     from fluss_orchestrate.spark.job import ERROR_MARK, RECEIPT_MARK
     from fluss_orchestrate.spark.load_spec import BulkLoadSpec
-    from fluss_orchestrate.spark.loading.load import run_load
+    from fluss_orchestrate.spark.loading.load import check_target, run_load
     from fluss_orchestrate.spark.loading.progress import say
     from fluss_orchestrate.spark.setup import make_session
     from fluss_orchestrate.spark.spark_errors import sentence
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         spec = BulkLoadSpec.from_json(_text(parsed.spec))
         cluster = ClusterRef.from_json(json.loads(_text(parsed.cluster)))
+        check_target(spec, cluster)
         spark = make_session(f"load {spec.table}")
         say(f"application {spark.sparkContext.applicationId}")
         receipt = run_load(spark, spec, cluster)

@@ -78,21 +78,21 @@ def test_a_load_that_stopped_anywhere_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The driver dies after some splits, and again before the end: no row is lost or doubled."""
-    from fluss_orchestrate.spark.loading import load
+    from fluss_orchestrate.spark.loading import waves
 
     paths = write_files(tmp_path / "in", 4, 1500)
     table = place.table(SCHEMA)
     spec = BulkLoadSpec(LoadSource("parquet", paths), table, new_id(), batch_bytes=4096)
-    monkeypatch.setattr(load, "WAVE_SPLITS", 1)
-    real, waves = load._run_wave, iter(range(100))
+    monkeypatch.setattr(waves, "WAVE_SPLITS", 1)
+    real, numbers = waves._run_wave, iter(range(100))
 
     def dies(*given: object) -> object:
         answers = real(*given)  # type: ignore[arg-type]
-        if next(waves) in (1, 2):
+        if next(numbers) in (1, 2):
             raise KeyboardInterrupt
         return answers
 
-    monkeypatch.setattr(load, "_run_wave", dies)
+    monkeypatch.setattr(waves, "_run_wave", dies)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             run_load(spark, spec, place.ref, on_line=quiet)
@@ -109,9 +109,9 @@ def test_tasks_that_die_after_sending_leave_no_row_twice(
     paths = write_files(tmp_path / "in", 2, 3000)
     table = place.table(SCHEMA)
     spec = BulkLoadSpec(LoadSource("parquet", paths), table, new_id(), batch_bytes=4096)
-    from fluss_orchestrate.spark.loading import load
+    from fluss_orchestrate.spark.loading import waves
 
-    real = load._runner
+    real = waves._runner
     flags = tmp_path / "flags"
     flags.mkdir()
 
@@ -131,11 +131,11 @@ def test_tasks_that_die_after_sending_leave_no_row_twice(
 
         return run
 
-    load._runner = lossy  # type: ignore[assignment]
+    waves._runner = lossy  # type: ignore[assignment]
     try:
         receipt = run_load(spark, spec, place.ref, on_line=quiet)
     finally:
-        load._runner = real
+        waves._runner = real
     assert len(list(flags.iterdir())) == 2
     assert receipt.details["retries"] >= 2
     assert receipt.rows == 6000
@@ -149,7 +149,7 @@ def test_other_rows_under_the_same_id_are_refused(
     new_id: NewId,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from fluss_orchestrate.spark.loading import load
+    from fluss_orchestrate.spark.loading import waves
 
     paths = write_files(tmp_path / "in", 1, 500)
     table = place.table(SCHEMA)
@@ -159,7 +159,7 @@ def test_other_rows_under_the_same_id_are_refused(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(load, "_run_wave", dies)
+        patched.setattr(waves, "_run_wave", dies)
         with pytest.raises(KeyboardInterrupt):
             run_load(spark, spec, place.ref, on_line=quiet)
     write_files(tmp_path / "in", 1, 501)

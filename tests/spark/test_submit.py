@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +18,9 @@ import pytest
 from fluss_client import Config, FlussConnection
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate import read_table
+from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.spark.errors import SubmitError
-from fluss_orchestrate.spark.job import bulk_load
+from fluss_orchestrate.spark.job import ERROR_MARK, bulk_load, explain, job_arguments
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.spark.process import session_members
 from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit
@@ -130,6 +133,7 @@ def test_a_standalone_cluster_loads_with_a_password_that_nobody_sees(
     assert not [p for p in written if password.encode() in p.read_bytes()]
 
 
+@pytest.mark.long
 def test_killing_a_submit_leaves_no_process(tmp_path: Path) -> None:
     """A real driver with Python workers that sleep."""
     job = tmp_path / "sleeps.py"
@@ -160,14 +164,33 @@ def test_killing_a_submit_leaves_no_process(tmp_path: Path) -> None:
     assert session_members(running[0].pid) == []
 
 
-def test_a_job_that_cannot_run_says_why_in_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_a_submit_that_fails_says_why_in_one_sentence(tmp_path: Path) -> None:
     """No such table, seen by the driver, and one line of it in the error."""
     source = LoadSource("parquet", input_files(tmp_path / "in", 1, 10))
     spec = BulkLoadSpec(source, "nowhere.rows", "x")
     config = Config({"bootstrap.servers": f"embedded:{tmp_path / 'engine'}"})
-    with pytest.raises(
-        SubmitError, match=r"load x into nowhere\.rows on local\[1\]: .*nowhere"
-    ) as e:
+    said = r"load x into nowhere\.rows on local\[1\]: .*nowhere"
+    with pytest.raises(SubmitError, match=said) as caught:
         bulk_load(SparkSubmit("local[1]", conf=CPU_QUIET), spec, config)
-    assert e.value.exit_code == 1
-    assert "\n" not in str(e.value)
+    assert caught.value.exit_code == 1
+    assert "\n" not in str(caught.value)
+
+
+def test_a_job_without_a_table_ends_before_spark_starts(tmp_path: Path) -> None:
+    spec = BulkLoadSpec(LoadSource("parquet", [str(tmp_path)]), "nowhere.rows", "x")
+    cluster = ClusterRef(properties={"bootstrap.servers": f"embedded:{tmp_path / 'engine'}"})
+    command = [sys.executable, "-m", "fluss_orchestrate.spark.bulk_load"]
+    ended = subprocess.run(
+        [*command, *job_arguments(spec, cluster)], capture_output=True, text=True
+    )
+    assert ended.returncode == 1
+    assert "nowhere" in explain(ended.stdout.splitlines())
+    assert "Traceback" not in ended.stdout + ended.stderr
+
+
+def test_the_telling_line_of_a_log_is_found() -> None:
+    log = ["INFO a", "java.net.ConnectException: no route to master", "\tat x", ""]
+    assert explain(log) == "spark-submit failed: java.net.ConnectException: no route to master"
+    assert explain(["x", f"{ERROR_MARK}the table is gone", "bye"]) == "the table is gone"
+    assert explain([]) == "spark-submit failed: it said nothing"

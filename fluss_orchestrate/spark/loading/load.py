@@ -6,23 +6,13 @@ again with the same load id, at once or days later, and goes on where it was.
 
 from __future__ import annotations
 
-import concurrent.futures
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from fluss_client.errors import (
-    AuthorizationError,
-    ConfigError,
     CorruptDataError,
     FlussError,
-    PartitionNotExistError,
-    RowError,
-    SchemaError,
-    TableNotExistError,
 )
 from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.table import TableInfo, TablePath
@@ -32,7 +22,6 @@ from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.observe import observe_offsets
 from fluss_orchestrate.core.loading.errors import LoadError, RowsDifferError
-from fluss_orchestrate.core.loading.sources import SourceError
 from fluss_orchestrate.core.plan import Position
 from fluss_orchestrate.core.provisioning import TableSpec, apply
 from fluss_orchestrate.core.receipts import Receipt
@@ -49,27 +38,14 @@ from fluss_orchestrate.spark.loading.cutting import (
 from fluss_orchestrate.spark.loading.fitting import Fitter
 from fluss_orchestrate.spark.loading.ledger import BulkLedger, Header
 from fluss_orchestrate.spark.loading.places import list_files
-from fluss_orchestrate.spark.loading.progress import Progress, Say, say, watched
-from fluss_orchestrate.spark.loading.split import PinnedSplit, Split, SplitResult
-from fluss_orchestrate.spark.loading.task import LoadTask, result_schema
+from fluss_orchestrate.spark.loading.progress import Say, say
+from fluss_orchestrate.spark.loading.split import Split, SplitResult
+from fluss_orchestrate.spark.loading.task import LoadTask
+from fluss_orchestrate.spark.loading.waves import send_splits
 from fluss_orchestrate.spark.setup import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-FINAL_ERRORS: tuple[type[FlussError], ...] = (
-    AuthorizationError,
-    ConfigError,
-    LoadError,
-    PartitionNotExistError,
-    RowError,
-    SchemaError,
-    SourceError,
-    TableNotExistError,
-)
-"""What a task cannot mend by being run again. Anything else Spark may try once more."""
-WAVE_SPLITS = 512
-"""Splits of one Spark job; the next ones are pinned while it runs."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +83,7 @@ def run_load(
     header, rows_in = _begun(spark, spec, connection, info, ledger, frame)
     splits = cut(rows_in.footers, header.unit_rows)
     task = _task(spec, cluster, info, header, rows_in)
-    results, retries, resumed = _send(spark, ledger, task, splits, on_line)
+    results, retries, resumed = send_splits(spark, ledger, task, splits, on_line)
     receipt = _receipt(spec, connection, info, header, splits, results, started_ms)
     receipt = replace(
         receipt, details={**receipt.details, "retries": retries, "resumed_splits": resumed}
@@ -117,6 +93,13 @@ def run_load(
         staging.remove_staging(header.staged.rpartition("/")[0])
     on_line(f"load {spec.load_id} into {spec.table} is done: {receipt.rows:,} rows")
     return receipt
+
+
+def check_target(spec: BulkLoadSpec, cluster: ClusterRef) -> None:
+    """Fail early where there is no table and none is to be made."""
+    if spec.provision is None:
+        backend = cluster.connection().core.backend
+        runtime().call(backend.get_table_info(TablePath.parse(spec.table)))
 
 
 def _begun(
@@ -209,95 +192,6 @@ def _task(
         spec.source.kind == "csv",
         spec.create_partitions,
         spec.dead_letter,
-    )
-
-
-def _send(
-    spark: SparkSession,
-    ledger: BulkLedger,
-    task: LoadTask,
-    splits: Sequence[Split],
-    on_line: Say,
-) -> tuple[dict[int, SplitResult], int, int]:
-    """What became of every split, with the retries that it took and how many were there before."""
-    results = ledger.done_splits(len(splits))
-    resumed = len(results)
-    todo = [split for split in splits if split.number not in results]
-    progress = Progress(
-        len(splits), sum(len(s.unit_rows) for s in splits), sum(s.rows for s in splits)
-    )
-    progress.done_rows = sum(result.rows for result in results.values())
-    on_line(
-        f"load {task.load_id} into {task.table}: {progress.units:,} units in {len(splits):,} "
-        f"splits, {resumed:,} of them loaded before"
-    )
-    retries = 0
-    group = f"fluss-load-{task.load_id}"
-    for wave in _pinned_waves(ledger, todo):
-        rows = sum(pinned.split.rows for pinned in wave)
-        with watched(spark, group, progress, rows):
-            answers = _run_wave(spark, task, wave)
-        for number, result, attempt in answers:
-            results[number] = result
-            retries += attempt
-        progress.done_rows += rows
-        progress.sent_rows += rows
-        on_line(progress.line())
-    return results, retries, resumed
-
-
-def _pinned_waves(ledger: BulkLedger, todo: Iterable[Split]) -> Iterator[list[PinnedSplit]]:
-    """Splits with their pins, one job's worth at a time, the next made ready meanwhile."""
-    pinned = ledger.pin(todo)
-    with concurrent.futures.ThreadPoolExecutor(1, "pins") as pool:
-        coming = pool.submit(lambda: list(islice(pinned, WAVE_SPLITS)))
-        while wave := coming.result():
-            coming = pool.submit(lambda: list(islice(pinned, WAVE_SPLITS)))
-            yield wave
-
-
-def _run_wave(
-    spark: SparkSession, task: LoadTask, wave: Sequence[PinnedSplit]
-) -> list[tuple[int, SplitResult, int]]:
-    frame = spark.range(0, len(wave), 1, len(wave)).mapInArrow(
-        _runner(task, list(wave)), _RESULT_DDL
-    )
-    answers = []
-    for row in frame.collect():
-        if row.error is not None:
-            # Not raised in the task: Spark would run it three times more to hear the same.
-            raise LoadError(task.table, task.load_id, row.error)
-        answers.append((row.split, SplitResult(row.rows, row.bytes, row.rejected), row.attempt))
-    return answers
-
-
-_RESULT_DDL = "split long, rows long, bytes long, rejected long, attempt long, error string"
-
-
-def _runner(task: LoadTask, wave: list[PinnedSplit]):  # type: ignore[no-untyped-def]
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        attempt = context.attemptNumber() if context is not None else 0
-        for batch in batches:
-            for at in batch.column(0).to_pylist():
-                yield _answer(task, wave[at], attempt)
-
-    return run
-
-
-def _answer(task: LoadTask, pinned: PinnedSplit, attempt: int) -> pa.RecordBatch:
-    result, error = SplitResult(0, 0), None
-    try:
-        result = task.run(pinned)
-    except FINAL_ERRORS as failure:
-        error = failure.message
-    values = [pinned.split.number, result.rows, result.bytes, result.rejected, attempt, error]
-    columns = [[value] for value in values]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(c, f.type) for c, f in zip(columns, result_schema(), strict=True)],
-        schema=result_schema(),
     )
 
 

@@ -1,0 +1,1 @@
+"""Spark: loads and reads beside the plain ways."""
