@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from fluss_client.testing.java import JavaRuntime
@@ -124,7 +126,15 @@ def write_config(layout: Layout, state: ClusterState, name: str, plugins: Sequen
     _write_private(folder / "server.yaml", text)
     if state.settings.lake is not None:
         layout.lake_warehouse.mkdir(parents=True, exist_ok=True)
+        _let_readers_and_writers_be(layout.lake_database)
         _link_plugins(plugin_folder / "iceberg", plugins)
+
+
+def _let_readers_and_writers_be(database: Path) -> None:
+    """Set the catalog's journal for good: a server that leaves a statement open reads for ever,
+    and with SQLite's own default nobody could write to the catalog any more."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _server_values(layout: Layout, state: ClusterState, name: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ from tests.airflow_provider.running import result_of, run, states
 pytestmark = [
     pytest.mark.usefixtures("airflow_home", "plain_cluster"),
     pytest.mark.timeout(400),
+    pytest.mark.long,
 ]
 DATE = datetime(2026, 11, 17, 3, tzinfo=UTC)
 

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reliability.md"
 HEAD = """# Reliability
 
-Written by `make test-faults` from what its tests recorded, never by hand. A fault counts when it
+Written from what the fault tests recorded, never by hand: `make test-faults` runs their long form
+and writes this page, `make test` runs the short one. A fault counts when it
 struck. *Lost* are rows that were acknowledged and are not there, *doubled* rows that are there more
 often than once, *hung* calls that ended neither with an answer nor with an error long after their
 deadline.
