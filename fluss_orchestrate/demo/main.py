@@ -127,7 +127,7 @@ def prove_all(place: shop.Shop, orders: int) -> list[Proof]:
     return proofs
 
 
-def demo(place: shop.Shop, where: str, orders: int, console: Console) -> bool:
+def demo(place: shop.Shop, where: str, orders: int, console: Console, report: Path) -> bool:
     """All of it; whether every row arrived exactly once."""
     timeline = Timeline(console)
     console.print(f"A shop on Fluss: {where}")
@@ -137,7 +137,6 @@ def demo(place: shop.Shop, where: str, orders: int, console: Console) -> bool:
         made += orders
         take(place, timeline, number)
     proofs = prove_all(place, made)
-    report = place.folder / "report.html"
     write_report(report, where, timeline, proofs)
     console.print(_proof_table(proofs))
     console.print(f"report: {report}", soft_wrap=True)
@@ -172,7 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="fluss_orchestrate.demo", description=__doc__)
     parser.add_argument("--rows", type=int, default=40_000, help="orders per round and day")
     parser.add_argument("--keep", type=Path, help="work in this new directory and keep it")
-    parser.add_argument("--report", type=Path, help="copy the report to this file")
+    parser.add_argument("--report", type=Path, help="write the report to this file")
     parser.add_argument("--cluster", action="store_true", help="start and use a real cluster")
     options = parser.parse_args()
     console = Console(highlight=False)
@@ -182,9 +181,8 @@ def main() -> None:
             folder.mkdir(parents=True, exist_ok=False)
         place = shop.Shop(folder.absolute())
         with fluss(place, options.cluster) as where:
-            holds = demo(place, where, options.rows, console)
-        if options.report is not None:
-            options.report.write_bytes((folder / "report.html").read_bytes())
+            report: Path = options.report or place.folder / "report.html"
+            holds = demo(place, where, options.rows, console, report.absolute())
     sys.exit(0 if holds else 1)
 
 
