@@ -191,7 +191,7 @@ def lake_reader(
     """What `IncrementalScan(lake_reader=…)` takes: reads a plan's ranges from the lake."""
 
     def read(plan: ScanPlan) -> Iterator[pa.RecordBatch]:
-        info = _info_of(connection, plan)
+        info = planned_table(connection, plan)
         opened = open_lake(connection, info, plan.columns, plan.metadata_columns, overrides)
         for part in plan.ranges:
             if opened is None or opened[1].get(part.place, 0) < part.stop:
@@ -204,7 +204,7 @@ def lake_reader(
     return read
 
 
-def _info_of(connection: FlussConnection, plan: ScanPlan) -> TableInfo:
+def planned_table(connection: FlussConnection, plan: ScanPlan) -> TableInfo:
     """The plan's table with the schema that the plan has pinned."""
     backend = connection.core.backend
     info = runtime().call(backend.get_table_info(plan.table.path))

@@ -24,9 +24,10 @@ from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.table import TableInfo
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
+from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.spark.source.options import SourceOptions
-from fluss_orchestrate.spark.source.parts import Part, PartPartition, read_part, table_of
+from fluss_orchestrate.spark.source.parts import Part, PartPartition, read_part
 from fluss_orchestrate.spark.source.planning import mode_of, plan_parts
 from fluss_orchestrate.spark.source.types import arrow_schema, spark_type
 
@@ -123,7 +124,7 @@ def register(spark: SparkSession) -> None:
 
 def plan_struct(connection: FlussConnection, plan: ScanPlan) -> StructType:
     """The columns of a plan as Spark has them."""
-    return _struct(table_of(connection, plan), plan.columns, plan.metadata_columns)
+    return _struct(planned_table(connection, plan), plan.columns, plan.metadata_columns)
 
 
 def _struct(info: TableInfo, columns: Any, metadata: Any) -> StructType:

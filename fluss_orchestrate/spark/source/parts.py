@@ -11,13 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.table import TableInfo
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.clusters import ClusterRef
-from fluss_orchestrate.core.errors import TableIdentityChangedError
-from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.reading import PlanReading, ReadOptions
-from fluss_orchestrate.core.lake.reader import lake_reader
+from fluss_orchestrate.core.lake.reader import lake_reader, planned_table
 from fluss_orchestrate.core.lake.state import read_keys, read_lake_part
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from fluss_orchestrate.spark.source.types import gathered, shown
@@ -91,26 +87,13 @@ def _batches(connection: FlussConnection, part: Part) -> Iterator[pa.RecordBatch
         lake = lake_reader(connection) if part.lake_fallback else None
         yield from PlanReading(connection, plan, ReadOptions(lake_reader=lake)).batches()
         return
-    info = table_of(connection, plan)
+    info = planned_table(connection, plan)
     for one in plan.ranges:
         if part.kind == KEYS:
             yield from read_keys(connection, info, [one], plan.columns)
         else:
             assert part.snapshot_id is not None
             yield from read_lake_part(connection, info, part.snapshot_id, one, plan.columns)
-
-
-def table_of(connection: FlussConnection, plan: ScanPlan) -> TableInfo:
-    """The plan's table with the schema that the plan has pinned."""
-    backend = connection.core.backend
-    info = runtime().call(backend.get_table_info(plan.table.path))
-    found = TableIdentity.of(connection.config.resolved_alias(), info)
-    if found != plan.table:
-        raise TableIdentityChangedError(plan.table, found)
-    if info.schema_id == plan.schema_id:
-        return info
-    schema_id, schema = runtime().call(backend.get_schema(info.table_path, plan.schema_id))
-    return replace(info, schema_id=schema_id, schema=schema)
 
 
 def part_of(plan: ScanPlan, ranges: Sequence[BucketRange], kind: str, **more: Any) -> Part:
