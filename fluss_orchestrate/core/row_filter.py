@@ -1,0 +1,243 @@
+"""Rows chosen by a short text: `amount > 10 and region in ('eu', 'us')`.
+
+    or, and, not, ( )
+    column = <> != < <= > >= value or column
+    column [not] in (value, …)          column [not] between value and value
+    column [not] like 'a%_'             column is [not] null
+
+A value is a number, a 'text' (a quote in it is doubled), true or false; a text is read as a date,
+a time or a timestamp where the column is one. A name with odd characters stands in `backticks` or
+"quotes". As in SQL, a comparison with null is neither true nor false, and such rows are left out.
+
+The text is never run as code: it becomes a tree that is applied to Arrow columns.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fluss_client.errors import ConfigError
+from fluss_orchestrate.core.row_conditions import (
+    And,
+    Between,
+    Column,
+    Compare,
+    Condition,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Value,
+)
+
+TEXT_MAX = 10_000
+DEPTH_MAX = 50
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<number>-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+      | '(?P<text>(?:[^']|'')*)'
+      | `(?P<ticked>[^`]+)` | "(?P<quoted>[^"]+)"
+      | (?P<word>[^\W\d]\w*)
+      | (?P<sign><=|>=|<>|!=|==|[=<>(),])
+    )""",
+    re.VERBOSE,
+)
+_COMPARISONS = ("=", "==", "<>", "!=", "<", "<=", ">", ">=")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    at: int
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """A condition that was read from a text. It is plain data and may be pickled."""
+
+    text: str
+    condition: Condition
+
+    @classmethod
+    def parse(cls, text: str) -> RowFilter:
+        """`ConfigError` says at which character the text cannot be understood."""
+        if len(text) > TEXT_MAX:
+            raise ConfigError(f"a filter has at most {TEXT_MAX} characters, not {len(text)}")
+        return cls(text, _Parser(text).whole())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it looks at, each once."""
+        return tuple(dict.fromkeys(self.condition.columns()))
+
+    def check(self, schema: pa.Schema) -> None:
+        """`ConfigError` if it names a column that is not there, or compares what has no order."""
+        for name in self.columns:
+            if name not in schema.names:
+                raise ConfigError(
+                    f"filter '{self.text}': there is no column '{name}', only {schema.names}"
+                )
+        self.apply(pa.RecordBatch.from_pylist([], schema=schema))
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows for which the condition is true."""
+        try:
+            return batch.filter(self.condition.of(batch))
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise ConfigError(f"filter '{self.text}' does not fit the columns: {error}") from error
+
+
+class _Parser:
+    """Reads by descent: or, then and, then not, then one comparison."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = list(_tokens(text))
+        self._at = 0
+        self._depth = 0
+
+    def whole(self) -> Condition:
+        found = self._any()
+        if self._peek().kind != "end":
+            raise self._expected("and, or, or the end")
+        return found
+
+    def _any(self) -> Condition:
+        parts = [self._all()]
+        while self._take("or"):
+            parts.append(self._all())
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def _all(self) -> Condition:
+        parts = [self._one()]
+        while self._take("and"):
+            parts.append(self._one())
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def _one(self) -> Condition:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise ConfigError(f"a filter is nested at most {DEPTH_MAX} deep")
+        try:
+            if self._take("not"):
+                return Not(self._one())
+            if self._take("("):
+                inner = self._any()
+                self._need(")")
+                return inner
+            return self._comparison()
+        finally:
+            self._depth -= 1
+
+    def _comparison(self) -> Condition:
+        column = Column(self._name())
+        if self._take("is"):
+            negated = self._take("not")
+            self._need("null")
+            return _maybe_not(IsNull(column), negated)
+        sign = self._peek()
+        if sign.kind == "sign" and sign.text in _COMPARISONS:
+            self._at += 1
+            return Compare(sign.text, column, self._operand())
+        negated = self._take("not")
+        if self._take("in"):
+            return _maybe_not(In(column, self._values()), negated)
+        if self._take("between"):
+            low = self._value()
+            self._need("and")
+            return _maybe_not(Between(column, low, self._value()), negated)
+        if self._take("like"):
+            pattern = self._next()
+            if pattern.kind != "text":
+                raise self._expected("a 'text' after like", pattern)
+            return _maybe_not(Like(column, pattern.text), negated)
+        raise self._expected("a comparison")
+
+    def _values(self) -> tuple[Value, ...]:
+        self._need("(")
+        found = [self._value()]
+        while self._take(","):
+            found.append(self._value())
+        self._need(")")
+        return tuple(found)
+
+    def _operand(self) -> Value | Column:
+        token = self._peek()
+        if token.kind == "name" or (
+            token.kind == "word" and token.text.lower() not in ("true", "false")
+        ):
+            return Column(self._name())
+        return self._value()
+
+    def _value(self) -> Value:
+        token = self._next()
+        if token.kind == "number":
+            return Value.number(token.text)
+        if token.kind == "text":
+            return Value(token.text)
+        if token.kind == "word" and token.text.lower() in ("true", "false"):
+            return Value(token.text.lower() == "true")
+        raise self._expected("a number, a 'text', true or false", token)
+
+    def _name(self) -> str:
+        token = self._next()
+        if token.kind not in ("name", "word") or _is_reserved(token):
+            raise self._expected("the name of a column", token)
+        return token.text
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _next(self) -> _Token:
+        token = self._peek()
+        self._at += token.kind != "end"
+        return token
+
+    def _take(self, wanted: str) -> bool:
+        token = self._peek()
+        same = token.kind in ("word", "sign") and token.text.lower() == wanted
+        self._at += same
+        return same
+
+    def _need(self, wanted: str) -> None:
+        if not self._take(wanted):
+            raise self._expected(f"'{wanted}'")
+
+    def _expected(self, what: str, found: _Token | None = None) -> ConfigError:
+        token = found or self._peek()
+        where = f"'{token.text}' at character {token.at + 1}" if token.text else "its end"
+        return ConfigError(f"filter '{self._text}': {what} is expected, not {where}")
+
+
+_RESERVED = {"and", "or", "not", "in", "is", "null", "like", "between", "true", "false"}
+
+
+def _is_reserved(token: _Token) -> bool:
+    return token.kind == "word" and token.text.lower() in _RESERVED
+
+
+def _maybe_not(condition: Condition, negated: bool) -> Condition:
+    return Not(condition) if negated else condition
+
+
+def _tokens(text: str) -> list[_Token]:
+    found = []
+    at = 0
+    end = len(text.rstrip())
+    while at < end:
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise ConfigError(f"filter '{text}' cannot be read from character {at + 1} on")
+        kind = match.lastgroup or ""
+        value = match.group(kind)
+        if kind == "text":
+            value = value.replace("''", "'")
+        kind = {"ticked": "name", "quoted": "name"}.get(kind, kind)
+        found.append(_Token(kind, value, match.start(match.lastgroup or 0)))
+        at = match.end()
+    return [*found, _Token("end", "", len(text))]
