@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 
 from fluss_client.config import Config
-from fluss_client.errors import FlussError, LeaderNotAvailableError
+from fluss_client.errors import ClosedError, FlussError, LeaderNotAvailableError
 from fluss_client.model.cluster import ServerNode
 from fluss_client.model.table import TableBucket, TablePath
 from fluss_client.net.connection import Address, Connection
@@ -40,6 +40,7 @@ class Metadata:
         self._leaders: dict[TableBucket, int] = {}
         self._waiting: dict[Question, asyncio.Future[None]] = {}
         self._worker: asyncio.Task[None] | None = None
+        self._closed = False
 
     def nodes(self) -> list[ServerNode]:
         """Every server that is known, the coordinator first."""
@@ -90,6 +91,9 @@ class Metadata:
         return known
 
     async def _join(self, path: TablePath, partition_id: int | None) -> None:
+        if self._closed:
+            # A scanner that was left open may ask on; its loop is about to end, or has.
+            raise ClosedError("the connection was closed; make a new FlussConnection")
         question = (path, partition_id)
         future = self._waiting.get(question)
         if future is None:
@@ -155,6 +159,7 @@ class Metadata:
 
     async def close(self) -> None:
         """Stop asking; who still waits gets a cancellation."""
+        self._closed = True
         if self._worker is not None:
             self._worker.cancel()
             await asyncio.gather(self._worker, return_exceptions=True)

@@ -111,10 +111,19 @@ def tier(
     make_sure(f"tier {place} in the place of the cluster's own tiering service", yes)
     if name is None:
         session.note("serving the coordinator; Ctrl-C ends it")
-        TieringWorker(session.connection, allow_tiering=True).run()
+        TieringWorker(
+            session.connection,
+            allow_tiering=True,
+            on_receipt=lambda done: session.note(f"{done.table.path}: {_said(done)}"),
+        ).run()
         return
     with metered(f"tiering {name}") as meter:
-        receipt = bring(session.connection, path_of(name), allow_tiering=True)
+        receipt = bring(
+            session.connection,
+            path_of(name),
+            allow_tiering=True,
+            progress=lambda rows, total: meter.at(rows, rows, total),
+        )
         meter.rows = receipt.rows
     session.answer(receipt.to_json(), lambda: _said(receipt))
 

@@ -7,20 +7,33 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from fluss_orchestrate.cli import progress
 from tests.cli.conftest import Shop
 from tests.cli.running import SCRIPT, Cli
 
 
-def test_tier_wait_status_read(lake_shop: Shop, tmp_path: Path) -> None:
+def test_tier_wait_status_read(
+    lake_shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop, cli, table = lake_shop, lake_shop.cli, lake_shop.events
     file = shop.file("lake.csv", "event_id,name,at\n1,a,\n2,b,\n3,c,\n")
     receipt = cli.json("write", table, file, "--load-id", f"{shop.database}-1")
     before = cli.json("lake", "status", table)
     assert (before["snapshot_id"], before["lag_offsets"]) == (None, 3)
     assert "none yet, 3 rows behind" in cli("lake", "status", table)
-    assert "still lacks 3 offsets" in cli.fails("lake", "wait", table, "--timeout", "0.2")
+    assert "after 0.2 s the lake still lacks 3 offsets" in cli.fails(
+        "lake", "wait", table, "--timeout", "0.2"
+    )
     assert "own tiering service" in cli.fails("lake", "tier", table)
-    tiered = cli.json("lake", "tier", table, "--yes")
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 0.0)
+    done = cli.run("lake", "tier", table, "--yes", "--json")
+    told, last = done.stderr.splitlines()[-2:]
+    assert told.startswith(f"tiering {table}: 3 rows, ")
+    assert told.endswith("0 s left")
+    assert last.startswith(f"tiering {table}: 3 rows in ")
+    tiered = json.loads(done.stdout)
     assert tiered["rows"] == 3
     assert cli("lake", "tier", table, "--yes") == "the lake held everything already\n"
     path = tmp_path / "receipt.json"
@@ -99,4 +112,6 @@ def test_a_worker_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         output, said = worker.communicate(timeout=60)
     assert worker.returncode == 130
     assert output == ""
-    assert said == "serving the coordinator; Ctrl-C ends it\n"
+    first, *tiered = said.splitlines()
+    assert first == "serving the coordinator; Ctrl-C ends it"
+    assert tiered[0].startswith("d.t: 2 rows into snapshot ")

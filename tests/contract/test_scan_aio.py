@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -203,3 +204,31 @@ def test_a_range_beyond_the_end_times_out_with_how_far_it_came(
             await anext(stream)
 
     _run(config, table.get_table_path(), job)
+
+
+def test_a_scanner_left_open_ends_with_its_connection(tables: Tables, config: Config) -> None:
+    table = tables.create(EVENTS, buckets=2, bucket_keys=["id"])
+    tables.append(table, _rows(0, 10))
+    complaints: list[Any] = []
+
+    async def job(connection: aio.FlussConnection, table: aio.FlussTable) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        scanner = await table.new_scan().create_log_scanner()
+        scanner.subscribe_buckets({0: aio.EARLIEST_OFFSET, 1: aio.EARLIEST_OFFSET})
+        seen = 0
+        async for _ in scanner:
+            seen += 1
+            if seen == 10:
+                break
+        await connection.close()
+        with pytest.raises(errors.ClosedError):
+            await asyncio.wait_for(anext(scanner), 10)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:
+            _, left = await asyncio.wait(left, timeout=10)
+        assert left == set()
+        gc.collect()
+
+    _run(config, table.get_table_path(), job)
+    assert complaints == []

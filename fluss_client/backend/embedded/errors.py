@@ -22,9 +22,10 @@ class EmbeddedReadOnlyError(ClientError):
 
 
 class EmbeddedStorageError(ClientError):
-    """The disk is full or failed; what was acknowledged before stays readable."""
+    """The disk is full or failed; what was acknowledged before stays readable.
 
-    retriable = True
+    Not tried again: somebody has to make room first, and should hear of it at once.
+    """
 
 
 class EmbeddedFormatError(ClientError):
@@ -50,7 +51,9 @@ def translate(error: sqlite3.Error, where: str) -> FlussError:
     if primary == READ_ONLY:
         return EmbeddedReadOnlyError(f"{where} cannot be written: {error}")
     if primary == FULL:
-        return EmbeddedStorageError(f"{where}: the disk is full; nothing of this call was kept")
+        return EmbeddedStorageError(
+            f"{where}: the disk is full; nothing of this call was kept: make room, then try again"
+        )
     if primary == IO_ERROR:
         return EmbeddedStorageError(f"{where}: the disk failed ({_name(error)}): {error}")
     if primary == CANNOT_OPEN:

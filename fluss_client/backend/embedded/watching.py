@@ -10,6 +10,8 @@ import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 
+from fluss_client.errors import ClosedError
+
 POLL_FIRST_S = 0.002
 POLL_LONGEST_S = 0.02
 IDLE_POLLS_MAX = 50
@@ -29,6 +31,7 @@ class Watch:
         self._changed = asyncio.Event()
         self._waiting = 0
         self._poll: asyncio.Task[None] | None = None
+        self._closed = False
 
     def changed(self) -> None:
         """Something was committed."""
@@ -41,6 +44,9 @@ class Watch:
 
     async def wait(self, mark: asyncio.Event, timeout_s: float) -> None:
         """Come back when something has changed since the mark, or when the time is over."""
+        if self._closed:
+            # A scanner that was left open may wait on; a new poll would have nobody to end it.
+            raise ClosedError("the embedded engine was closed; make a new FlussConnection")
         self._waiting += 1
         if self._poll is None or self._poll.done():
             self._poll = asyncio.create_task(self._polling())
@@ -70,6 +76,7 @@ class Watch:
 
     async def close(self) -> None:
         """Stop polling and wake everyone."""
+        self._closed = True
         self.changed()
         if self._poll is not None:
             self._poll.cancel()

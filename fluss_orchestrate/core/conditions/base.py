@@ -60,7 +60,9 @@ class Condition(ABC):
             found: Outcome = await poller_of(core).wait(core, self.looks(interval_s), timeout_s)
             return found
         except TimeoutError:
-            raise WaitTimedOutError(self.path, f"after {timeout_s} s {self.unmet}") from None
+            if timeout_s is None:
+                raise
+            raise WaitTimedOutError.after(self.path, timeout_s, self.unmet) from None
 
     async def check(self, core: AsyncConnection) -> Outcome | None:
         """One look, now."""

@@ -81,3 +81,8 @@ class WaitTimedOutError(LakeError):
     """The lake did not get there in time; waiting again loses nothing."""
 
     retriable = True
+
+    @classmethod
+    def after(cls, table: TablePath, seconds: float, unmet: str) -> WaitTimedOutError:
+        """The error of a wait that took so long; `unmet` says what did not come."""
+        return cls(table, f"after {round(seconds, 1):g} s {unmet}")

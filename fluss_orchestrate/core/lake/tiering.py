@@ -42,7 +42,12 @@ from fluss_orchestrate.core.lake.errors import (
     TieringNotAllowedError,
     TieringVerifyError,
 )
-from fluss_orchestrate.core.lake.tiering_files import TieredFiles, evolved, write_ranges
+from fluss_orchestrate.core.lake.tiering_files import (
+    TieredFiles,
+    TieringProgressHook,
+    evolved,
+    write_ranges,
+)
 from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.plan import BucketRange, Place
 from fluss_orchestrate.core.receipts import Receipt
@@ -74,6 +79,7 @@ def tier(
     *,
     allow_tiering: bool = False,
     overrides: Mapping[str, str] | None = None,
+    progress: TieringProgressHook = lambda *_: None,
 ) -> Receipt:
     """Bring everything that is in a log table now into its lake, once. Blocks.
 
@@ -85,7 +91,7 @@ def tier(
         raise TieringNotAllowedError
     path = TablePath.parse(table) if isinstance(table, str) else table
     info = runtime().call(connection.core.backend.get_table_info(path))
-    return TieringRound(connection, info, overrides).run()
+    return TieringRound(connection, info, overrides, progress=progress).run()
 
 
 class TieringRound:
@@ -97,6 +103,7 @@ class TieringRound:
         info: TableInfo,
         overrides: Mapping[str, str] | None = None,
         confirm: Callable[[], None] = lambda: None,
+        progress: TieringProgressHook = lambda *_: None,
     ) -> None:
         if info.has_primary_key():
             raise KeyTableTieringError(info.table_path)
@@ -108,6 +115,7 @@ class TieringRound:
         self._info = info
         self._overrides = overrides
         self._confirm = confirm
+        self._progress = progress
 
     def run(self) -> Receipt:
         """Bring the lake to where the log is now, beginning again when another commit came first.
@@ -139,7 +147,7 @@ class TieringRound:
         ranges = self._ranges(view, known)
         if not ranges:
             return self._receipt(started, known.snapshot_id, None)
-        files = write_ranges(self._connection.core, self._info, table, ranges)
+        files = write_ranges(self._connection.core, self._info, table, ranges, self._progress)
         ends = {**known.offsets, **{r.place: r.stop for r in ranges}}
         try:
             path = self._prepare(files, ends)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,9 @@ _SYSTEM_FIELDS = [
     pa.field(TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False),
 ]
 
+TieringProgressHook = Callable[[int, int], None]
+"""Called with the rows written so far and the rows of the round."""
+
 
 @dataclass
 class TieredFiles:
@@ -68,13 +71,20 @@ class TieredFiles:
 
 
 def write_ranges(
-    core: AsyncConnection, info: TableInfo, table: Table, ranges: Sequence[BucketRange]
+    core: AsyncConnection,
+    info: TableInfo,
+    table: Table,
+    ranges: Sequence[BucketRange],
+    progress: TieringProgressHook = lambda *_: None,
 ) -> TieredFiles:
     """Write the rows of some ranges as data files: every offset once and in order, or an error."""
     written = TieredFiles(table, ranges)
+    total = sum(part.count for part in ranges)
     try:
         for part in ranges:
-            _write_range(core, info, written, part)
+            for rows in _write_range(core, info, written, part):
+                written.rows += rows
+                progress(written.rows, total)
     except BaseException:
         delete_files(table, written.paths)
         raise
@@ -83,7 +93,8 @@ def write_ranges(
 
 def _write_range(
     core: AsyncConnection, info: TableInfo, written: TieredFiles, part: BucketRange
-) -> None:
+) -> Iterator[int]:
+    """Write one range; the rows of each piece as they are written."""
     table = written.table
     key = _partition_of(table, info, part)
     label = f"{part.bucket:05d}-{part.start}-{part.stop}"
@@ -103,8 +114,8 @@ def _write_range(
                 writer = DataFileWriter(table, key, label)
             writer.write(_with_place(piece, part.bucket))
             at += count
-            written.rows += count
             written.newest_ms[part.place] = piece.timestamp
+            yield count
         if at != part.stop:
             raise _gap(info, part, at, part.stop)
         if writer is not None:

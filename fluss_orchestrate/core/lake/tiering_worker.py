@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from fluss_client.errors import FlussError
@@ -35,7 +35,7 @@ class TieringWorker:
     """Tiers tables one after the other, as the coordinator hands them out. Blocks.
 
     Log tables only: a key table is given back at once, for a service that can do it. Any number
-    of workers may run.
+    of workers may run. `run` gives the receipt of each table that it tiered to `on_receipt`.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class TieringWorker:
         overrides: Mapping[str, str] | None = None,
         renew_interval_s: float = RENEW_INTERVAL_S,
         idle_interval_s: float = IDLE_INTERVAL_S,
+        on_receipt: Callable[[Receipt], None] = lambda _: None,
     ) -> None:
         if not allow_tiering:
             raise TieringNotAllowedError
@@ -53,17 +54,20 @@ class TieringWorker:
         self._overrides = overrides
         self._renew_interval_s = renew_interval_s
         self._idle_interval_s = idle_interval_s
+        self._on_receipt = on_receipt
         self._stop = threading.Event()
 
     def run(self) -> None:
         """Work until `stop` is called from another thread; a table that fails is given back."""
         while not self._stop.is_set():
             try:
-                worked = self.run_once() is not None
+                receipt = self.run_once()
             except FlussError as error:
                 log.error("tiering failed and will be tried again: %s", error)
-                worked = False
-            if not worked:
+                receipt = None
+            if receipt is not None:
+                self._on_receipt(receipt)
+            else:
                 self._stop.wait(self._idle_interval_s)
 
     def stop(self) -> None:

@@ -141,10 +141,10 @@ async def _wait(
             return await _wait_frozen(core, frozen, interval_s, left)
         except NotYetError as error:
             pause_s = error.retry_after_ms / 1000
-            if left is not None and pause_s >= left:
+            if timeout_s is not None and left is not None and pause_s >= left:
                 await asyncio.sleep(max(0.0, left))
-                raise WaitTimedOutError(
-                    path, f"after {timeout_s} s the target cannot be told yet: {error}"
+                raise WaitTimedOutError.after(
+                    path, timeout_s, f"the target cannot be told yet: {error}"
                 ) from error
             await asyncio.sleep(pause_s)
 
@@ -161,10 +161,13 @@ async def _wait_frozen(
     except TableNotExistError:
         raise TableIdentityChangedError(target.table, None) from None
     except TimeoutError:
+        if timeout_s is None:
+            raise
         behind = sum(wanted - max(0, held) for held, wanted in covering.missing.values())
-        raise WaitTimedOutError(
+        raise WaitTimedOutError.after(
             target.table.path,
-            f"after {timeout_s} s the lake still lacks {behind} offsets in "
+            timeout_s,
+            f"the lake still lacks {behind} offsets in "
             f"{len(covering.missing)} bucket(s); see whether a tiering service runs (lake_status "
             "shows the lag)",
         ) from None
