@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fluss_client import Config, FlussConnection
 
 CONNECT_TIMEOUT_S = 150.0
+ALIAS_VARIABLE = "FLUSS_CLUSTER_ALIAS"
 
 _lock = threading.Lock()
 _clients: dict[tuple[int, frozenset[tuple[str, Any]]], FlussConnection] = {}
@@ -52,6 +53,15 @@ def config_of(connection: Connection) -> Config:
     if connection.password:
         values["security.sasl.password"] = connection.password
     return Config(values)
+
+
+def alias_of(connection: Connection) -> str:
+    """The cluster's alias, as `config_of(connection).resolved_alias()`, without the client."""
+    extra = connection.extra_dejson
+    given = extra.get("client_options")
+    options = json.loads(given) if isinstance(given, str) and given else given or {}
+    found = extra.get("cluster_alias") or options.get("cluster.alias")
+    return str(found or os.environ.get(ALIAS_VARIABLE, "").strip() or "default")
 
 
 def _client_options(given: Any) -> Mapping[str, Any]:

@@ -1,13 +1,14 @@
-"""Where rows came from and went to, gathered while a task runs, for OpenLineage.
+"""Where rows came from and went to, for OpenLineage.
 
-Airflow asks for lineage when the task is over, in a process that it forks for that: no client can
-be used there, so everything is looked up before.
+Airflow asks for lineage in a process that it forks for that, where no client can be used. What is
+told at the start, and of a task that failed, are the names that the task was given; the rest is
+looked up while the task runs.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -27,23 +28,37 @@ class Node:
 
 @dataclass(frozen=True)
 class Flow:
-    """What a task moved. With `same_columns`, each output column is the input's of that name."""
+    """What a task moves, or has moved when there is a receipt.
 
-    receipt: Receipt
+    `columns` has an output's columns with those of the inputs that they are copies of, as far as
+    that is known.
+    """
+
     inputs: tuple[Node, ...] = ()
     outputs: tuple[Node, ...] = ()
-    same_columns: bool = False
+    receipt: Receipt | None = None
+    columns: tuple[tuple[str, str], ...] = ()
+
+
+def copies(node: Node) -> tuple[tuple[str, str], ...]:
+    """Every column as a copy of one with the same name."""
+    return tuple((name, name) for name, _ in node.fields)
+
+
+def named_table(alias: str, table: str) -> Node:
+    """A Fluss table by its name alone: the cluster's alias is the namespace."""
+    return Node(f"fluss://{alias}", table)
 
 
 def table_node(client: FlussConnection, table: str) -> Node:
-    """A Fluss table: the cluster's alias is the namespace."""
+    """A Fluss table with its columns."""
     from fluss_client.model.table import TablePath
     from fluss_client.runtime import runtime
 
     path = TablePath.parse(table)
     info = runtime().call(client.core.backend.get_table_info(path))
     fields = tuple((column.name, str(column.type)) for column in info.schema.columns)
-    return Node(f"fluss://{client.config.resolved_alias()}", str(path), fields)
+    return replace(named_table(client.config.resolved_alias(), str(path)), fields=fields)
 
 
 def path_node(path: str) -> Node:

@@ -11,6 +11,7 @@ from airflow.sdk.lineage import get_hook_lineage_collector
 from fluss_orchestrate.airflow.assets import asset_uri
 from fluss_orchestrate.airflow.connections import (
     aclient_for,
+    alias_of,
     client_for,
     config_of,
     secrets_of,
@@ -69,6 +70,11 @@ class FlussHook(BaseHook):
     def cluster_alias(self) -> str:
         """The cluster's name in checkpoints and URIs."""
         return self.get_config().resolved_alias()
+
+    @property
+    def named_alias(self) -> str:
+        """The same from the connection alone, without the import of the client."""
+        return alias_of(self.get_connection(self.fluss_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:
         """Connect and ask for the databases; whether that went well, and a sentence."""

@@ -15,6 +15,7 @@ from openlineage.client.generated.column_lineage_dataset import (
     ColumnLineageDatasetFacet,
     Fields,
     InputField,
+    Transformation,
 )
 from openlineage.client.generated.output_statistics_output_dataset import (
     OutputStatisticsOutputDatasetFacet,
@@ -25,6 +26,7 @@ from openlineage.client.generated.schema_dataset import (
 )
 
 from fluss_orchestrate.airflow.flows import Flow, Node
+from fluss_orchestrate.core.receipts import Receipt
 
 FACET = "fluss_receipt"
 RANGES_MAX = 1_000
@@ -47,13 +49,13 @@ class FlussReceiptRunFacet(RunFacet):
 
 
 def lineage_of(flow: Flow | None) -> OperatorLineage[Any, Any]:
-    """The flow in OpenLineage's words; nothing when the task moved nothing."""
+    """The flow in OpenLineage's words; nothing when the task moves nothing."""
     if flow is None:
         return OperatorLineage()
     return OperatorLineage(
         inputs=[_input(node) for node in flow.inputs],
         outputs=[_output(node, flow) for node in flow.outputs],
-        run_facets={FACET: _receipt(flow)},
+        run_facets={} if flow.receipt is None else {FACET: _receipt(flow.receipt)},
     )
 
 
@@ -70,30 +72,25 @@ def _input(node: Node) -> InputDataset:
 
 def _output(node: Node, flow: Flow) -> OutputDataset:
     facets = _schema(node)
-    if flow.same_columns and flow.inputs:
-        source = flow.inputs[0]
-        copied = {
-            name: Fields(
-                inputFields=[InputField(source.namespace, source.name, name)],
-                transformationType="IDENTITY",
-                transformationDescription="copied",
-            )
-            for name, _ in node.fields
-        }
+    if flow.columns and flow.inputs:
+        copied = {name: _copied(flow.inputs, source) for name, source in flow.columns}
         facets["columnLineage"] = ColumnLineageDatasetFacet(fields=copied)
-    counts = OutputStatisticsOutputDatasetFacet(
-        rowCount=max(0, flow.receipt.rows), size=max(0, flow.receipt.bytes)
-    )
+    counts: dict[str, Any] = {}
+    if flow.receipt is not None:
+        counts["outputStatistics"] = OutputStatisticsOutputDatasetFacet(
+            rowCount=max(0, flow.receipt.rows), size=max(0, flow.receipt.bytes)
+        )
     return OutputDataset(
-        namespace=node.namespace,
-        name=node.name,
-        facets=facets,
-        outputFacets={"outputStatistics": counts},
+        namespace=node.namespace, name=node.name, facets=facets, outputFacets=counts
     )
 
 
-def _receipt(flow: Flow) -> FlussReceiptRunFacet:
-    receipt = flow.receipt
+def _copied(inputs: tuple[Node, ...], column: str) -> Fields:
+    how = [Transformation(type="DIRECT", subtype="IDENTITY")]
+    return Fields([InputField(node.namespace, node.name, column, how) for node in inputs])
+
+
+def _receipt(receipt: Receipt) -> FlussReceiptRunFacet:
     return FlussReceiptRunFacet(
         kind=receipt.kind,
         table=receipt.table.uri,

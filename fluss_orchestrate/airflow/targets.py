@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from fluss_orchestrate.airflow.flows import Node, path_node, table_node, url_node
+from fluss_orchestrate.airflow.flows import Node, named_table, path_node, url_node
 
 if TYPE_CHECKING:
     from fluss_client import FlussConnection
@@ -23,8 +23,8 @@ class Target(Protocol):
     def open(self, client: FlussConnection) -> Sink:
         """The sink; `client` is the one that the rows are read with."""
 
-    def node(self, client: FlussConnection) -> Node:
-        """The target as lineage names it."""
+    def node(self, alias: str) -> Node:
+        """The target as lineage names it; `alias` is that of the cluster that is read."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class ParquetTarget:
 
         return ParquetSink(self.path, compression=self.compression)
 
-    def node(self, client: FlussConnection) -> Node:
+    def node(self, alias: str) -> Node:
         """The directory."""
         return path_node(self.path)
 
@@ -73,7 +73,7 @@ class IcebergTarget:
             schema_policy=self.schema_policy,
         )
 
-    def node(self, client: FlussConnection) -> Node:
+    def node(self, alias: str) -> Node:
         """The table, in the namespace of its catalog's address."""
         catalog = {**self.catalog, **self._from_connection()}
         return url_node(catalog.get("uri", catalog.get("warehouse", "iceberg:")), self.table)
@@ -118,9 +118,13 @@ class FlussTarget:
             schema_policy=self.schema_policy,
         )
 
-    def node(self, client: FlussConnection) -> Node:
+    def node(self, alias: str) -> Node:
         """The table."""
-        return table_node(self._client(client), self.table)
+        from fluss_orchestrate.airflow.hooks import FlussHook
+
+        if self.fluss_conn_id is not None:
+            alias = FlussHook(self.fluss_conn_id).named_alias
+        return named_table(alias, self.table)
 
     def _client(self, client: FlussConnection) -> FlussConnection:
         from fluss_orchestrate.airflow.hooks import FlussHook
@@ -150,7 +154,7 @@ class SqlTarget:
             self._engine(), self.table, schema=self.schema, schema_policy=self.schema_policy
         )
 
-    def node(self, client: FlussConnection) -> Node:
+    def node(self, alias: str) -> Node:
         """The table, in the namespace of its database's address."""
         engine = self._engine()
         name = f"{self.schema}.{self.table}" if self.schema else self.table

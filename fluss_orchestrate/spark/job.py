@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fluss_client.config import Config
+from fluss_client.facade.connection import FlussConnection
 from fluss_orchestrate.core.clusters import ClusterRef, secret_variables
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.spark.errors import SubmitError
@@ -60,7 +61,7 @@ def bulk_load(
             raise failure(submit, spec, result)
         if receipt_file.exists():
             return Receipt.from_json(json.loads(receipt_file.read_text()))
-    return _recorded(ref, spec, result)
+    return recorded_receipt(ref.connection(), spec, result)
 
 
 def job_arguments(spec: BulkLoadSpec, ref: ClusterRef) -> list[str]:
@@ -68,11 +69,13 @@ def job_arguments(spec: BulkLoadSpec, ref: ClusterRef) -> list[str]:
     return ["--spec", spec.to_json(), "--cluster", json.dumps(ref.to_json(), sort_keys=True)]
 
 
-def _recorded(ref: ClusterRef, spec: BulkLoadSpec, result: SubmitResult) -> Receipt:
-    """The receipt of a driver that ran elsewhere, from where the load was recorded as done."""
+def recorded_receipt(
+    connection: FlussConnection, spec: BulkLoadSpec, result: SubmitResult
+) -> Receipt:
+    """The receipt of a load whose driver ended well, from where it was recorded as done."""
     from fluss_orchestrate.spark.loading.ledger import finished_receipt
 
-    found = finished_receipt(ref.connection(), spec.table, spec.load_id)
+    found = finished_receipt(connection, spec.table, spec.load_id)
     if found is None:
         raise SubmitError(
             f"load {spec.load_id} into {spec.table}: spark-submit ended well and the load is not "

@@ -85,27 +85,33 @@ class ProcessTree:
 
     def kill(self, grace_s: float = KILL_GRACE_S) -> None:
         """End the command and everything that it started: TERM, then KILL after `grace_s`."""
-        self._signal_all(signal.SIGTERM)
-        give_up_at = time.monotonic() + grace_s
-        while self._alive() and time.monotonic() < give_up_at:
-            time.sleep(_POLL_S)
-        for _ in range(KILLS_MAX):
-            if not self._alive():
-                break
-            self._signal_all(signal.SIGKILL)
-            time.sleep(_POLL_S)
+        end_session(self._child, grace_s)
         self._reader.join(KILL_GRACE_S)
 
-    def _alive(self) -> bool:
-        return self._child.poll() is None or bool(session_members(self.pid))
 
-    def _signal_all(self, number: signal.Signals) -> None:
-        if self._child.poll() is None:
+def end_session(leader: subprocess.Popen[str], grace_s: float = KILL_GRACE_S) -> None:
+    """End a process that was started in a session of its own, and all others of that session."""
+
+    def alive() -> bool:
+        return leader.poll() is None or bool(session_members(leader.pid))
+
+    def signal_all(number: signal.Signals) -> None:
+        if leader.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
-        for pid in session_members(self.pid):
+                os.killpg(leader.pid, number)
+        for pid in session_members(leader.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
+
+    signal_all(signal.SIGTERM)
+    give_up_at = time.monotonic() + grace_s
+    while alive() and time.monotonic() < give_up_at:
+        time.sleep(_POLL_S)
+    for _ in range(KILLS_MAX):
+        if not alive():
+            break
+        signal_all(signal.SIGKILL)
+        time.sleep(_POLL_S)
 
 
 def session_members(session: int) -> list[int]:

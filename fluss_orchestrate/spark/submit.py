@@ -9,8 +9,8 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,6 +38,16 @@ class SubmitResult:
     application_id: str | None
     exit_code: int
     log_tail: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a submit needs beside its application; the files live as long as the context."""
+
+    conf: Mapping[str, str]
+    py_files: tuple[str, ...]
+    properties_file: Path | None = None
+    """With secrets in it; only this user can read it."""
 
 
 class RunningSubmit:
@@ -119,25 +129,26 @@ class SparkSubmit:
 
     def command(self, application: str, arguments: Sequence[str] = ()) -> list[str]:
         """The argument list, without any secret; `run` adds a properties file where it must."""
-        return self._command(application, arguments, None, ())
+        return self._command(application, arguments, Prepared(self._all_conf(), self.py_files))
 
-    def _command(
-        self,
-        application: str,
-        arguments: Sequence[str],
-        properties_file: Path | None,
-        more_py_files: Sequence[str],
-    ) -> list[str]:
+    @contextmanager
+    def prepared(self) -> Iterator[Prepared]:
+        """Settings and files for this submit, for those who run spark-submit by other means."""
+        with tempfile.TemporaryDirectory(prefix="fluss-submit-") as name:
+            folder = Path(name)
+            py_files = (*self.py_files, *self._shipped(folder))
+            yield Prepared(self._all_conf(), py_files, self._secret_file(folder))
+
+    def _command(self, application: str, arguments: Sequence[str], prepared: Prepared) -> list[str]:
         made = [find_spark_submit(self.spark_submit), "--master", self.master]
         made += ["--deploy-mode", self.deploy_mode, "--name", self.name]
-        if properties_file is not None:
+        if prepared.properties_file is not None:
             # Without the second one, the file would stand in for spark-defaults.conf.
-            made += ["--properties-file", str(properties_file), "--load-spark-defaults"]
-        for key, value in self._all_conf().items():
+            made += ["--properties-file", str(prepared.properties_file), "--load-spark-defaults"]
+        for key, value in prepared.conf.items():
             made += ["--conf", f"{key}={value}"]
-        py_files = [*self.py_files, *more_py_files]
-        if py_files:
-            made += ["--py-files", ",".join(py_files)]
+        if prepared.py_files:
+            made += ["--py-files", ",".join(prepared.py_files)]
         return [*made, *self.extra_arguments, application, *arguments]
 
     def _all_conf(self) -> dict[str, str]:
@@ -147,6 +158,7 @@ class SparkSubmit:
             defaults[f"spark.executorEnv.{key}"] = value
             if self.deploy_mode == "cluster":
                 defaults[f"spark.yarn.appMasterEnv.{key}"] = value
+                defaults[f"spark.kubernetes.driverEnv.{key}"] = value
         return {**defaults, **self.conf}
 
     def environment(self) -> dict[str, str]:
@@ -177,15 +189,13 @@ class SparkSubmit:
     ) -> SubmitResult:
         """Submit and wait. Whatever ends the wait early, be it SIGTERM, ends the job as well."""
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fluss-submit-")))
-            command = self._command(
-                application, arguments, self._secret_file(folder), self._shipped(folder)
-            )
+            prepared = stack.enter_context(self.prepared())
+            command = self._command(application, arguments, prepared)
             running: RunningSubmit | None = None
             early: list[str] = []
 
             def listen(line: str) -> None:
-                shown = self._blotted(line)
+                shown = self.blotted(line)
                 if running is None:
                     early.append(shown)
                 else:
@@ -205,7 +215,7 @@ class SparkSubmit:
             except BaseException:
                 running.kill()
                 raise
-            tail = tuple(self._blotted(line) for line in tree.log_tail)
+            tail = tuple(self.blotted(line) for line in tree.log_tail)
             if code is None:
                 running.kill()
                 raise SubmitError(
@@ -216,7 +226,8 @@ class SparkSubmit:
                 )
             return SubmitResult(running.application_id, code, tail)
 
-    def _blotted(self, line: str) -> str:
+    def blotted(self, line: str) -> str:
+        """A line of the log without the secrets that are in it."""
         for value in self.secrets.values():
             if value:
                 line = line.replace(value, _SECRET_SHOWN)

@@ -62,8 +62,24 @@ class FlussOperator(BaseOperator):
             self._working = False
             raise AirflowTaskTerminated(f"{self.task_id} was told to stop; nothing was committed")
 
+    def expected_flow(self) -> Flow | None:
+        """What the task will move, as far as its arguments tell; None when that is nothing."""
+        return None
+
+    def get_openlineage_facets_on_start(self) -> Any:
+        """What OpenLineage shall know of the task before it has done anything."""
+        from fluss_orchestrate.airflow.lineage import lineage_of
+
+        return lineage_of(self.expected_flow())
+
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """What OpenLineage shall know of the task; Airflow's listener asks when it is over."""
+        """What OpenLineage shall know of the task when it is done."""
         from fluss_orchestrate.airflow.lineage import lineage_of
 
         return lineage_of(self.flow)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """Everything if the work itself was done; else what the task was to move."""
+        from fluss_orchestrate.airflow.lineage import lineage_of
+
+        return lineage_of(self.flow or self.expected_flow())

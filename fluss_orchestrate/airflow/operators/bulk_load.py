@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fluss_orchestrate.airflow.flows import Flow, path_node, table_node
+from airflow.sdk.exceptions import AirflowException, AirflowOptionalProviderFeatureException
+
+from fluss_orchestrate.airflow.flows import Flow, Node, copies, named_table, path_node, table_node
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 from fluss_orchestrate.airflow.run_keys import run_key
+
+try:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+except ImportError as error:
+    raise AirflowOptionalProviderFeatureException(
+        "FlussBulkLoadOperator needs Airflow's Spark provider: pip install "
+        "'fluss-orchestrate[airflow-spark]'"
+    ) from error
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from fluss_orchestrate.airflow.submitting import FlussSparkSubmitHook
+    from fluss_orchestrate.core.receipts import Receipt
     from fluss_orchestrate.spark.load_spec import BulkLoadSpec
-    from fluss_orchestrate.spark.submit import SparkSubmit
+
+DEFAULT_SPARK_CONN_ID = "spark_default"
+_OURS = ("application", "application_args")
 
 
-class FlussBulkLoadOperator(FlussOperator):
+class FlussBulkLoadOperator(FlussOperator, SparkSubmitOperator):
     """Load rows into a table by spark-submit, exactly once under the task run's id.
 
     `source` says where rows come from, as a mapping with the fields of the core's `LoadSource`:
     `{"kind": "parquet", "paths": ["..."]}`. `options` are further fields of `BulkLoadSpec`, such
     as `transform_sql`, `columns`, `staging` or `dead_letter`.
 
-    The master is that of the Airflow connection `spark_conn_id` (type `spark`, with its deploy
-    mode and queue), or `master`. Every try resumes the same load. The Fluss password goes to
-    Spark by environment, never as an argument. A kill ends the driver, its JVM and its Python
-    workers: all that spark-submit has started.
+    It is a `SparkSubmitOperator` and takes all that one's arguments but the application. The
+    master is that of the Airflow connection `spark_conn_id`, with its deploy mode and queue; or
+    `master`, and no connection is asked for. Every try resumes the same load. The Fluss password
+    goes to Spark by environment, never as an argument. A kill ends the driver, its JVM and its
+    Python workers: all that spark-submit has started.
     """
 
-    template_fields = ("fluss_conn_id", "table", "source", "load_id", "options", "master", "conf")
+    template_fields: Sequence[str] = (
+        *("fluss_conn_id", "table", "source", "load_id", "options", "master"),
+        *(name for name in SparkSubmitOperator.template_fields if name not in _OURS),
+    )
     template_fields_renderers = {"source": "json", "options": "json", "conf": "json"}
 
     def __init__(
@@ -38,34 +58,65 @@ class FlussBulkLoadOperator(FlussOperator):
         table: str,
         source: Mapping[str, Any],
         load_id: str | None = None,
-        spark_conn_id: str | None = None,
+        spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
         master: str | None = None,
-        conf: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        kwargs.setdefault("name", f"load {table}")
+        super().__init__(conn_id=spark_conn_id, **kwargs)
         self.table = table
         self.source = source
         self.load_id = load_id
-        self.spark_conn_id = spark_conn_id
         self.master = master
-        self.conf = conf
         self.options = options
 
     def work(self, context: Context) -> dict[str, Any]:
         """Submit, wait, and give the receipt."""
-        from fluss_orchestrate.spark.job import bulk_load
-
         spec = self._spec(context)
-        receipt = bulk_load(
-            self._submit(), spec, self.hook.get_config(), on_log=lambda line: self.log.info(line)
-        )
+        receipt = self._load(spec, context)
         self.log.info("%s: %d rows loaded", self.table, receipt.rows)
         self.hook.report_write(self.table, receipt)
-        sources = tuple(path_node(path) for path in spec.source.paths)
-        self.flow = Flow(receipt, sources, (table_node(self.hook.get_conn(), self.table),))
+        table = table_node(self.hook.get_conn(), self.table)
+        # What Spark SQL makes of columns is not known here.
+        known = () if spec.transform_sql else copies(table)
+        columns = tuple((name, spec.columns.get(name, name)) for name, _ in known)
+        self.flow = Flow(self._files(), (table,), receipt, columns)
         return receipt.to_json()
+
+    def expected_flow(self) -> Flow:
+        """The files, where there are some, and the table."""
+        return Flow(self._files(), (named_table(self.hook.named_alias, self.table),))
+
+    def _files(self) -> tuple[Node, ...]:
+        return tuple(path_node(str(path)) for path in self.source.get("paths", ()))
+
+    def on_kill(self) -> None:
+        """End all that was started, here and on the cluster; then leave the work."""
+        if self._hook is not None:
+            self._hook.on_kill()
+        FlussOperator.on_kill(self)
+
+    def _load(self, spec: BulkLoadSpec, context: Context) -> Receipt:
+        from fluss_orchestrate.core.clusters import ClusterRef
+        from fluss_orchestrate.spark.job import (
+            APPLICATION,
+            failure,
+            job_arguments,
+            recorded_receipt,
+        )
+        from fluss_orchestrate.spark.submit import SubmitResult
+
+        self.application = str(APPLICATION)
+        self.application_args = job_arguments(spec, ClusterRef.of(self.hook.get_config()))
+        self._hook = hook = self._get_hook()
+        try:
+            SparkSubmitOperator.execute(self, context)
+        except AirflowException as error:
+            code = hook._submit_sp.returncode if hook._submit_sp else -1
+            raise failure(hook.how, spec, SubmitResult(None, code, tuple(hook.log_tail))) from error
+        ended = SubmitResult(None, 0, tuple(hook.log_tail))
+        return recorded_receipt(self.hook.get_conn(), spec, ended)
 
     def _spec(self, context: Context) -> BulkLoadSpec:
         from fluss_client.errors import ConfigError
@@ -81,24 +132,13 @@ class FlussBulkLoadOperator(FlussOperator):
         except TypeError as error:
             raise ConfigError(f"{self.task_id}: the load cannot be understood: {error}") from error
 
-    def _submit(self) -> SparkSubmit:
-        from fluss_orchestrate.spark.submit import SparkSubmit
+    def _get_hook(self) -> FlussSparkSubmitHook:
+        from fluss_orchestrate.airflow.submitting import FlussSparkSubmitHook
+        from fluss_orchestrate.core.clusters import secret_variables
 
-        given: dict[str, Any] = {"name": self.task_id, "conf": dict(self.conf or {})}
-        if self.spark_conn_id is not None:
-            given |= _from_connection(self.hook.get_connection(self.spark_conn_id))
-        if self.master is not None:
-            given["master"] = self.master
-        return SparkSubmit(**given)
-
-
-def _from_connection(connection: Any) -> dict[str, Any]:
-    """What a connection of the Spark provider's type says of where to submit."""
-    extra = connection.extra_dejson
-    host = connection.host or "yarn"
-    found: dict[str, Any] = {"master": f"{host}:{connection.port}" if connection.port else host}
-    if extra.get("deploy-mode"):
-        found["deploy_mode"] = extra["deploy-mode"]
-    if extra.get("queue"):
-        found["extra_arguments"] = ("--queue", str(extra["queue"]))
-    return found
+        # The provider's operator keeps each argument of its hook under that name.
+        names = list(inspect.signature(SparkSubmitHook.__init__).parameters)[1:]
+        kept = {name.lstrip("_"): value for name, value in vars(self).items()}
+        given = {name: kept[name] for name in names if name in kept}
+        secrets = secret_variables(self.hook.get_config())
+        return FlussSparkSubmitHook(master=self.master, secrets=secrets, **given)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fluss_orchestrate.airflow.flows import Flow, Node, table_node
+from fluss_orchestrate.airflow.flows import Flow, Node, copies, named_table, table_node
 from fluss_orchestrate.airflow.links import LakeTableLink
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 from fluss_orchestrate.airflow.scans import until_of
@@ -46,10 +47,18 @@ class FlussTierToLakeOperator(FlussOperator):
         self.log.info("%s: %d rows, snapshot %s", self.table, receipt.rows, receipt.snapshot_id)
         self.hook.report_read(self.table, receipt)
         table = table_node(client, self.table)
-        lake = Node(f"{table.namespace}#lake", table.name, table.fields)
-        self.flow = Flow(receipt, (table,), (lake,), same_columns=True)
+        self.flow = Flow((table,), (_lake_of(table),), receipt, copies(table))
         LakeTableLink.persist(context, client, self.table, self.catalog)
         return receipt.to_json()
+
+    def expected_flow(self) -> Flow:
+        """The table, and its lake."""
+        table = named_table(self.hook.named_alias, self.table)
+        return Flow((table,), (_lake_of(table),))
+
+
+def _lake_of(table: Node) -> Node:
+    return replace(table, namespace=f"{table.namespace}#lake")
 
 
 class FlussCheckpointResetOperator(FlussOperator):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.callables import call_with_context
-from fluss_orchestrate.airflow.flows import Flow, Node, table_node
+from fluss_orchestrate.airflow.flows import Flow, copies, named_table, table_node
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 from fluss_orchestrate.airflow.run_keys import run_key
 from fluss_orchestrate.airflow.scans import Window, scan_into, until_of, window_of
@@ -97,13 +98,18 @@ class FlussIncrementalScanOperator(FlussOperator):
     def _flow(self, client: FlussConnection, receipt: Receipt) -> Flow:
         source = table_node(client, self.table)
         if self.sink is None:
-            return Flow(receipt, (source,))
-        target = self.sink.node(client)
+            return Flow((source,), receipt=receipt)
         chosen = source.fields
         if self.columns is not None:
             chosen = tuple(f for f in chosen if f[0] in self.columns)
-        target = Node(target.namespace, target.name, chosen)
-        return Flow(receipt, (source,), (target,), same_columns=True)
+        target = replace(self.sink.node(client.config.resolved_alias()), fields=chosen)
+        return Flow((source,), (target,), receipt, copies(target))
+
+    def expected_flow(self) -> Flow:
+        """The table and the target."""
+        alias = self.hook.named_alias
+        target = () if self.sink is None else (self.sink.node(alias),)
+        return Flow((named_table(alias, self.table),), target)
 
     def _scan(
         self, client: FlussConnection, window: Window | None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.callables import call_with_context
-from fluss_orchestrate.airflow.flows import Flow, table_node
+from fluss_orchestrate.airflow.flows import Flow, Node, copies, named_table, path_node, table_node
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 from fluss_orchestrate.airflow.run_keys import run_key
 
@@ -66,8 +66,17 @@ class FlussWriteOperator(FlussOperator):
         )
         self.log.info("%s: %d rows written", self.table, receipt.rows)
         self.hook.report_write(self.table, receipt)
-        self.flow = Flow(receipt, outputs=(table_node(client, self.table),))
+        table = table_node(client, self.table)
+        files = self._files()
+        self.flow = Flow(files, (table,), receipt, copies(table) if files else ())
         return receipt.to_json()
+
+    def expected_flow(self) -> Flow:
+        """The files, where there are some, and the table."""
+        return Flow(self._files(), (named_table(self.hook.named_alias, self.table),))
+
+    def _files(self) -> tuple[Node, ...]:
+        return (path_node(self.rows),) if isinstance(self.rows, str) else ()
 
     def _rows(self, client: FlussConnection, context: Context) -> Any:
         from fluss_orchestrate.core.loading import open_rows
