@@ -115,6 +115,11 @@ def _run_folder() -> Path:
 _CLUSTERS = pytest.StashKey[SharedClusters]()
 
 
+def clusters_folder(config: pytest.Config) -> Path:
+    """Where the shared clusters of this run live."""
+    return config.stash[_CLUSTERS].folder
+
+
 def pytest_configure(config: pytest.Config) -> None:
     given = getattr(config, "workerinput", {}).get("cluster_folder")
     config.stash[_CLUSTERS] = SharedClusters(config.rootpath, Path(given) if given else None)

@@ -17,10 +17,10 @@ from fluss_orchestrate.dagster.handlers import find_handler
 from fluss_orchestrate.dagster.io_settings import Choices, ReadMode, table_of
 from fluss_orchestrate.dagster.io_slices import TableSlice
 from fluss_orchestrate.dagster.io_writing import OutputWriter
-from fluss_orchestrate.dagster.metadata import receipt_of
+from fluss_orchestrate.dagster.metadata import DATA_VERSION, receipt_of
 from fluss_orchestrate.dagster.partitions import dimension_columns
 from fluss_orchestrate.dagster.resource import FlussResource
-from fluss_orchestrate.dagster.runs import root_run_id
+from fluss_orchestrate.dagster.runs import root_run_id, set_data_version
 from fluss_orchestrate.dagster.work import table_info
 
 
@@ -70,6 +70,7 @@ class FlussIOManager(dg.ConfigurableIOManager):
             create_partitions=self.create_partitions,
         )
         told = writer.write(handler.to_arrow(obj))
+        set_data_version(context.asset_key, dg.DataVersion(told[DATA_VERSION]))
         # What the asset itself said stands; an IO manager's word would replace it silently.
         own = set(context.output_metadata)
         context.add_output_metadata({k: v for k, v in told.items() if k not in own})

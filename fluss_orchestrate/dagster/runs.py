@@ -50,6 +50,19 @@ def mirror_tag(
     context.instance.add_run_tags(context.run.run_id, {key: value})
 
 
+def set_data_version(asset_key: dg.AssetKey, version: dg.DataVersion) -> None:
+    """Give what the running step materialises a data version, from within an IO manager.
+
+    One that the asset itself returns stands. Without a step, as in a test of an IO manager by
+    itself, there is nothing to set.
+    """
+    try:
+        step = dg.AssetExecutionContext.get()
+    except dg.DagsterInvariantViolationError:
+        return
+    step.set_data_version(asset_key, version)
+
+
 @contextmanager
 def other_rows_are_final() -> Iterator[None]:
     """Other rows than an earlier attempt's fail the step for good: a retry could not mend it."""

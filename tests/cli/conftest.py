@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import Cli
+from tests.leftovers import no_process_is_left  # noqa: F401
 
 _numbers = itertools.count()
 CREATE_ATTEMPTS_MAX = 8

@@ -13,6 +13,7 @@ import pytest
 from fluss_client import FlussConnection, TablePath
 from fluss_orchestrate.dagster import FlussResource, close_connections
 from tests.dagster_integration.tables import make_table
+from tests.leftovers import no_process_is_left  # noqa: F401
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
 # Dagster calls its own deprecated property for a nested resource, and other

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,18 +10,22 @@ from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 from dagster.components.testing.test_cases import TestTranslation
 
 from fluss_client import FlussConnection, TablePath
-from fluss_client.errors import CorruptDataError
+from fluss_client.errors import ConfigError, CorruptDataError
+from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.dagster import FlussResource
 from fluss_orchestrate.dagster.components import FlussConnectionComponent, FlussDatabaseComponent
 from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
+from fluss_orchestrate.dagster.components.increments import IncrementAttributes
+from fluss_orchestrate.dagster.components.sinks import SqlAttributes
 from fluss_orchestrate.dagster.components.state import read_state
-from tests.dagster_integration.tables import append, make_table, orders
+from tests.dagster_integration.tables import append, log_ids, make_table, orders
 
 TYPE = "fluss_orchestrate.dagster.components.FlussDatabaseComponent"
 
@@ -73,23 +78,34 @@ def test_tables_become_assets_jobs_and_sensors(
     connection: FlussConnection,
     tables: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     increment = {
         "table": f"{tables}.orders",
         "key": f"{tables}/orders_files",
-        "parquet": str(tmp_path),
+        "parquet": str(tmp_path / "files"),
         "min_offsets": 5,
     }
+    others = [
+        {"table": f"{tables}.orders", "key": f"{tables}/orders_{kind}", kind: sink}
+        for kind, sink in (
+            ("iceberg", {"table": "a.orders", **catalog_attributes(tmp_path, monkeypatch)}),
+            ("sql", {"table": "orders", "url_env": "FLUSS_TEST_SQL"}),
+            ("fluss_table", f"{tables}.hidden"),
+        )
+    ]
+    monkeypatch.setenv("FLUSS_TEST_SQL", f"sqlite:///{tmp_path / 'sink.db'}")
     given = attributes(
         fluss_address,
         tables,
         exclude=["hid*"],
         partitions_start="20261101",
-        increments=[increment],
+        increments=[increment, *others],
     )
     with loaded(given) as (_, definitions):
         specs = {spec.key.path[-1]: spec for spec in definitions.resolve_all_asset_specs()}
-        assert set(specs) == {"orders", "customers", "places", "daily", "orders_files"}
+        made = {"orders_files", "orders_iceberg", "orders_sql", "orders_fluss_table"}
+        assert set(specs) == {"orders", "customers", "places", "daily", *made}
         told = specs["customers"].metadata
         assert told["dagster/table_name"] == f"{tables}.customers"
         assert told["dagster/uri"] == f"fluss://tests/{tables}/customers"
@@ -106,8 +122,47 @@ def test_tables_become_assets_jobs_and_sensors(
         assert {places, f"fluss_offsets_{tables}_orders_files"} <= names
         job = definitions.resolve_job_def(f"fluss_{tables}_increments")
         append(connection, TablePath(tables, "orders"), orders(10))
-        assert job.execute_in_process().success
-        assert len(list(tmp_path.glob("*.parquet"))) >= 1
+        for _ in range(2):
+            assert job.execute_in_process().success
+    assert sorted(ds.dataset(tmp_path / "files").to_table()["id"].to_pylist()) == list(range(10))
+    catalog = open_catalog(catalog_properties(tmp_path))
+    held = catalog.load_table("a.orders").scan().to_arrow()
+    assert sorted(held["id"].to_pylist()) == list(range(10))
+    with sqlite3.connect(tmp_path / "sink.db") as database:
+        found = database.execute("SELECT id FROM orders ORDER BY id").fetchall()
+    database.close()
+    assert [row for (row,) in found] == list(range(10))
+    assert log_ids(connection, TablePath(tables, "hidden")) == list(range(10))
+
+
+def catalog_properties(folder: Path) -> dict[str, str]:
+    uri = f"sqlite:///{folder / 'catalog.db'}"
+    return {"name": "a", "type": "sql", "uri": uri, "warehouse": f"file://{folder}"}
+
+
+def catalog_attributes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The catalog as YAML has it: its address comes from the environment."""
+    properties = catalog_properties(folder)
+    monkeypatch.setenv("FLUSS_TEST_CATALOG", properties.pop("uri"))
+    return {"catalog": properties, "catalog_env": {"uri": "FLUSS_TEST_CATALOG"}}
+
+
+@pytest.mark.parametrize(
+    ("sinks", "said"),
+    [
+        ({}, "exactly one of"),
+        ({"parquet": "here", "fluss_table": "a.b"}, "exactly one of"),
+        ({"iceberg": {"table": "a.b", "catalog": {"s3.secret-access-key": "x"}}}, "catalog_env"),
+    ],
+)
+def test_sinks_that_cannot_be_meant(sinks: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        IncrementAttributes(table="a.b", key="c", **sinks).asset("fluss")
+
+
+def test_a_missing_variable_is_named() -> None:
+    with pytest.raises(ConfigError, match="FLUSS_TEST_NOWHERE is not set"):
+        SqlAttributes(table="t", url_env="FLUSS_TEST_NOWHERE").open()
 
 
 def test_loading_definitions_calls_nobody(

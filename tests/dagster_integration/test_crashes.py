@@ -8,10 +8,21 @@ import pytest
 
 from fluss_client import FlussConnection, TablePath
 from tests.dagster_integration.conftest import CLUSTER_FIRST
-from tests.dagster_integration.crashing import ROWS, cluster_job, embedded_job
+from tests.dagster_integration.crashing import ROWS
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
 
 NAMES = {"appended", "stored", "copied", "files"}
+JOB = "tests.dagster_integration.crashing"
+FORKED = {
+    "execution": {
+        "config": {
+            "multiprocess": {
+                "max_concurrent": 2,
+                "start_method": {"forkserver": {"preload_modules": [JOB]}},
+            }
+        }
+    }
+}
 
 
 def file_ids(folder: Path) -> list[int]:
@@ -20,27 +31,20 @@ def file_ids(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("fluss_kind", CLUSTER_FIRST, indirect=True)
-@pytest.mark.timeout(300)  # ten processes that import everything, on two busy cores
+@pytest.mark.timeout(300)
 def test_killed_retried_and_re_executed(
-    fluss_kind: str,
-    fluss_address: str,
-    connection: FlussConnection,
-    database: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fluss_address: str, connection: FlussConnection, database: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("CRASH_ADDRESS", fluss_address)
-    monkeypatch.setenv("CRASH_DATABASE", database)
-    monkeypatch.setenv("CRASH_FOLDER", str(tmp_path))
     for name in ("appended", "stored", "source", "copied"):
         make_table(connection, TablePath(database, name))
     # Two appends, so that both buckets of the source have rows and the plan two ranges.
     source = TablePath(database, "source")
     for first in range(0, ROWS, ROWS // 4):
         append(connection, source, orders(ROWS // 4, first))
-    job = dg.reconstructable(embedded_job if fluss_kind == "embedded" else cluster_job)
+    settings = (fluss_address, database, str(tmp_path))
+    job = dg.build_reconstructable_job(JOB, "crashing_job", settings)
     with dg.instance_for_test() as instance:
-        with dg.execute_job(job, instance, raise_on_error=False) as first:
+        with dg.execute_job(job, instance, run_config=FORKED, raise_on_error=False) as first:
             assert first.success, [
                 str(e.step_failure_data) for e in first.get_step_failure_events()
             ]

@@ -69,6 +69,35 @@ def test_frames_of_every_kind(
     assert [c.type for c in told["dagster/column_schema"].columns] == ["bigint NOT NULL", "string"]
 
 
+def test_what_is_stored_has_a_data_version(
+    database: str, resources: dict[str, Any], instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(key_prefix=database)
+    def stored() -> pa.Table:
+        return orders(20)
+
+    @dg.asset(key_prefix=database)
+    def named() -> dg.Output[pa.Table]:
+        return dg.Output(orders(20), data_version=dg.DataVersion("the asset's own"))
+
+    @dg.asset(ins={"rows": dg.AssetIn([database, "stored"])})
+    def after(rows: pa.Table) -> None: ...
+
+    versions = []
+    for _ in range(2):
+        done = dg.materialize([stored, named, after], instance=instance, resources=resources)
+        told = {
+            node: done.asset_materializations_for_node(node)[0]
+            for node in (f"{database}__stored", f"{database}__named", "after")
+        }
+        tags = {node: event.tags or {} for node, event in told.items()}
+        versions.append(tags[f"{database}__stored"]["dagster/data_version"])
+        assert told[f"{database}__stored"].metadata["fluss/data_version"].value == versions[-1]
+        assert tags[f"{database}__named"]["dagster/data_version"] == "the asset's own"
+        assert tags["after"][f"dagster/input_data_version/{database}/stored"] == versions[-1]
+    assert versions[0] != versions[1], "a new run has appended more"
+
+
 def test_lazy_frames_read_only_what_they_need(
     database: str, fluss: FlussResource, connection: FlussConnection
 ) -> None:

@@ -1,11 +1,14 @@
 """The examples for real: the command line, and a `dagster dev` with its daemon and its pages."""
 
+import json
 import os
 import runpy
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,18 +19,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import TablePath
-from fluss_orchestrate import TableSpec, apply
+from fluss_client.testing import LocalCluster
+from fluss_orchestrate import TableSpec, apply, tier
 from fluss_orchestrate.dagster import FlussResource
 from tests.dagster_integration.conftest import CLUSTER_FIRST
 from tests.dagster_integration.live import Dev, dagster_dev
 from tests.dagster_integration.tables import append
-from tests.needs import unavailable
+from tests.needs import chromium
 
 EXAMPLES = Path(__file__).parents[2] / "dags" / "dagster"
 DEFINITIONS = EXAMPLES / "definitions.py"
 ROWS = 250
 START_TIMEOUT_S = 180
 RUN_TIMEOUT_S = 180
+
+# One process for all steps: that each may have its own is shown where they are killed.
+IN_PROCESS = {"execution": {"config": {"in_process": {}}}}
 
 MATERIALIZATIONS = """
 query ($key: AssetKeyInput!) {
@@ -85,7 +92,7 @@ def shop_variables(address: str, database: str, home: Path) -> dict[str, str]:
     }
 
 
-def prepare(fluss: FlussResource, database: str, rows: int) -> None:
+def prepare(fluss: FlussResource, database: str, rows: int, lake: bool = False) -> None:
     """The shop's table with some events in it, as a producer leaves them."""
     schema = pa.schema(
         [
@@ -95,7 +102,7 @@ def prepare(fluss: FlussResource, database: str, rows: int) -> None:
             pa.field("amount", pa.float64()),
         ]
     )
-    spec = TableSpec.of_arrow(f"{database}.events", schema, buckets=2)
+    spec = TableSpec.of_arrow(f"{database}.events", schema, buckets=2, lake=lake)
     apply(fluss.connection, [spec])
     table = pa.table(
         {
@@ -120,9 +127,8 @@ def test_the_command_line(fluss_address: str, database: str, tmp_path: Path) -> 
     variables = shop_variables(fluss_address, database, tmp_path)
     run("dagster", "definitions", "validate", "-f", str(DEFINITIONS), cwd=tmp_path, **variables)
     selection = f"key:{database}/tables or key:{database}/events or key:{database}/events_files"
-    told = run(
-        "dg", "launch", "-f", str(DEFINITIONS), "--assets", selection, cwd=tmp_path, **variables
-    )
+    launch = ["dg", "launch", "-f", str(DEFINITIONS), "--config-json", json.dumps(IN_PROCESS)]
+    told = run(*launch, "--assets", selection, cwd=tmp_path, **variables)
     assert "RUN_SUCCESS" in told
     counts = event_counts(tmp_path / "events")
     assert len(counts) == 1_000
@@ -160,30 +166,46 @@ def test_components_of_the_example(tmp_path: Path) -> None:
     assert "All definitions loaded successfully" in told
 
 
+@dataclass(frozen=True)
+class LiveShop:
+    """A shop with events, whose lake holds them."""
+
+    fluss: FlussResource
+    database: str
+    home: Path
+    snapshot_id: str
+
+    def location(self, folder: Path, kind: str) -> Path:
+        """The example with settings of its own: each code location is a process of its own."""
+        variables = shop_variables(self.fluss.bootstrap_servers, self.database, self.home)
+        variables["SHOP_LAKE"] = "true"
+        file = folder / f"{kind}_shop.py"
+        code = f"import os\nos.environ.update({variables!r})\n{DEFINITIONS.read_text()}"
+        in_process = "dg.Definitions(executor=dg.in_process_executor)"
+        file.write_text(f"{code}\ndefs = dg.Definitions.merge(defs, {in_process})\n")
+        return file
+
+
 @pytest.fixture(scope="module")
 def shops(
-    plain_cluster: Any, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[FlussResource, str, Path]]:
-    """A shop on an embedded Fluss and one on a real cluster, both with events."""
+    lake_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, LiveShop]]:
+    """A shop on an embedded Fluss and one on a real cluster."""
     made = {}
     for kind in ("embedded", "cluster"):
         home = tmp_path_factory.mktemp(f"shop_{kind}")
         address = f"embedded:{home / 'fluss'}"
         if kind == "cluster":
-            address = str(plain_cluster.info.bootstrap_servers)
+            address = str(lake_cluster.info.bootstrap_servers)
         fluss = FlussResource(bootstrap_servers=address, cluster_alias="shop")
         database = f"live_{kind}_{os.getpid()}"
-        prepare(fluss, database, ROWS)
-        made[kind] = (fluss, database, home)
-    return made
-
-
-def location(folder: Path, kind: str, variables: dict[str, str]) -> Path:
-    """The example with settings of its own: each code location is a process of its own."""
-    file = folder / f"{kind}_shop.py"
-    code = f"import os\nos.environ.update({variables!r})\n{DEFINITIONS.read_text()}"
-    file.write_text(code)
-    return file
+        prepare(fluss, database, ROWS, lake=True)
+        receipt = tier(fluss.connection, f"{database}.events", allow_tiering=True)
+        made[kind] = LiveShop(fluss, database, home, str(receipt.snapshot_id))
+    yield made
+    for shop in made.values():
+        admin = shop.fluss.connection.get_admin().result()
+        admin.drop_database(shop.database, ignore_if_not_exists=True, cascade=True).result(60)
 
 
 def materialized(dev: Dev, key: list[str]) -> list[dict[str, Any]]:
@@ -192,50 +214,53 @@ def materialized(dev: Dev, key: list[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(600)
-def test_a_sensor_tick_becomes_a_run_and_a_page(
-    shops: dict[str, tuple[FlussResource, str, Path]], tmp_path: Path
-) -> None:
-    files = [
-        location(
-            tmp_path,
-            kind,
-            {**shop_variables(fluss.bootstrap_servers, database, home), "SHOP_LAKE": "false"},
-        )
-        for kind, (fluss, database, home) in shops.items()
-    ]
+def test_a_sensor_tick_becomes_a_run_and_a_page(shops: dict[str, LiveShop], tmp_path: Path) -> None:
+    files = [shop.location(tmp_path, kind) for kind, shop in shops.items()]
     with dagster_dev(files, tmp_path / "home", {}) as dev:
         dev.wait_for("answer", lambda: dev.ask("{ version }"), START_TIMEOUT_S)
-        for kind, (fluss, database, home) in shops.items():
-            key = [database, "events_files"]
-            look = partial(materialized, dev, key)
-            found = dev.wait_for("materialisation", look, RUN_TIMEOUT_S)
-            entries = {e["label"]: e for e in found[0]["metadataEntries"]}
-            assert entries["fluss/rows"]["intValue"] == ROWS
-            assert entries["fluss/source"]["text"] == f"fluss://shop/{database}/events"
-            query_run = dev.ask(RUN, id=found[0]["runId"])["runOrError"]
-            tags = {tag["key"]: tag["value"] for tag in query_run["tags"]}
-            assert tags["fluss/checkpoint"] == f"{database}/events_files"
-            assert tags["dagster/sensor_name"] == "new_events"
-            sensor = dev.ask(TICKS, location=f"{kind}_shop.py", sensor="new_events")
-            ticks = sensor["sensorOrError"]["sensorState"]["ticks"]
-            assert [t["runIds"] for t in ticks if t["runIds"]] == [[found[0]["runId"]]]
-            assert event_counts(home / "events") == Counter(range(ROWS))
-            if kind == "cluster":
-                check_page(dev, key, tmp_path / "asset.png")
-            admin = fluss.connection.get_admin().result()
-            admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
+        for kind, shop in shops.items():
+            check_the_run(dev, kind, shop)
+            check_the_lake(dev, kind, shop)
+        cluster = shops["cluster"]
+        check_page(dev, [cluster.database, "events_files"], tmp_path / "asset.png")
+
+
+def check_the_run(dev: Dev, kind: str, shop: LiveShop) -> None:
+    """The offset sensor has asked for one run, which has taken the rows into files."""
+    look = partial(materialized, dev, [shop.database, "events_files"])
+    found = dev.wait_for("materialisation", look, RUN_TIMEOUT_S)
+    entries = {e["label"]: e for e in found[0]["metadataEntries"]}
+    assert entries["fluss/rows"]["intValue"] == ROWS
+    assert entries["fluss/source"]["text"] == f"fluss://shop/{shop.database}/events"
+    query_run = dev.ask(RUN, id=found[0]["runId"])["runOrError"]
+    tags = {tag["key"]: tag["value"] for tag in query_run["tags"]}
+    assert tags["fluss/checkpoint"] == f"{shop.database}/events_files"
+    assert tags["dagster/sensor_name"] == "new_events"
+    sensor = dev.ask(TICKS, location=f"{kind}_shop.py", sensor="new_events")
+    ticks = sensor["sensorOrError"]["sensorState"]["ticks"]
+    assert [t["runIds"] for t in ticks if t["runIds"]] == [[found[0]["runId"]]]
+    assert event_counts(shop.home / "events") == Counter(range(ROWS))
+
+
+def check_the_lake(dev: Dev, kind: str, shop: LiveShop) -> None:
+    """The lake sensor has reported the snapshot once, without a run."""
+    look = partial(materialized, dev, ["lake", shop.database, "events"])
+    found = dev.wait_for("snapshot", look, RUN_TIMEOUT_S)
+    assert len(found) == 1
+    entries = {e["label"]: e for e in found[0]["metadataEntries"]}
+    assert entries["fluss/snapshot_id"]["text"] == shop.snapshot_id
+    assert found[0]["runId"] == ""
+    sensor = dev.ask(TICKS, location=f"{kind}_shop.py", sensor="fluss_lake_snapshots")
+    ticks = sensor["sensorOrError"]["sensorState"]["ticks"]
+    assert {t["status"] for t in ticks} <= {"SUCCESS", "SKIPPED", "STARTED"}
 
 
 def check_page(dev: Dev, key: list[str], picture: Path) -> None:
     """The asset's page as people see it."""
-    from playwright.sync_api import Error, sync_playwright
+    from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        try:
-            # Playwright's own, or the system's.
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
-        except Error as error:
-            unavailable(f"no Chromium: {error.message.splitlines()[0]}")
+        browser = playwright.chromium.launch(executable_path=chromium())
         try:
             page = browser.new_page(viewport={"width": 1400, "height": 1400})
             page.goto(f"{dev.url}/assets/{'/'.join(key)}?view=events", timeout=60_000)

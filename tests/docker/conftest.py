@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from tests.leftovers import no_process_is_left  # noqa: F401
+
 
 @pytest.fixture(scope="session", autouse=True)
 def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tests.docs.pages import page_paths, read_page
+from tests.leftovers import no_process_is_left  # noqa: F401
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

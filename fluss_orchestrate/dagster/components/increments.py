@@ -9,6 +9,7 @@ from pydantic import Field
 from fluss_client import FlussConnection
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.sinks.base import Sink
+from fluss_orchestrate.dagster.components.sinks import IcebergAttributes, SqlAttributes
 from fluss_orchestrate.dagster.incremental import incremental_fluss_asset
 from fluss_orchestrate.dagster.offset_sensor import build_fluss_offset_sensor
 
@@ -20,6 +21,8 @@ class IncrementAttributes(dg.Model, dg.Resolvable):
     key: str = Field(description="The asset's key, with / between its parts.")
     parquet: str | None = Field(default=None, description="A folder of Parquet files.")
     fluss_table: str | None = Field(default=None, description="Another table of this cluster.")
+    iceberg: IcebergAttributes | None = Field(default=None, description="An Iceberg table.")
+    sql: SqlAttributes | None = Field(default=None, description="A table of an SQL database.")
     checkpoint: str | None = Field(default=None, description="The asset's key if not given.")
     max_offsets: int | None = Field(default=None, description="At most so many per run.")
     min_offsets: int | None = Field(
@@ -33,8 +36,13 @@ class IncrementAttributes(dg.Model, dg.Resolvable):
 
     def asset(self, resource_key: str, **options: Any) -> dg.AssetsDefinition:
         """The asset."""
-        if (self.parquet is None) == (self.fluss_table is None):
-            raise ConfigError(f"increment {self.key}: give parquet or fluss_table")
+        sinks = (self.parquet, self.fluss_table, self.iceberg, self.sql)
+        if sum(sink is not None for sink in sinks) != 1:
+            raise ConfigError(
+                f"increment {self.key}: give exactly one of parquet, fluss_table, iceberg and sql"
+            )
+        if self.iceberg is not None:
+            self.iceberg.check()
         return incremental_fluss_asset(
             self.key.split("/"),
             table=self.table,
@@ -63,5 +71,9 @@ class IncrementAttributes(dg.Model, dg.Resolvable):
 
         if self.parquet is not None:
             return ParquetSink(self.parquet)
+        if self.iceberg is not None:
+            return self.iceberg.open()
+        if self.sql is not None:
+            return self.sql.open()
         assert self.fluss_table is not None
         return FlussTableSink(connection, self.fluss_table)
