@@ -59,12 +59,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def airflow_home() -> Path:
-    """The home, with a metadata database in it."""
+    """The home, with a metadata database in it, and all imported that a run of a DAG needs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        from airflow.sdk import DAG, BaseOperator
         from airflow.utils import db
 
+        from tests.airflow_provider.running import run
+
         db.initdb()
+        with DAG("first") as dag:
+            BaseOperator(task_id="nothing")
+        run(dag)
     return HOME
 
 

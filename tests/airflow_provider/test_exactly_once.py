@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -20,26 +17,12 @@ from fluss_client import FlussConnection
 from fluss_orchestrate import IncrementalScan
 from fluss_orchestrate.core.loading import load_rows
 from fluss_orchestrate.core.provisioning import apply
+from tests.airflow_provider.reading import ids, ids_in
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import result_of, run, states
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
 DATE = datetime(2026, 11, 17, 3, tzinfo=UTC)
-
-
-def ids(path: Path) -> list[int]:
-    """The numbers in a directory of Parquet files, sorted."""
-    found: list[int] = pq.read_table(path).column("id").to_pylist()
-    return sorted(found)
-
-
-def ids_in(client: FlussConnection, table: str, name: str) -> list[int]:
-    """The numbers in a table."""
-    scan = IncrementalScan(client, table, name)
-    with scan.run("count") as whole:
-        found: list[int] = whole.to_arrow().column("id").to_pylist()
-    scan.store.retire(name)
-    return sorted(found)
 
 
 def test_a_retry_and_a_clear_write_once(
@@ -97,7 +80,7 @@ def test_a_retry_and_a_clear_write_once(
     assert tries == ["write", "write", "deliver 1", "deliver 2"]
     again = run(build(), logical_date=DATE)
     assert states(again) == {"write": "success", "scan": "success"}
-    assert ids_in(client, spec.table, f"count-{database}") == list(range(1000))
+    assert ids_in(client, spec.table) == list(range(1000))
     assert ids(tmp_path) == list(range(1000))
     assert result_of(first, "scan")["plan_id"] == result_of(again, "scan")["plan_id"]
 
@@ -133,7 +116,7 @@ def test_other_rows_under_the_same_run_are_refused_for_good(
     # A second call gives other rows: the task fails at once and uses no retry.
     assert states(run(build(), logical_date=DATE)) == {"write": "failed"}
     assert len(calls) == 2
-    assert ids_in(client, spec.table, f"differ-{database}") == list(range(10))
+    assert ids_in(client, spec.table) == list(range(10))
 
 
 def test_intervals_of_past_dates_meet_exactly(
@@ -191,9 +174,16 @@ def test_a_killed_task_stops_and_another_try_goes_on(
     apply(client, [spec])
     load_rows(client, spec.table, numbered(0, 500), "rows")
 
+    reading = threading.Event()
+
     def stuck(reader: Any) -> None:
         reader.read_next_batch()
+        reading.set()
         time.sleep(60)
+
+    def terminate() -> None:
+        reading.wait(60)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     arguments = {
         "task_id": "scan",
@@ -205,15 +195,15 @@ def test_a_killed_task_stops_and_another_try_goes_on(
     context = _context(task, DATE, DATE, "killed")
     context["dag_run"].run_type = "manual"
     before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.start()
+    killer = threading.Thread(target=terminate)
+    killer.start()
     started = time.monotonic()
     try:
         with pytest.raises(AirflowTaskTerminated):
             task.execute(context)
     finally:
         signal.signal(signal.SIGTERM, before)
-        timer.join()
+        killer.join()
     assert time.monotonic() - started < 30
     task.on_kill()  # with nothing under way it does nothing
     scan = IncrementalScan(client, spec.table, f"killed-{database}")
@@ -223,54 +213,3 @@ def test_a_killed_task_stops_and_another_try_goes_on(
     again = FlussIncrementalScanOperator(sink=ParquetTarget(str(tmp_path / "out")), **arguments)
     assert again.work(context)["plan_id"] == pending.plan_id
     assert ids(tmp_path / "out") == list(range(500))
-
-
-@pytest.mark.timeout(300)
-def test_dead_workers_and_two_runs_at_once(
-    plain_cluster: Any, airflow_home: Path, tmp_path: Path
-) -> None:
-    """One worker dies with its sink written and one before; then two runs go on at once."""
-    import json
-
-    from fluss_client import Config
-
-    value = {"conn_type": "fluss", "host": str(plain_cluster.info.bootstrap_servers)}
-    config = Config({"bootstrap.servers": value["host"]})
-    database = f"af_dead_{os.getpid()}"
-    spec = numbers_spec(database)
-    homes = [shutil.copytree(airflow_home, tmp_path / f"home{n}") for n in range(2)]
-    environment = {
-        "AIRFLOW_CONN_FLUSS_DEAD": json.dumps(value),
-        "RUN_CONN_ID": "fluss_dead",
-        "RUN_TABLE": spec.table,
-        "RUN_CHECKPOINT": f"dead-{database}",
-        "RUN_SINK": str(tmp_path / "out"),
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-
-    def start(home: Path, hour: int, die_after: str) -> subprocess.Popen[bytes]:
-        own = {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags")}
-        script = Path(__file__).with_name("one_run.py")
-        return subprocess.Popen(
-            [sys.executable, str(script), str(hour), die_after],
-            env={**os.environ, **environment, **own},
-        )
-
-    with FlussConnection.create(config).result(60) as client:
-        try:
-            apply(client, [spec])
-            load_rows(client, spec.table, numbered(0, 1000), "first")
-            first = [start(homes[0], 1, "write"), start(homes[1], 2, "begin")]
-            assert [p.wait(140) for p in first] == [-signal.SIGKILL] * 2
-            load_rows(client, spec.table, numbered(1000, 1500), "second")
-            second = [start(homes[0], 1, ""), start(homes[1], 3, "")]
-            assert [p.wait(140) for p in second] == [0, 0]
-            assert ids(tmp_path / "out") == list(range(1500))
-            head = IncrementalScan(client, spec.table, f"dead-{database}").store.require(
-                f"dead-{database}"
-            )
-            assert head.state.pending is None
-        finally:
-            client.get_admin().result().drop_database(
-                database, ignore_if_not_exists=True, cascade=True
-            ).result(30)
