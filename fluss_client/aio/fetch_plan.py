@@ -24,6 +24,9 @@ from fluss_client.model.table import TableInfo
 PREFETCH_FACTOR = 2
 FETCH_BYTES_MIN = 64 << 10
 """The least that a fetch asks for, however many nodes share the bound."""
+FIRST_FETCH_BYTES = 2 << 20
+"""What the first fetch of a node asks for; each one after it asks for twice as much, up to the
+bound. So decoding starts early, and what it has to do lasts until the next answer is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,12 @@ def plan_fetch(
     now: float,
     wanted: bool,
     urgent: BucketState | None,
+    bytes_max: int | None = None,
 ) -> FetchPlan:
     """The next fetch of a node with these buckets; `wanted` says whether someone waits for rows.
 
-    While nobody waits, only buckets that are known to have more are fetched ahead.
+    While nobody waits, only buckets that are known to have more are fetched ahead. `bytes_max`
+    bounds this fetch further.
     """
     fetch_max = config.scanner_log_fetch_max_bytes
     share = max(PREFETCH_FACTOR * fetch_max // max(1, nodes), 2 * FETCH_BYTES_MIN)
@@ -72,7 +77,8 @@ def plan_fetch(
             left_out = True
     if left_out or not wanted:
         chosen = [s for s in chosen if not s.at_end or (s is urgent and wanted)]
-    return FetchPlan(chosen, size, not left_out or urgent in chosen, look_again_at)
+    asked = size if bytes_max is None else min(size, bytes_max)
+    return FetchPlan(chosen, asked, not left_out or urgent in chosen, look_again_at)
 
 
 def make_request(

@@ -15,7 +15,7 @@ from typing import Any
 
 from fluss_client.aio.decoding import Decoder
 from fluss_client.aio.fetch_errors import Diagnosis, may_start_again, wants_diagnosis
-from fluss_client.aio.fetch_plan import make_request, plan_fetch
+from fluss_client.aio.fetch_plan import FIRST_FETCH_BYTES, make_request, plan_fetch
 from fluss_client.aio.fetch_state import BucketState, Chunk, Piece
 from fluss_client.aio.offsets import resolve_offsets
 from fluss_client.aio.projection import Projection
@@ -40,12 +40,13 @@ EMPTY_PAUSE_S = 0.01
 class _Node:
     """A server and the buckets that it leads."""
 
-    __slots__ = ("busy", "id", "rest_until", "states")
+    __slots__ = ("busy", "fetch_bytes", "id", "rest_until", "states")
 
     def __init__(self, node_id: int) -> None:
         self.id = node_id
         self.states: dict[TableBucket, BucketState] = {}
         self.busy = False
+        self.fetch_bytes = FIRST_FETCH_BYTES
         self.rest_until = 0.0
 
 
@@ -250,11 +251,13 @@ class LogFetcher:
                 now=now,
                 wanted=self._waiters > 0,
                 urgent=self._urgent,
+                bytes_max=node.fetch_bytes,
             )
             look_again_at = min(look_again_at, plan.look_again_at)
             if plan.chosen:
                 request = make_request(plan, self._table, self._columns, self._config)
                 node.busy = True
+                node.fetch_bytes = min(2 * plan.bytes_max, self._config.scanner_log_fetch_max_bytes)
                 self._spawn(self._fetch(node, plan.chosen, request), plan.chosen)
         if self._timer is not None:
             self._timer.cancel()

@@ -169,6 +169,11 @@ def bucket_bytes(config: Config, buckets: list[BucketState]) -> set[int]:
     return {position.bytes_max for position in request.positions}
 
 
+def test_a_fetch_may_be_bounded_further_than_the_config_says() -> None:
+    assert plan(states(1), bytes_max=2 << 20).bytes_max == 2 << 20
+    assert plan(states(1), bytes_max=64 << 20).bytes_max == 16 << 20
+
+
 def test_few_buckets_may_give_more_each_unless_the_user_says_how_much() -> None:
     config = Config()
     assert bucket_bytes(config, states(1)) == {16 << 20}

@@ -91,7 +91,7 @@ def test_aligned_plain_buffers_are_not_copied() -> None:
 
 
 def test_compression_of_a_table() -> None:
-    assert compression_of({}) == Compression.ZSTD == Compression("ZSTD", 3)
+    assert compression_of({}) == Compression.ZSTD == Compression("ZSTD", 1)
     assert compression_of({COMPRESSION_TYPE: "lz4_frame"}) == Compression.LZ4_FRAME
     assert compression_of({COMPRESSION_ZSTD_LEVEL: "22"}).level == 22
     for wrong in (
