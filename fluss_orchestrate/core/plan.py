@@ -118,20 +118,8 @@ class ScanPlan:
         Cuts lie anywhere between two offsets, so a changelog's -U and +U may go to two parts. A
         state is cut between buckets only.
         """
-        target = max(1, -(-self.offsets // max(1, parts)))
-        groups: list[list[BucketRange]] = [[]]
-        room = target
-        for whole in self.ranges:
-            start = whole.start
-            while start < whole.stop:
-                if room <= 0:
-                    groups.append([])
-                    room = target
-                stop = whole.stop if self.kind == "state" else min(whole.stop, start + room)
-                groups[-1].append(replace(whole, start=start, stop=stop))
-                room -= stop - start
-                start = stop
-        return [replace(self, ranges=tuple(group)) for group in groups if group]
+        groups = split_ranges(self.ranges, parts, whole=self.kind == "state")
+        return [replace(self, ranges=group) for group in groups]
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values."""
@@ -170,3 +158,26 @@ class ScanPlan:
         if plan.plan_id != value.get("plan_id"):
             raise CorruptDataError("a plan's id does not fit its content: it was changed")
         return plan
+
+
+def split_ranges(
+    ranges: Sequence[BucketRange], parts: int, whole: bool = False
+) -> list[tuple[BucketRange, ...]]:
+    """At most `parts` groups of about equal size that together, in order, are these ranges.
+
+    Cuts lie anywhere between two offsets; with `whole`, only between ranges.
+    """
+    target = max(1, -(-sum(r.count for r in ranges) // max(1, parts)))
+    groups: list[list[BucketRange]] = [[]]
+    room = target
+    for one in ranges:
+        start = one.start
+        while start < one.stop:
+            if room <= 0:
+                groups.append([])
+                room = target
+            stop = one.stop if whole else min(one.stop, start + room)
+            groups[-1].append(replace(one, start=start, stop=stop))
+            room -= stop - start
+            start = stop
+    return [tuple(group) for group in groups if group]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fluss_orchestrate.spark.setup import make_session
     from fluss_orchestrate.spark.source.datasource import FlussDataSource, register
     from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit, SubmitResult
+    from fluss_orchestrate.spark.tiering import SparkRangeWriter
 
 __getattr__ = lazy_names(
     __name__,
@@ -38,6 +39,7 @@ __getattr__ = lazy_names(
         "setup": ("make_session",),
         "source.datasource": ("FlussDataSource", "register"),
         "submit": ("RunningSubmit", "SparkSubmit", "SubmitResult"),
+        "tiering": ("SparkRangeWriter",),
     },
 )
 
@@ -48,6 +50,7 @@ __all__ = [
     "LoadSource",
     "RunningSubmit",
     "SparkIcebergSink",
+    "SparkRangeWriter",
     "SparkSetupError",
     "SparkSubmit",
     "SubmitError",

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from fluss_client.config import Config
 from fluss_orchestrate.core.clusters import ClusterRef
+from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
@@ -92,29 +93,40 @@ def source_options(ref: ClusterRef) -> dict[str, str]:
 
 
 def read_plan(
-    spark: SparkSession, plan: ScanPlan, cluster: Cluster, parts: int | None = None
+    spark: SparkSession,
+    plan: ScanPlan,
+    cluster: Cluster,
+    parts: int | None = None,
+    row_filter: str | None = None,
 ) -> DataFrame:
     """The rows of a plan as a frame, read by Python workers in parallel.
 
     Costs less than `format("fluss")`, because Spark converts each row once. The plan is frozen,
-    so every action gives the same rows.
+    so every action gives the same rows. `row_filter` is as the option `filter` there.
     """
     from fluss_orchestrate.spark.source.datasource import plan_struct
     from fluss_orchestrate.spark.source.options import SourceOptions
-    from fluss_orchestrate.spark.source.parts import PLAN, Part, read_part
-    from fluss_orchestrate.spark.source.planning import split_plan
+    from fluss_orchestrate.spark.source.parts import PLAN, Part, read_parts
+    from fluss_orchestrate.spark.source.planning import check_filter
+    from fluss_orchestrate.spark.source.splitting import split_plan
     from fluss_orchestrate.spark.source.types import arrow_schema
 
     ref = cluster_ref(cluster)
-    struct = plan_struct(ref.connection(), plan)
+    connection = ref.connection()
+    struct = plan_struct(connection, plan)
     target = arrow_schema(struct)
     wanted = {} if parts is None else {"split.count": str(parts)}
-    pieces = [Part(PLAN, p).to_text() for p in split_plan(plan, SourceOptions(wanted))]
+    wanted |= {} if row_filter is None else {"filter": row_filter}
+    options = SourceOptions(wanted)
+    info = planned_table(connection, plan)
+    check_filter(options, info, plan.columns, plan.metadata_columns)
+    pieces = [Part(PLAN, p).to_json() for p in split_plan(connection, plan, options)]
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                yield from read_part(ref, Part.from_text(pieces[at]), target)
+                part = Part.from_json(pieces[at])
+                yield from read_parts(ref, [part], target, options.row_filter)
 
     count = len(pieces)
     return spark.range(0, count, 1, max(1, count)).mapInArrow(read, struct)

@@ -39,10 +39,11 @@ CPU_QUIET = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         spec = getattr(item, "callspec", None)
-        if spec is not None and spec.params.get("kind") == "cluster":
-            item.add_marker("cluster")
-            # Named openly, so that its start does not count against the test's own time.
-            item.fixturenames.insert(0, "plain_cluster")  # type: ignore[attr-defined]
+        for name, cluster in (("kind", "plain_cluster"), ("lake_kind", "lake_cluster")):
+            if spec is not None and spec.params.get(name) == "cluster":
+                item.add_marker("cluster")
+                # Named openly, so that its start does not count against the test's own time.
+                item.fixturenames.insert(0, cluster)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

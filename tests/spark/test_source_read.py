@@ -103,10 +103,22 @@ def test_a_log_table_in_every_way(spark: SparkSession, place: Place) -> None:
     assert split.rdd.getNumPartitions() == 14
     assert ids(split) == list(range(700))
     assert read(spark, place.options(table, start="latest")).count() == 0
+    by_bytes = read(spark, place.options(table, read="log", split_bytes="2000"))
+    assert 5 < by_bytes.rdd.getNumPartitions() < 12, "a row takes 8 bytes, and 4 + 4 of text"
+    assert ids(by_bytes) == list(range(700))
+
+    chosen = place.options(table, filter="id >= 15 and (word like 'w1%' or word = 'w690')")
+    golden = [i for i in range(15, 700) if str(i).startswith("1") or i == 690]
+    assert ids(read(spark, chosen)) == golden
+    narrow = spark.read.format("fluss").options(**{**chosen, "filter": "word = 'w7'"})
+    assert [tuple(row) for row in narrow.schema("id bigint").load().collect()] == [(7,)]
+    assert read(spark, {**chosen, "limit": "20"}).count() == 20
 
     meta = read(spark, place.options(table, metadata="all")).collect()
     assert len({(row._bucket, row._offset) for row in meta}) == 700
     assert {row._change_type for row in meta} == {"+A"}
+    early = read(spark, place.options(table, read="log", filter="_offset < 3"))
+    assert ids(early) == sorted(row.id for row in meta if row._offset < 3)
     bucket = meta[0]._bucket
     tail = read(spark, place.options(table, metadata="_offset", start=json.dumps({bucket: 5})))
     rest = [row for row in meta if row._bucket != bucket or row._offset >= 5]
@@ -140,6 +152,8 @@ def test_a_key_table_now_and_its_changes(spark: SparkSession, place: Place) -> N
     assert now == golden
     assert now[7] == "new"
     assert 8 not in now
+    assert read(spark, place.options(table, limit="60")).count() == 60, "over all buckets"
+    assert ids(read(spark, place.options(table, filter="word = 'new' or id = 8"))) == [7]
     changes = read(spark, place.options(table, read="changelog"))
     assert changes.columns == ["id", "word", "_change_type", "_offset", "_timestamp"]
     seven = changes.filter("id = 7").orderBy("_offset").collect()
@@ -202,6 +216,7 @@ def test_a_plan_is_read_exactly(spark: SparkSession, place: Place) -> None:
         assert found.column("id").to_pylist() == golden.column("id").to_pylist()
         assert found.schema.names == golden.schema.names
     assert read_plan(spark, plan, place.ref, parts=3).rdd.getNumPartitions() == 3
+    assert ids(read_plan(spark, plan, place.ref, row_filter="id < 4")) == [0, 1, 2, 3]
 
 
 def test_sql_over_a_view(spark: SparkSession, place: Place) -> None:
@@ -229,6 +244,11 @@ def test_sql_over_a_view(spark: SparkSession, place: Place) -> None:
         ({"columns": "nothing"}, "nothing"),
         ({"client.security.sasl.password": "hunter-2"}, "is a secret and must not travel"),
         ({"table": "no.where"}, "no.where"),
+        ({"filter": "id >"}, "filter 'id >'"),
+        ({"filter": "nothing = 1"}, "no column 'nothing'"),
+        ({"filter": "word > 5"}, "cannot be compared"),
+        ({"filter": "_offset > 5"}, "no column '_offset'"),
+        ({"read": "log", "split.bytes": "9", "split.count": "2"}, "only one of"),
     ],
 )
 def test_options_that_cannot_be_meant(

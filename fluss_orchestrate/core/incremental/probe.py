@@ -5,6 +5,7 @@ Only the narrowest column is fetched, because the headers are all that matters.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,12 +54,20 @@ class BatchMark:
 class Prober:
     """Asks for batches of one table. Its coroutines run on the I/O thread."""
 
-    def __init__(self, backend: Backend, config: Config, info: TableInfo) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        config: Config,
+        info: TableInfo,
+        columns: tuple[int, ...] | None = None,
+    ) -> None:
+        """`columns` are for `sizes`; without them the narrowest one is fetched."""
         self._backend = backend
         self._config = config
         self._info = info
         types = [column.type for column in info.schema.columns]
-        self._columns = (min(range(len(types)), key=lambda i: (_width(types[i]), i)),)
+        narrowest = min(range(len(types)), key=lambda i: (_width(types[i]), i))
+        self._columns = columns or (narrowest,)
 
     async def batch_at(self, place: Place, offset: int) -> BatchMark | None:
         """The batch that holds an offset, from that offset on; None at the end of the log."""
@@ -69,6 +78,12 @@ class Prober:
         """Some batches from an offset on; none at the end of the log."""
         slices = await self._slices(place, offset, bytes_max)
         return [BatchMark(s.base_offset, s.next_offset, s.timestamp) for s in slices]
+
+    async def sizes(self, place: Place, offset: int, bytes_max: int) -> tuple[int, int]:
+        """Rows from an offset on, and the bytes that they take in Arrow's form."""
+        slices = await self._slices(place, offset, bytes_max)
+        batches = [(await asyncio.to_thread(s.decode))[0] for s in slices]
+        return sum(b.num_rows for b in batches), sum(b.nbytes for b in batches)
 
     async def is_update_before(self, place: Place, offset: int) -> bool:
         """Whether the record at an offset is the first half of an update (-U)."""

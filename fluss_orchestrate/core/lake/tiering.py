@@ -43,6 +43,7 @@ from fluss_orchestrate.core.lake.errors import (
     TieringVerifyError,
 )
 from fluss_orchestrate.core.lake.tiering_files import (
+    RangeWriter,
     TieredFiles,
     TieringProgressHook,
     evolved,
@@ -80,18 +81,20 @@ def tier(
     allow_tiering: bool = False,
     overrides: Mapping[str, str] | None = None,
     progress: TieringProgressHook = lambda *_: None,
+    write: RangeWriter = write_ranges,
 ) -> Receipt:
     """Bring everything that is in a log table now into its lake, once. Blocks.
 
     For tests, demos and small clusters, where no tiering service runs: it does not ask the
     coordinator for the table. The receipt has what this call added; no rows and no snapshot id if
-    the lake had everything. `KeyTableTieringError` for a table with a primary key.
+    the lake had everything. `KeyTableTieringError` for a table with a primary key. `write` says
+    who writes the files; the commits are always made here.
     """
     if not allow_tiering:
         raise TieringNotAllowedError
     path = TablePath.parse(table) if isinstance(table, str) else table
     info = runtime().call(connection.core.backend.get_table_info(path))
-    return TieringRound(connection, info, overrides, progress=progress).run()
+    return TieringRound(connection, info, overrides, progress=progress, write=write).run()
 
 
 class TieringRound:
@@ -104,6 +107,7 @@ class TieringRound:
         overrides: Mapping[str, str] | None = None,
         confirm: Callable[[], None] = lambda: None,
         progress: TieringProgressHook = lambda *_: None,
+        write: RangeWriter = write_ranges,
     ) -> None:
         if info.has_primary_key():
             raise KeyTableTieringError(info.table_path)
@@ -116,6 +120,7 @@ class TieringRound:
         self._overrides = overrides
         self._confirm = confirm
         self._progress = progress
+        self._write = write
 
     def run(self) -> Receipt:
         """Bring the lake to where the log is now, beginning again when another commit came first.
@@ -147,7 +152,7 @@ class TieringRound:
         ranges = self._ranges(view, known)
         if not ranges:
             return self._receipt(started, known.snapshot_id, None)
-        files = write_ranges(self._connection.core, self._info, table, ranges, self._progress)
+        files = self._write(self._connection.core, self._info, table, ranges, self._progress)
         ends = {**known.offsets, **{r.place: r.stop for r in ranges}}
         try:
             path = self._prepare(files, ends)

@@ -12,7 +12,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -68,6 +68,20 @@ class TieredFiles:
     def paths(self) -> list[str]:
         """Where the files are."""
         return [str(file.file_path) for file in self.files]
+
+
+class RangeWriter(Protocol):
+    """Who writes the files of a round: this process (`write_ranges`), or many by Spark."""
+
+    def __call__(
+        self,
+        core: AsyncConnection,
+        info: TableInfo,
+        table: Table,
+        ranges: Sequence[BucketRange],
+        progress: TieringProgressHook,
+    ) -> TieredFiles:
+        """Every offset of the ranges once and in order, as files that nobody refers to yet."""
 
 
 def write_ranges(

@@ -24,6 +24,7 @@ from fluss_orchestrate.core.lake.errors import (
     TieringNotAllowedError,
 )
 from fluss_orchestrate.core.lake.tiering import TieringRound
+from fluss_orchestrate.core.lake.tiering_files import RangeWriter, write_ranges
 from fluss_orchestrate.core.receipts import Receipt
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,8 @@ class TieringWorker:
     """Tiers tables one after the other, as the coordinator hands them out. Blocks.
 
     Log tables only: a key table is given back at once, for a service that can do it. Any number
-    of workers may run. `run` gives the receipt of each table that it tiered to `on_receipt`.
+    of workers may run. `run` gives the receipt of each table that it tiered to `on_receipt`;
+    `write` says who writes the files of a round.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class TieringWorker:
         renew_interval_s: float = RENEW_INTERVAL_S,
         idle_interval_s: float = IDLE_INTERVAL_S,
         on_receipt: Callable[[Receipt], None] = lambda _: None,
+        write: RangeWriter = write_ranges,
     ) -> None:
         if not allow_tiering:
             raise TieringNotAllowedError
@@ -55,6 +58,7 @@ class TieringWorker:
         self._renew_interval_s = renew_interval_s
         self._idle_interval_s = idle_interval_s
         self._on_receipt = on_receipt
+        self._write = write
         self._stop = threading.Event()
 
     def run(self) -> None:
@@ -103,7 +107,9 @@ class TieringWorker:
         info = runtime().call(backend.get_table_info(given.table_path))
         if info.table_id != given.table_id:
             raise TieringFencedError(given.table_path, "it was dropped and created again")
-        return TieringRound(self._connection, info, self._overrides, lease.confirm).run()
+        return TieringRound(
+            self._connection, info, self._overrides, lease.confirm, write=self._write
+        ).run()
 
     def _beat(
         self,

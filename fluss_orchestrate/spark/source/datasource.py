@@ -1,7 +1,8 @@
 """`format("fluss")`: the class that Spark asks for schemas, readers and writers.
 
 Filters are not pushed down: Spark 4.2 and 4.3 keep a plan with pushed filters for other queries,
-which then get wrong rows. Columns, partitions, ranges and limits come by options and `.schema()`.
+which then get wrong rows. Columns, partitions, ranges, row filters and limits come by options and
+`.schema()`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
 from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.spark.source.options import SourceOptions
-from fluss_orchestrate.spark.source.parts import Part, PartPartition, read_part
+from fluss_orchestrate.spark.source.parts import PartsPartition, parts_of, read_parts
 from fluss_orchestrate.spark.source.planning import mode_of, plan_parts
 from fluss_orchestrate.spark.source.types import arrow_schema, spark_type
 
@@ -107,14 +108,15 @@ class FlussReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The parts, planned now; a frame that is used again reads the same ones again."""
-        parts = plan_parts(self._options, self._target.names)
-        return [PartPartition(part) for part in parts] or [PartPartition(None)]
+        groups = plan_parts(self._options, self._target.names)
+        return [PartsPartition(parts) for parts in groups or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one part."""
-        if partition.value is not None:
-            part = Part.from_text(partition.value)
-            yield from read_part(self._options.cluster, part, self._target)
+        """The rows of one Spark partition."""
+        asked = self._options
+        limit = asked.number("limit")
+        parts = parts_of(partition)
+        yield from read_parts(asked.cluster, parts, self._target, asked.row_filter, limit)
 
 
 def register(spark: SparkSession) -> None:

@@ -17,6 +17,7 @@ from fluss_client.errors import ConfigError
 from fluss_client.model.table import TablePath
 from fluss_orchestrate.core.clusters import DEFAULT_ALIAS, ClusterRef
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
+from fluss_orchestrate.core.row_filter import RowFilter
 
 MODES = ("current", "log", "changelog", "lake")
 NAMES = {
@@ -35,17 +36,21 @@ NAMES = {
     "columns": "columns to read, by commas",
     "metadata": "metadata columns to add, by commas, or all",
     "partition": "day=2026-01-01,region=eu; several with ;",
+    "filter": "which rows: amount > 10 and region in ('eu', 'us')",
     "limit": "at most so many rows",
     "split.records": "offsets of one Spark partition",
     "scan.maxrecordsperpartition": "the same",
+    "split.bytes": "about so many bytes of rows for one Spark partition",
     "split.count": "how many Spark partitions",
     "max.rows.per.trigger": "rows of one micro-batch",
+    "max.bytes.per.trigger": "about so many bytes of rows for one micro-batch",
     "operation.column": "which column says +I, +U or -D",
     "partial.update": "true: write only the columns that the frame has",
     "create.partitions": "true: create partitions that are not there",
     "overwrite.force": "true: drop rows that a checkpoint has not read",
     "query.name": "names a streaming write in the ledger of its batches",
 }
+SPLITS = ("split.count", "split.records", "split.bytes")
 SPARKS_OWN = ("checkpointlocation", "queryname", "mergeschema")
 """Options that Spark hands on, and that mean nothing here."""
 
@@ -62,6 +67,8 @@ class SourceOptions:
                 near = difflib.get_close_matches(key, NAMES, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise ConfigError(f"format fluss has no option '{key}'{hint}")
+        if sum(key in self.values for key in SPLITS) > 1:
+            raise ConfigError(f"a read is cut one way: set only one of {', '.join(SPLITS)}")
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -146,6 +153,12 @@ class SourceOptions:
             if pairs:
                 found.append({name.strip(): value.strip() for name, value in pairs})
         return found
+
+    @property
+    def row_filter(self) -> RowFilter | None:
+        """Which rows are wanted; None for all."""
+        text = self.text("filter")
+        return None if text is None else RowFilter.parse(text)
 
     @property
     def start(self) -> str | int | dict[Place, int] | None:

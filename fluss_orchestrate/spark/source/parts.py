@@ -16,6 +16,7 @@ from fluss_orchestrate.core.incremental.reading import PlanReading, ReadOptions
 from fluss_orchestrate.core.lake.reader import lake_reader, planned_table
 from fluss_orchestrate.core.lake.state import read_keys, read_lake_part
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
+from fluss_orchestrate.core.row_filter import RowFilter
 from fluss_orchestrate.spark.source.types import gathered, shown
 
 ROWS_AT_ONCE = 1 << 16
@@ -29,59 +30,68 @@ class Part:
     kind: str
     plan: ScanPlan
     snapshot_id: int | None = None
-    limit: int | None = None
     lake_fallback: bool = False
 
-    def to_text(self) -> str:
-        """The part as text, which is what Spark pickles."""
-        value = {
+    def to_json(self) -> dict[str, Any]:
+        """The part as plain values."""
+        return {
             "kind": self.kind,
             "plan": self.plan.to_json(),
             "snapshot_id": self.snapshot_id,
-            "limit": self.limit,
             "lake_fallback": self.lake_fallback,
         }
-        return json.dumps(value)
 
     @classmethod
-    def from_text(cls, text: str) -> Part:
-        """The part from `to_text`."""
-        value: dict[str, Any] = json.loads(text)
-        return cls(
-            value["kind"],
-            ScanPlan.from_json(value["plan"]),
-            value["snapshot_id"],
-            value["limit"],
-            value["lake_fallback"],
-        )
+    def from_json(cls, value: dict[str, Any]) -> Part:
+        """The part from `to_json`."""
+        plan = ScanPlan.from_json(value["plan"])
+        return cls(value["kind"], plan, value["snapshot_id"], value["lake_fallback"])
 
 
-class PartPartition(InputPartition):
-    """A Spark partition that carries a part."""
+class PartsPartition(InputPartition):
+    """A Spark partition that carries parts, as the text that Spark pickles."""
 
-    def __init__(self, part: Part | None) -> None:
-        super().__init__(None if part is None else part.to_text())
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(json.dumps([part.to_json() for part in parts]))
 
 
-def read_part(cluster: ClusterRef, part: Part, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a part in the form that Spark takes, in batches of a good size."""
+def parts_of(partition: InputPartition) -> list[Part]:
+    """The parts that a Spark partition carries."""
+    return [Part.from_json(value) for value in json.loads(partition.value)]
+
+
+def read_parts(
+    cluster: ClusterRef,
+    parts: Sequence[Part],
+    target: pa.Schema,
+    row_filter: RowFilter | None = None,
+    limit: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of parts in the form that Spark takes, in batches of a good size."""
     held: list[pa.RecordBatch] = []
     rows = given = 0
-    for batch in _batches(cluster.connection(), part):
-        if part.limit is not None:
-            batch = batch.slice(0, part.limit - given)
+    for batch in _batches(cluster, parts):
+        if row_filter is not None:
+            batch = row_filter.apply(batch)
+        if limit is not None:
+            batch = batch.slice(0, limit - given)
         given += batch.num_rows
         rows += batch.num_rows
         held.append(shown(batch, target))
         if rows >= ROWS_AT_ONCE:
             yield from gathered(held, target)
             held, rows = [], 0
-        if part.limit is not None and given >= part.limit:
+        if limit is not None and given >= limit:
             break
     yield from gathered(held, target)
 
 
-def _batches(connection: FlussConnection, part: Part) -> Iterator[pa.RecordBatch]:
+def _batches(cluster: ClusterRef, parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        yield from _part_batches(cluster.connection(), part)
+
+
+def _part_batches(connection: FlussConnection, part: Part) -> Iterator[pa.RecordBatch]:
     plan = part.plan
     if part.kind == PLAN:
         lake = lake_reader(connection) if part.lake_fallback else None

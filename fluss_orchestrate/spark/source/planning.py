@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
 from fluss_client.codec.partition_names import parse_partition_name
 from fluss_client.errors import ConfigError
 from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.table import TableInfo
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.incremental.observe import TableView, observe
 from fluss_orchestrate.core.incremental.settings import ScanSettings
+from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
 from fluss_orchestrate.core.incremental.until import ends, first_starts
 from fluss_orchestrate.core.lake.catalog import has_lake
+from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.lake.state import lake_and_tail
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, BucketRange, ScanPlan
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.parts import KEYS, LAKE, PLAN, Part, part_of
+from fluss_orchestrate.spark.source.splitting import split_parts
 
-RECORDS_PER_SPLIT = 500_000
-SPLITS_BY_BUCKET_MAX = 64
 NAME = "spark"
 
 
@@ -48,17 +52,19 @@ def mode_of(options: SourceOptions, has_key: bool) -> str:
     return mode
 
 
-def plan_parts(options: SourceOptions, names: Sequence[str]) -> list[Part]:
+def plan_parts(options: SourceOptions, names: Sequence[str]) -> list[list[Part]]:
     """What each Spark partition reads, for the columns of these names."""
     connection = options.cluster.connection()
+    names = read_names(options, names)
     if options.plan is not None:
-        plan = projected(options.plan, options.plan.columns, names)
+        given = options.plan
+        table = planned_table(connection, given)
+        check_filter(options, table, given.columns, given.metadata_columns)
+        plan = projected(given, given.columns, names)
         parts = [Part(PLAN, plan)] if not plan.is_empty else []
     else:
         parts = _table_parts(connection, options, names)
-    limit = options.number("limit")
-    split = [piece for part in parts for piece in _split(part, options, limit)]
-    return [replace(part, limit=limit) for part in split] if limit is not None else split
+    return split_parts(connection, parts, options)
 
 
 def _table_parts(
@@ -66,6 +72,8 @@ def _table_parts(
 ) -> list[Part]:
     view = view_of(connection, options)
     mode = mode_of(options, view.info.has_primary_key())
+    metadata = METADATA_COLUMNS if mode in ("log", "changelog") else ()
+    check_filter(options, view.info, view.info.get_column_names(), metadata)
     empty = projected(empty_plan(view), view.info.get_column_names(), names)
     if mode in ("log", "changelog"):
         ranges = list(wanted_ranges(connection, options, view))
@@ -84,6 +92,23 @@ def _table_parts(
     if found.tail and mode != "lake":
         parts.append(part_of(empty, found.tail, PLAN))
     return parts
+
+
+def read_names(options: SourceOptions, names: Sequence[str]) -> list[str]:
+    """The columns to read: those that are wanted, and those that the filter looks at."""
+    row_filter = options.row_filter
+    return list(dict.fromkeys([*names, *(row_filter.columns if row_filter else ())]))
+
+
+def check_filter(
+    options: SourceOptions, info: TableInfo, columns: Sequence[str], metadata: Sequence[str]
+) -> None:
+    """`ConfigError` if the filter does not fit the columns that can be read."""
+    row_filter = options.row_filter
+    if row_filter is not None:
+        arrow = info.schema.arrow
+        fields = [arrow.field(name) for name in columns]
+        row_filter.check(pa.schema(fields + [METADATA_FIELDS[name] for name in metadata]))
 
 
 def empty_plan(view: TableView) -> ScanPlan:
@@ -149,36 +174,3 @@ def in_partitions(
         if any(one.items() <= parse_partition_name(name, keys).items() for one in wanted)
     }
     return [r for r in ranges if r.partition_id in chosen]
-
-
-def _split(part: Part, options: SourceOptions, limit: int | None) -> list[Part]:
-    """A part cut for Spark: the log anywhere, key state and lake between buckets."""
-    plan = part.plan
-    if part.kind != PLAN or plan.kind == "state":
-        return [part_of(plan, [r], part.kind, snapshot_id=part.snapshot_id) for r in plan.ranges]
-    if limit is not None and plan.kind == "log":
-        plan = replace(plan, ranges=_first(plan.ranges, limit))
-    return [replace(part, plan=piece) for piece in split_plan(plan, options)]
-
-
-def split_plan(plan: ScanPlan, options: SourceOptions) -> list[ScanPlan]:
-    """A plan of the log cut as asked for, by default into pieces that are worth a task."""
-    count = options.number("split.count")
-    size = options.number("split.records", "scan.maxrecordsperpartition")
-    if count is None and size is not None:
-        count = -(-plan.offsets // size)
-    if count is None:
-        buckets = min(len(plan.ranges), SPLITS_BY_BUCKET_MAX)
-        count = max(buckets, -(-plan.offsets // RECORDS_PER_SPLIT))
-    return plan.split(count)
-
-
-def _first(ranges: Sequence[BucketRange], limit: int) -> tuple[BucketRange, ...]:
-    """The first offsets of some ranges; a log has a row for each."""
-    kept = []
-    for one in ranges:
-        take = min(limit, one.count)
-        if take:
-            kept.append(replace(one, stop=one.start + take))
-            limit -= take
-    return tuple(kept)

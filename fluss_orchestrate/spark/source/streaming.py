@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -29,18 +30,21 @@ from fluss_orchestrate.core.incremental.observe import TableView
 from fluss_orchestrate.core.incremental.probe import Prober
 from fluss_orchestrate.core.incremental.settings import ScanSettings
 from fluss_orchestrate.core.incremental.until import first_starts
+from fluss_orchestrate.core.incremental.widths import offsets_of_bytes
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE
-from fluss_orchestrate.core.plan import Place
+from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place
 from fluss_orchestrate.spark.source.options import SourceOptions, offsets_json, offsets_of
-from fluss_orchestrate.spark.source.parts import PLAN, Part, PartPartition, read_part
+from fluss_orchestrate.spark.source.parts import PLAN, Part, PartsPartition, parts_of, read_parts
 from fluss_orchestrate.spark.source.planning import (
     NAME,
+    check_filter,
     empty_plan,
     in_partitions,
     projected,
-    split_plan,
+    read_names,
     view_of,
 )
+from fluss_orchestrate.spark.source.splitting import column_numbers, split_plan
 from fluss_orchestrate.spark.source.types import arrow_schema
 
 StreamOffset = dict[str, Any]
@@ -55,7 +59,9 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise ConfigError(f"a stream has no option '{name}'")
         self._options = options
         self._target: pa.Schema = arrow_schema(schema)
-        if self._view().info.has_primary_key() and CHANGE_TYPE not in self._target.names:
+        info = self._view().info
+        check_filter(options, info, info.get_column_names(), METADATA_COLUMNS)
+        if info.has_primary_key() and CHANGE_TYPE not in self._target.names:
             raise ConfigError(
                 f"a stream of {options.table}, which has a primary key, has updates and deletes "
                 "in it: add option('metadata', '_change_type') to tell them apart"
@@ -80,8 +86,13 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(view, starts)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How much a micro-batch takes: all, unless `max.rows.per.trigger` says otherwise."""
+        """How much a micro-batch takes: all, unless an option says otherwise."""
         rows = self._options.number("max.rows.per.trigger")
+        size = self._options.number("max.bytes.per.trigger")
+        if rows is not None and size is not None:
+            raise ConfigError("set max.rows.per.trigger or max.bytes.per.trigger, not both")
+        if size is not None:
+            return ReadMaxBytes(size)
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -96,9 +107,9 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = offsets_of(start["offsets"])
         latest = view.latest if self._frozen is None else offsets_of(self._frozen["offsets"])
         stops = {place: max(stop, begin.get(place, 0)) for place, stop in latest.items()}
-        if isinstance(limit, ReadMaxRows):
+        if isinstance(limit, (ReadMaxRows, ReadMaxBytes)):
             starts = {place: begin.get(place, 0) for place in stops}
-            stops = self._capped(view, starts, stops, limit.max_rows)
+            stops = self._capped(view, starts, stops, limit)
         # A partition that was dropped keeps its place, so that an offset never moves back.
         return self._offset(view, {**begin, **stops})
 
@@ -112,16 +123,23 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         view: TableView,
         starts: Mapping[Place, int],
         stops: Mapping[Place, int],
-        rows_max: int,
+        limit: ReadMaxRows | ReadMaxBytes,
     ) -> dict[Place, int]:
-        """About so many rows, never less than a batch, never between the halves of an update."""
+        """About so much, never less than a batch, never between the halves of an update."""
         core = self._options.cluster.connection().core
 
         async def ask() -> dict[Place, int]:
             prober = Prober(core.backend, core.config, view.info)
-            return await capped_stops(prober, starts, stops, rows_max)
+            if isinstance(limit, ReadMaxRows):
+                return await capped_stops(prober, starts, stops, limit.max_rows)
+            weigher = Prober(core.backend, core.config, view.info, self._column_numbers(view))
+            rows = await offsets_of_bytes(weigher, starts, stops, limit.max_bytes)
+            return await capped_stops(prober, starts, stops, rows)
 
         return runtime().call(ask())
+
+    def _column_numbers(self, view: TableView) -> tuple[int, ...]:
+        return column_numbers(view.info, read_names(self._options, self._target.names))
 
     def _check_table(self, view: TableView, offset: StreamOffset) -> None:
         if offset["table_id"] != view.info.table_id:
@@ -140,16 +158,18 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         ranges = list(in_partitions(self._options, view, ranges))
         if not ranges:
-            return [PartPartition(None)]
-        plan = projected(empty_plan(view), view.info.get_column_names(), self._target.names)
+            return [PartsPartition([])]
+        names = read_names(self._options, self._target.names)
+        plan = projected(empty_plan(view), view.info.get_column_names(), names)
         plan = replace(plan, ranges=tuple(ranges))
-        return [PartPartition(Part(PLAN, piece)) for piece in split_plan(plan, self._options)]
+        connection = self._options.cluster.connection()
+        pieces = split_plan(connection, plan, self._options)
+        return [PartsPartition([Part(PLAN, piece)]) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one part."""
-        if partition.value is not None:
-            part = Part.from_text(partition.value)
-            yield from read_part(self._options.cluster, part, self._target)
+        """The rows of one Spark partition."""
+        asked = self._options
+        yield from read_parts(asked.cluster, parts_of(partition), self._target, asked.row_filter)
 
     def commit(self, end: StreamOffset) -> None:
         """Nothing: the query's own checkpoint holds its position."""

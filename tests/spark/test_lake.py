@@ -1,0 +1,140 @@
+"""Tiering by Spark and reading lake and tail: each row once, also after a kill between commits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fluss_client import Config, FlussConnection, TablePath
+from fluss_client.errors import LakeTableAlreadyExistError
+from fluss_orchestrate import lake_status, tier
+from fluss_orchestrate.core.lake.tiering import TieringRound
+from fluss_orchestrate.core.lake.tiering_worker import TieringWorker
+from fluss_orchestrate.spark.tiering import SparkRangeWriter
+from tests.orchestrate.lake.tables import append, as_rows, full_scan, lake_rows, make_table
+from tests.orchestrate.lake.test_worker import work_until
+from tests.spark.conftest import CPU_QUIET, Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CREATE_ATTEMPTS_MAX = 5
+KILLED = f"""
+import os, signal, sys
+from fluss_orchestrate.core.lake import tiering
+from fluss_orchestrate.spark import ClusterRef, SparkRangeWriter, make_session
+cluster = ClusterRef(properties={{"bootstrap.servers": sys.argv[1]}})
+tiering.TieringRound._tell_fluss = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+spark = make_session("killed", "local[2]", {CPU_QUIET!r})
+write = SparkRangeWriter(spark, cluster, tasks=3)
+tiering.tier(cluster.connection(), sys.argv[2], allow_tiering=True, write=write)
+"""
+
+
+@pytest.fixture(scope="module", params=["embedded", "cluster"])
+def lake_kind(request: pytest.FixtureRequest) -> str:
+    """Which lake the tables are in."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def place(
+    request: pytest.FixtureRequest, lake_kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
+    """A database with a lake behind it."""
+    address = f"embedded:{tmp_path_factory.mktemp('lake')}"
+    if lake_kind == "cluster":
+        address = request.getfixturevalue("lake_cluster").info.bootstrap_servers
+    config = Config({"bootstrap.servers": address, "cluster.alias": "default"})
+    with FlussConnection.create(config).result(60) as connection:
+        name = f"spark_lake_{os.getpid()}"
+        admin = connection.get_admin().result(30)
+        admin.create_database(name, ignore_if_exists=True).result(30)
+        yield Place(address, connection, name)
+        admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(60)
+
+
+def lake_table_of(place: Place, name: str) -> TablePath:
+    for attempt in range(CREATE_ATTEMPTS_MAX):
+        path = TablePath(place.database, f"{name}{attempt}")
+        try:
+            make_table(place.connection, path, layout="partitioned", buckets=2)
+        except LakeTableAlreadyExistError:
+            # The server forgot the table that it had just made, but not its Iceberg table.
+            continue
+        return path
+    raise AssertionError("no lake table could be created")
+
+
+def die_between_the_commits(place: Place, path: TablePath, write: SparkRangeWriter | None) -> None:
+    """Iceberg has the files, and Fluss is not told: by an interrupt here, or by a SIGKILL."""
+    if write is None:
+        command = [sys.executable, "-c", KILLED, place.address, str(path)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(TieringRound, "_tell_fluss", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            tier(place.connection, path, allow_tiering=True, write=write)
+
+
+def ids(spark: SparkSession, place: Place, path: TablePath, **options: str) -> list[int]:
+    given = place.options(str(path), **options)
+    frame = spark.read.format("fluss").options(**given).load()
+    return sorted(row.id for row in frame.select("id").collect())
+
+
+@pytest.mark.timeout(300)
+def test_tiering_lake_and_tail(spark: SparkSession, place: Place, long_form: bool) -> None:
+    """Executors write, the driver commits; one that dies between its commits loses nothing.
+
+    In the long form it is a driver of its own that is killed there.
+    """
+    connection, write = place.connection, SparkRangeWriter(spark, place.ref, tasks=3)
+    path = lake_table_of(place, "events")
+    append(connection, path, 0, 100)
+    receipt = tier(connection, path, allow_tiering=True, write=write)
+    assert (receipt.rows, sum(r.count for r in receipt.ranges)) == (100, 100)
+    assert receipt.details["files"] > 4, "several tasks have written"
+
+    append(connection, path, 100, 200)
+    die_between_the_commits(place, path, None if long_form else write)
+    assert lake_status(connection, path).lag_offsets == 100, "Fluss does not know of it yet"
+    append(connection, path, 200, 240)
+    assert tier(connection, path, allow_tiering=True, write=write).rows == 40
+    assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
+    assert lake_status(connection, path).lag_offsets == 0
+
+    append(connection, path, 240, 300)
+    assert ids(spark, place, path) == list(range(300)), "lake and tail"
+    assert ids(spark, place, path, read="lake") == list(range(240))
+    chosen = {"filter": "price >= 59 and at is not null", "partition": "day=20240102"}
+    golden = [i for i in range(300) if i / 4 >= 59 and i % 2 == 1]
+    assert ids(spark, place, path, **chosen) == golden
+    assert len(ids(spark, place, path, limit="250")) == 250
+    given = place.options(str(path))
+    shown = spark.read.format("fluss").options(**given).load().toArrow()
+    assert as_rows(shown) == as_rows(full_scan(connection, path))
+
+
+def test_what_the_coordinator_hands_out(spark: SparkSession, place: Place) -> None:
+    """The worker's rounds by Spark, with the lease confirmed before each commit."""
+    path = lake_table_of(place, "handed")
+    append(place.connection, path, 0, 50)
+    worker = TieringWorker(
+        place.connection, allow_tiering=True, write=SparkRangeWriter(spark, place.ref)
+    )
+    assert work_until(worker, path).rows == 50
+    assert lake_rows(place.connection, path).num_rows == 50
