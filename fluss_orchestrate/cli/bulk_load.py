@@ -110,7 +110,7 @@ def bulk_load(
 
       fluss-orchestrate bulk-load sales.orders orders.csv --load-id orders-1 --option header=true
     """
-    from fluss_orchestrate.spark.job import bulk_load as load
+    from fluss_orchestrate.spark.job import submit_load
     from fluss_orchestrate.spark.submit import SparkSubmit
 
     path_of(name)
@@ -130,7 +130,7 @@ def bulk_load(
     settings = session.target.settings()
     with metered(f"loading {name}") as meter:
         hear = listener(session, meter, verbose)
-        receipt = load(submit, spec, settings, on_log=hear, timeout_s=timeout)
+        receipt = submit_load(submit, spec, settings, on_log=hear, timeout_s=timeout)
         meter.rows = receipt.rows
     session.answer(receipt.to_json(), lambda: f"{count(receipt.rows, 'row')} loaded exactly once")
 

@@ -17,7 +17,7 @@ from fluss_client import Config, FlussConnection
 from fluss_orchestrate.core.clusters import ClusterRef, secret_variables
 from fluss_orchestrate.dagster.runs import run_key_of
 from fluss_orchestrate.dagster.work import told
-from fluss_orchestrate.spark.job import bulk_load, explain
+from fluss_orchestrate.spark.job import explain, submit_load
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit, SubmitResult
 
@@ -61,7 +61,7 @@ def bulk_load_asset(
         source=source, table=table, load_id=run_key_of(context, asset_key), **options
     )
     seen = _Seen()
-    receipt = bulk_load(
+    receipt = submit_load(
         chosen,
         spec,
         connection.config,

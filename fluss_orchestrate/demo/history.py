@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from fluss_client import Config
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.demo import shop
-from fluss_orchestrate.spark.job import bulk_load
+from fluss_orchestrate.spark.job import submit_load
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, files
 from fluss_orchestrate.spark.submit import SparkSubmit
 
@@ -41,7 +41,7 @@ def load_history(place: shop.Shop) -> list[Receipt]:
         spec = BulkLoadSpec(source, table, load_id=f"demo/history/{name}")
         submit = SparkSubmit(master="local[1]", conf={"spark.ui.enabled": "false"})
         with (place.logs / f"spark-{name}.log").open("w") as log:
-            return bulk_load(submit, spec, Config(place.settings()), on_log=_to(log))
+            return submit_load(submit, spec, Config(place.settings()), on_log=_to(log))
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(load, (shop.ORDERS, shop.LINES)))

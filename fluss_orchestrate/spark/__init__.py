@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         write,
     )
     from fluss_orchestrate.spark.iceberg import SparkIcebergSink
-    from fluss_orchestrate.spark.job import bulk_load
+    from fluss_orchestrate.spark.job import submit_load
     from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
     from fluss_orchestrate.spark.loading.load import run_load
     from fluss_orchestrate.spark.setup import make_session
@@ -33,7 +33,7 @@ __getattr__ = lazy_names(
         "errors": ("SparkSetupError", "SubmitError"),
         "fast": ("exactly_once_batches", "load_files", "read_plan", "write"),
         "iceberg": ("SparkIcebergSink",),
-        "job": ("ClusterRef", "bulk_load"),
+        "job": ("ClusterRef", "submit_load"),
         "load_spec": ("BulkLoadSpec", "LoadSource"),
         "loading.load": ("run_load",),
         "setup": ("make_session",),
@@ -55,12 +55,12 @@ __all__ = [
     "SparkSubmit",
     "SubmitError",
     "SubmitResult",
-    "bulk_load",
     "exactly_once_batches",
     "load_files",
     "make_session",
     "read_plan",
     "register",
     "run_load",
+    "submit_load",
     "write",
 ]

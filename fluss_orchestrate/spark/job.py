@@ -1,4 +1,4 @@
-"""`bulk_load`: submit the packaged load job and bring back its receipt.
+"""`submit_load`: submit the packaged load job and bring back its receipt.
 
 Nothing here imports pyspark.
 """
@@ -25,7 +25,7 @@ _TELLING = ("Exception:", "Error:", "ERROR ", "error:")
 SHOWN_LINES_MAX = 5
 
 
-def bulk_load(
+def submit_load(
     submit: SparkSubmit,
     spec: BulkLoadSpec,
     cluster: Config | ClusterRef,

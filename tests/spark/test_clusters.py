@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import subprocess
@@ -90,3 +91,15 @@ def test_the_seam_imports_no_spark() -> None:
         "assert not any(name.split('.')[0] == 'pyspark' for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_script_is_a_module_and_no_function_hides_it() -> None:
+    """`spark-submit …/bulk_load.py` and `python -m` find it; the function has another name."""
+    import fluss_orchestrate.spark as public
+
+    script = importlib.import_module("fluss_orchestrate.spark.bulk_load")
+    assert public.bulk_load is script
+    assert "bulk_load" not in public.__all__
+    assert callable(public.submit_load)
+    for name in public.__all__:
+        assert getattr(public, name).__name__ == name

@@ -20,7 +20,7 @@ from fluss_client import Config, FlussConnection
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate import Receipt, read_table
 from fluss_orchestrate.spark.errors import SubmitError
-from fluss_orchestrate.spark.job import bulk_load
+from fluss_orchestrate.spark.job import submit_load
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.spark.process import session_members
 from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit
@@ -105,7 +105,7 @@ def load_until_done(
         if attempt < driver_kills:
             threading.Thread(target=assassin, daemon=True).start()
         try:
-            receipt = bulk_load(submit, spec, config, on_log=listen, on_started=jobs.append)
+            receipt = submit_load(submit, spec, config, on_log=listen, on_started=jobs.append)
             return receipt, attempt + 1
         except SubmitError:
             if attempt >= driver_kills:

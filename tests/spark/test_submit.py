@@ -20,7 +20,7 @@ from fluss_client.testing import LocalCluster
 from fluss_orchestrate import read_table
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.spark.errors import SubmitError
-from fluss_orchestrate.spark.job import ERROR_MARK, bulk_load, explain, job_arguments
+from fluss_orchestrate.spark.job import ERROR_MARK, explain, job_arguments, submit_load
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.spark.process import session_members
 from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit
@@ -116,7 +116,7 @@ def test_a_standalone_cluster_loads_with_a_password_that_nobody_sees(
         },
     )
     spec = spec_of(input_files(tmp_path / "in"), database, f"{database}-load")
-    receipt = bulk_load(submit, spec, config, on_log=listen, on_started=started)
+    receipt = submit_load(submit, spec, config, on_log=listen, on_started=started)
     assert receipt.rows == 6000
     rows = read_table(connection, f"{database}.rows").read_all()
     assert sorted(rows.column("id").to_pylist()) == list(range(6000))
@@ -172,7 +172,7 @@ def test_a_submit_that_fails_says_why_in_one_sentence(tmp_path: Path) -> None:
     config = Config({"bootstrap.servers": f"embedded:{tmp_path / 'engine'}"})
     said = r"load x into nowhere\.rows on local\[1\]: .*nowhere"
     with pytest.raises(SubmitError, match=said) as caught:
-        bulk_load(SparkSubmit("local[1]", conf=CPU_QUIET), spec, config)
+        submit_load(SparkSubmit("local[1]", conf=CPU_QUIET), spec, config)
     assert caught.value.exit_code == 1
     assert "\n" not in str(caught.value)
 
