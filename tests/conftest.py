@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.fix_backend",
     "tests.fix_support",
     "tests.fix_proxy",
+    "tests.fix_postgres",
     "tests.docs.summary",
     "tests.faults.recording",
 ]

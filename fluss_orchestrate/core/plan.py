@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluss_client.errors import CorruptDataError
@@ -86,10 +86,16 @@ class ScanPlan:
     sequence: int = -1
     """Where the plan stands in its checkpoint's history; not part of the id."""
     created_ms: int = -1
+    _known_id: str = field(default="", init=False, repr=False, compare=False)
 
     @property
     def plan_id(self) -> str:
         """A hash of the content: equal plans have equal ids, different ones do not."""
+        if not self._known_id:
+            object.__setattr__(self, "_known_id", self._hash())
+        return self._known_id
+
+    def _hash(self) -> str:
         content = {
             "name": self.name,
             "table": self.table.to_json(),

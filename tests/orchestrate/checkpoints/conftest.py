@@ -19,13 +19,8 @@ from fluss_orchestrate.core.checkpoints import (
 )
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 
-POSTGRES_VARIABLE = "FLUSS_TEST_POSTGRES_URL"
-"""An SQLAlchemy URL with a driver that is installed; tests make tables of their own there."""
-
-KINDS = ["memory", "sqlite", "embedded", "plain", "lake"]
-if os.environ.get(POSTGRES_VARIABLE):
-    KINDS.append("postgres")
-CLUSTERS = {"plain": "plain_cluster", "lake": "lake_cluster"}
+KINDS = ["memory", "sqlite", "postgres", "embedded", "plain"]
+CLUSTERS = {"plain": "plain_cluster"}
 
 _numbers = itertools.count()
 
@@ -102,6 +97,7 @@ def working_table(connection: FlussConnection, database: str) -> str:
 
 @pytest.fixture
 def open_store(
+    request: pytest.FixtureRequest,
     store_kind: str,
     store_connection: FlussConnection | None,
     store_path: tuple[str, str],
@@ -117,7 +113,7 @@ def open_store(
         if store_kind == "sqlite":
             return SqlCheckpointStore(f"sqlite:///{tmp_path / 'checkpoints.db'}")
         if store_kind == "postgres":
-            return SqlCheckpointStore(os.environ[POSTGRES_VARIABLE], table=store_path[0])
+            return SqlCheckpointStore(request.getfixturevalue("postgres_url"), table=store_path[0])
         assert store_connection is not None
         return FlussCheckpointStore(store_connection, *store_path, replicas=1)
 

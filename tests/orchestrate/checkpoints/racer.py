@@ -2,9 +2,9 @@
 
     python -m tests.orchestrate.checkpoints.racer STORE NAME ID ROUNDS SEED
 
-STORE is JSON: {"url": …} for SQL, or {"config": {…}, "database": …, "table": …} for Fluss. Each
-round takes one plan (its own, or one that it adopts) and commits it; now and then it leaves the
-plan to the others, as a crashed run would. Prints what it planned and committed, as JSON.
+STORE is JSON: {"url": …, "table": …} for SQL, or {"config": {…}, "database": …, "table": …} for
+Fluss. Each round takes one plan (its own, or one that it adopts) and commits it; now and then it
+leaves the plan to the others, as a crashed run would. Prints what it planned and committed, as JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.orchestrate.checkpoints.plans import plan, position, receipt
 
 def open_store(spec: dict[str, Any], stack: ExitStack) -> CheckpointStore:
     if "url" in spec:
-        return stack.enter_context(SqlCheckpointStore(spec["url"]))
+        return stack.enter_context(SqlCheckpointStore(**spec))
     connection = stack.enter_context(FlussConnection.create(Config(spec["config"])).result(60))
     return FlussCheckpointStore(
         connection, spec["database"], spec["table"], replicas=spec.get("replicas", 1)

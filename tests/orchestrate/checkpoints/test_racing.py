@@ -91,9 +91,10 @@ def check(store: CheckpointStore, name: str, results: list[list[list[Any]]], rou
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "store_kind", ["sqlite", "embedded", "plain", "lake"], indirect=True, scope="session"
+    "store_kind", ["sqlite", "postgres", "embedded", "plain"], indirect=True, scope="session"
 )
 def test_eight_processes_race(
+    request: pytest.FixtureRequest,
     store_kind: str,
     store_config: dict[str, Any],
     store_path: tuple[str, str],
@@ -110,6 +111,8 @@ def test_eight_processes_race(
     }
     if store_kind == "sqlite":
         spec = {"url": f"sqlite:///{tmp_path / 'checkpoints.db'}"}
+    if store_kind == "postgres":
+        spec = {"url": request.getfixturevalue("postgres_url"), "table": store_path[0]}
     rounds = 100 if long_form else 6
     results = race(spec, name, rounds, seed=1)
     check(store, name, results, rounds)

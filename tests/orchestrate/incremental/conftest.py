@@ -18,7 +18,7 @@ from tests.orchestrate.incremental.events import EventTables
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session", params=("embedded", "plain", "lake"))
+@pytest.fixture(scope="session", params=("embedded", "plain"))
 def backend_kind(request: pytest.FixtureRequest) -> str:
     """Which backend this test runs on."""
     kind: str = request.param

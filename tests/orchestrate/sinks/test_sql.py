@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,20 +19,16 @@ from tests.orchestrate.sinks.plans import SCHEMA, expected_ids, make_plan, read
 TABLE = 'Orders "2024"; DROP TABLE x'
 
 
-def url(folder: Path) -> str:
-    return f"sqlite:///{folder}/sink.db"
-
-
-def found(folder: Path, column: str = "id") -> list[Any]:
-    engine = sa.create_engine(url(folder), poolclass=sa.NullPool)
+def found(url: str, column: str = "id") -> list[Any]:
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
     quoted = engine.dialect.identifier_preparer.quote
     text = f"SELECT {quoted(column)} FROM {quoted(TABLE)} ORDER BY id"
     with engine.connect() as connection:
         return list(connection.execute(sa.text(text)).scalars())
 
 
-def test_writes_once_and_keeps_the_position(tmp_path: Path) -> None:
-    sink = SqlSink(url(tmp_path), TABLE)
+def test_writes_once_and_keeps_the_position(sql_url: str) -> None:
+    sink = SqlSink(sql_url, TABLE)
     first, second = make_plan((0, 0, 250)), make_plan((0, 250, 260), (1, 0, 5), sequence=2)
     assert sink.already_done(first) is None
     assert sink.write(first, read).rows == 250
@@ -44,24 +39,24 @@ def test_writes_once_and_keeps_the_position(tmp_path: Path) -> None:
 
     assert sink.write(second, fail).rows == 15
     sink.write(first, fail)
-    assert found(tmp_path) == expected_ids(first, second)
+    assert found(sql_url) == expected_ids(first, second)
     position = sink.position("job")
     assert position is not None
     assert position.offsets == {(None, 0): 260, (None, 1): 5}
 
 
-def test_a_store_that_disagrees_is_an_error(tmp_path: Path) -> None:
-    sink = SqlSink(url(tmp_path), TABLE)
+def test_a_store_that_disagrees_is_an_error(sql_url: str) -> None:
+    sink = SqlSink(sql_url, TABLE)
     sink.write(make_plan((0, 0, 10)), read)
     with pytest.raises(SinkPositionError):
         sink.write(make_plan((0, 20, 30)), read)
     sink.reset_position("job")
     sink.write(make_plan((0, 20, 30)), read)
-    assert len(found(tmp_path)) == 20
+    assert len(found(sql_url)) == 20
 
 
-def test_a_failed_read_leaves_nothing(tmp_path: Path) -> None:
-    sink = SqlSink(url(tmp_path), TABLE)
+def test_a_failed_read_leaves_nothing(sql_url: str) -> None:
+    sink = SqlSink(sql_url, TABLE)
     plan = make_plan((0, 0, 300))
 
     def dies(part: ScanPlan) -> pa.RecordBatchReader:
@@ -75,25 +70,25 @@ def test_a_failed_read_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="the line broke"):
         sink.write(plan, dies)
-    assert found(tmp_path) == []
+    assert found(sql_url) == []
     assert sink.position("job") is None
     sink.write(plan, read)
-    assert found(tmp_path) == expected_ids(plan)
+    assert found(sql_url) == expected_ids(plan)
 
 
-def test_schema_policy(tmp_path: Path) -> None:
+def test_schema_policy(sql_url: str) -> None:
     wider = SCHEMA.append(pa.field("extra", pa.int64()))
-    SqlSink(url(tmp_path), TABLE).write(make_plan((0, 0, 3)), read)
+    SqlSink(sql_url, TABLE).write(make_plan((0, 0, 3)), read)
     plan = make_plan((0, 3, 5))
     with pytest.raises(SinkSchemaError, match="extra"):
-        SqlSink(url(tmp_path), TABLE).write(plan, lambda p: read(p, wider))
-    adding = SqlSink(url(tmp_path), TABLE, schema_policy="add_columns")
+        SqlSink(sql_url, TABLE).write(plan, lambda p: read(p, wider))
+    adding = SqlSink(sql_url, TABLE, schema_policy="add_columns")
     adding.write(plan, lambda p: read(p, wider))
     adding.write(make_plan((0, 5, 6)), read)
-    assert found(tmp_path, "extra") == [None, None, None, 6, 8, None]
+    assert found(sql_url, "extra") == [None, None, None, 6, 8, None]
 
 
-def test_types_and_nested_values(tmp_path: Path) -> None:
+def test_types_and_nested_values(sql_url: str) -> None:
     rows = pa.record_batch(
         {
             "id": [1],
@@ -102,51 +97,50 @@ def test_types_and_nested_values(tmp_path: Path) -> None:
             "point": [{"x": 1, "raw": b"hi"}],
         }
     )
-    SqlSink(url(tmp_path), TABLE).write(
+    SqlSink(sql_url, TABLE).write(
         make_plan((0, 0, 1)), lambda _: pa.RecordBatchReader.from_batches(rows.schema, [rows])
     )
-    assert found(tmp_path, "bytes") == [b"\x00\xff"]
-    assert found(tmp_path, "tags") == ['["a", null]']
-    assert found(tmp_path, "point") == ['{"raw": "aGk=", "x": 1}'] or found(tmp_path, "point") == [
+    assert [bytes(value) for value in found(sql_url, "bytes")] == [b"\x00\xff"]
+    assert found(sql_url, "tags") == ['["a", null]']
+    assert found(sql_url, "point") == ['{"raw": "aGk=", "x": 1}'] or found(sql_url, "point") == [
         '{"x": 1, "raw": "aGk="}'
     ]
 
 
-def test_bad_arguments(tmp_path: Path) -> None:
+def test_bad_arguments(sql_url: str) -> None:
     with pytest.raises(ConfigError, match="SQLAlchemy URL"):
         SqlSink("no url", TABLE)
     with pytest.raises(SinkError, match="no such table"):
-        SqlSink(url(tmp_path), TABLE, create=False).write(make_plan((0, 0, 1)), read)
+        SqlSink(sql_url, TABLE, create=False).write(make_plan((0, 0, 1)), read)
 
 
-def _race(folder: Path, plans: list[ScanPlan], barrier: Any) -> None:
-    sink = SqlSink(url(folder), TABLE)
+def _race(url: str, plans: list[ScanPlan], barrier: Any) -> None:
+    sink = SqlSink(url, TABLE)
     barrier.wait()
     for plan in plans:
         sink.write(plan, read)
 
 
 @pytest.mark.timeout(300)
-def test_processes_racing_on_the_same_plans(tmp_path: Path) -> None:
+def test_processes_racing_on_the_same_plans(sql_url: str) -> None:
     plans = [make_plan((0, at * 10, at * 10 + 10), sequence=at) for at in range(6)]
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(3)
-    runs = [context.Process(target=_race, args=(tmp_path, plans, barrier)) for _ in range(3)]
+    runs = [context.Process(target=_race, args=(sql_url, plans, barrier)) for _ in range(3)]
     for run in runs:
         run.start()
     for run in runs:
         run.join(250)
     assert [run.exitcode for run in runs] == [0, 0, 0]
-    assert found(tmp_path) == expected_ids(*plans)
+    assert found(sql_url) == expected_ids(*plans)
 
 
 KILLED = """
 import os, signal, sys
-from pathlib import Path
 from tests.orchestrate.sinks.plans import make_plan, read
-from tests.orchestrate.sinks.test_sql import TABLE, url
+from tests.orchestrate.sinks.test_sql import TABLE
 from fluss_orchestrate.core.sinks import SqlSink, sql
-stage, folder = sys.argv[1], Path(sys.argv[2])
+stage, url = sys.argv[1:]
 die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 real = sql._chunks
 def chunks(reader):
@@ -154,17 +148,17 @@ def chunks(reader):
         if stage == "within" and at == 2: die()
         yield chunk
 sql._chunks = chunks
-SqlSink(url(folder), TABLE).write(make_plan((0, 0, 300)), read)
+SqlSink(url, TABLE).write(make_plan((0, 0, 300)), read)
 die()
 """
 
 
 @pytest.mark.parametrize("stage", ["within", "after"])
-def test_killed(tmp_path: Path, stage: str) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, stage, str(tmp_path)], check=False)
+def test_killed(sql_url: str, stage: str) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, stage, sql_url], check=False)
     assert done.returncode == -9
-    sink = SqlSink(url(tmp_path), TABLE)
+    sink = SqlSink(sql_url, TABLE)
     plan = make_plan((0, 0, 300))
     assert (sink.already_done(plan) is None) == (stage == "within")
     assert sink.write(plan, read).rows == 300
-    assert found(tmp_path) == expected_ids(plan)
+    assert found(sql_url) == expected_ids(plan)

@@ -1,0 +1,87 @@
+"""A PostgreSQL server on loopback, in a folder of its own, for what keeps its state in SQL."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from fluss_client.testing.ports import pick
+from tests.needs import unavailable
+
+USER = "tester"
+DEBIAN_FOLDERS = "/usr/lib/postgresql"
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The SQLAlchemy URL of an empty database."""
+    programs = _programs()
+    # Its own user must be able to enter, which pytest's folders do not allow.
+    with tempfile.TemporaryDirectory(prefix="fluss-postgres-") as name:
+        folder = Path(name)
+        account = _unprivileged(folder)
+        data = folder / "data"
+        _run(account, programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8")
+        port = pick(set())
+        options = f"-h 127.0.0.1 -p {port} -k {folder} -F"
+        control = (programs / "pg_ctl", "-D", data, "-w")
+        _run(account, *control, "-l", folder / "log", "-o", options, "start")
+        try:
+            yield f"postgresql+psycopg2://{USER}@127.0.0.1:{port}/postgres"
+        finally:
+            _run(account, *control, "-m", "immediate", "stop")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The SQLAlchemy URL of an empty database of this test's own."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/test.db"
+    server: str = request.getfixturevalue("postgres_url")
+    name = f"test_{next(_numbers)}"
+    engine = sa.create_engine(server, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    return f"{server.rpartition('/')[0]}/{name}"
+
+
+def _programs() -> Path:
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).resolve().parent
+    for folder in sorted(Path(DEBIAN_FOLDERS).glob("*/bin"), reverse=True):
+        if (folder / "initdb").exists():
+            return folder
+    unavailable("no PostgreSQL server is here: install your system's package for it")
+
+
+def _unprivileged(folder: Path) -> str | None:
+    """The account that the server runs under: PostgreSQL refuses root's."""
+    if os.getuid() != 0:
+        return None
+    shutil.chown(folder, "nobody")
+    return "nobody"
+
+
+def _run(account: str | None, *command: object) -> None:
+    done = subprocess.run(
+        [str(part) for part in command],
+        user=account,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
