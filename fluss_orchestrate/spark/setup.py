@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fluss_client.errors import MissingExtraError
-from fluss_orchestrate.spark.spark_home import check_pyspark, java_home
+from fluss_orchestrate.spark.spark_home import check_master, check_pyspark, java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +33,7 @@ def make_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master is not None:
+        check_master(master)
         builder = builder.master(master)
     return builder.config(map=dict(conf or {})).getOrCreate()
 

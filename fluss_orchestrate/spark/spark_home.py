@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
+import socket
 import sys
 import zipfile
 from pathlib import Path
@@ -18,6 +19,7 @@ from fluss_orchestrate.spark.errors import SparkSetupError
 
 OWN_PACKAGES = ("fluss_client", "fluss_orchestrate")
 OWN_MODULES = ("pyspark_fluss.py",)
+MASTER_TIMEOUT_S = 10.0
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -69,6 +71,31 @@ def check_pyspark() -> None:
             "pyspark-client pyspark && pip install pyspark  (the Airflow Spark provider brings "
             "pyspark-client; exclude it)"
         )
+
+
+def check_master(master: str) -> None:
+    """Say at once when nobody listens at a standalone master; Spark takes a minute to find out.
+
+    Of several masters one is enough.
+    """
+    if not master.startswith("spark://"):
+        return
+    problems = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.strip().rpartition(":")
+        if not host or not port.isdigit():
+            raise SparkSetupError(
+                f"{master} is no address of a Spark master: write spark://host:7077"
+            )
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), MASTER_TIMEOUT_S).close()
+            return
+        except OSError as error:
+            problems.append(f"{address}: {error.strerror or error}")
+    raise SparkSetupError(
+        f"no Spark master answers at {master} ({'; '.join(problems)}): start it, or correct the "
+        "address"
+    )
 
 
 def zip_packages(folder: Path) -> Path:

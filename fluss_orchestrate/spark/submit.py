@@ -17,7 +17,12 @@ from pathlib import Path
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.spark.errors import SubmitError
 from fluss_orchestrate.spark.process import KILL_GRACE_S, ProcessTree, on_terminate
-from fluss_orchestrate.spark.spark_home import find_spark_submit, java_home, zip_packages
+from fluss_orchestrate.spark.spark_home import (
+    check_master,
+    find_spark_submit,
+    java_home,
+    zip_packages,
+)
 
 DEPLOY_MODES = ("client", "cluster")
 CLUSTER_KILL_TIMEOUT_S = 60.0
@@ -134,6 +139,7 @@ class SparkSubmit:
     @contextmanager
     def prepared(self) -> Iterator[Prepared]:
         """Settings and files for this submit, for those who run spark-submit by other means."""
+        check_master(self.master)
         with tempfile.TemporaryDirectory(prefix="fluss-submit-") as name:
             folder = Path(name)
             py_files = (*self.py_files, *self._shipped(folder))

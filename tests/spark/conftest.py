@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_client import Config, FlussConnection, Schema, TableDescriptor, TablePath
-from fluss_orchestrate.core.clusters import ClusterRef
+from fluss_orchestrate.core.clusters import CLUSTERS_FILE_VARIABLE, ClusterRef
 from fluss_orchestrate.spark.setup import make_session
 from fluss_orchestrate.spark.source.datasource import register
 from tests.spark.standalone import Standalone, standalone
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _numbers = itertools.count()
+STANDALONE_VARIABLE = "FLUSS_TEST_SPARK_STANDALONE"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 CPU_QUIET = {
     "spark.driver.extraJavaOptions": QUICK_JAVA,
@@ -47,15 +48,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two local workers, speculation and event log off."""
+def clusters_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where this process and Spark's own look for the secrets of a cluster."""
+    path = tmp_path_factory.mktemp("secrets") / "clusters.ini"
+    path.touch(mode=0o600)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(CLUSTERS_FILE_VARIABLE, str(path))
+        yield path
+
+
+@pytest.fixture(scope="session")
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, clusters_file: Path
+) -> Iterator[SparkSession]:
+    """Two local workers, or the standalone cluster where the environment says so."""
     folder = tmp_path_factory.mktemp("spark")
+    master = "local[2,4]"
+    if os.environ.get(STANDALONE_VARIABLE):
+        master = request.getfixturevalue("spark_cluster").master
     conf = {
         **CPU_QUIET,
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
+        "spark.executorEnv.FLUSS_CLUSTERS_FILE": str(clusters_file),
+        "spark.executor.memory": "512m",
     }
-    session = make_session("tests", "local[2,4]", conf)
+    session = make_session("tests", master, conf)
     session.sparkContext.setLogLevel("OFF")
     register(session)
     yield session

@@ -1,10 +1,14 @@
-"""Loads on a real standalone cluster with everything killed that can be: each row once."""
+"""Loads on a real standalone cluster with everything killed that can be: each row once.
+
+They log in with a password, which must reach the executors and be seen nowhere.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -75,6 +79,27 @@ class Killer:
                     self.killed += 1
 
 
+class Watch:
+    """What anybody on this machine could see of a submit: its log, and all process arguments."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.arguments: set[str] = set()
+        self.jobs: list[RunningSubmit] = []
+
+    def hear(self, line: str) -> None:
+        self.lines.append(line)
+        for pid in session_members(self.jobs[-1].pid) if self.jobs else []:
+            with contextlib.suppress(OSError):
+                self.arguments.add(Path(f"/proc/{pid}/cmdline").read_text(errors="replace"))
+
+    def sees(self, secret: str, *folders: Path) -> list[str]:
+        """Where a secret shows: in the log, in arguments, or in a file below the folders."""
+        found = [text for text in (*self.lines, *self.arguments) if secret in text]
+        files = [p for folder in folders for p in folder.rglob("*") if p.is_file()]
+        return found + [str(p) for p in files if secret.encode() in p.read_bytes()]
+
+
 def write_input(folder: Path, files: int, rows: int) -> None:
     folder.mkdir()
     for number in range(files):
@@ -85,38 +110,55 @@ def write_input(folder: Path, files: int, rows: int) -> None:
 
 
 def load_until_done(
-    submit: SparkSubmit, spec: BulkLoadSpec, config: Config, driver_kills: int, seed: int
+    submit: SparkSubmit,
+    spec: BulkLoadSpec,
+    config: Config,
+    driver_kills: int,
+    seed: int,
+    watch: Watch,
 ) -> tuple[Receipt, int]:
     """The receipt, after the driver was killed some times; and how often it was submitted."""
     chance = random.Random(seed)
     for attempt in range(ATTEMPTS_MAX):
         begun = threading.Event()
-        jobs: list[RunningSubmit] = []
 
         def listen(line: str, begun: threading.Event = begun) -> None:
+            watch.hear(line)
             if "units in" in line:
                 begun.set()
 
-        def assassin(begun: threading.Event = begun, jobs: list[RunningSubmit] = jobs) -> None:
+        def assassin(begun: threading.Event = begun) -> None:
             if begun.wait(90):
                 time.sleep(chance.uniform(0.0, 3.0))
-                jobs[0].kill(grace_s=0)
+                watch.jobs[-1].kill(grace_s=0)
 
         if attempt < driver_kills:
             threading.Thread(target=assassin, daemon=True).start()
         try:
-            receipt = submit_load(submit, spec, config, on_log=listen, on_started=jobs.append)
+            started = watch.jobs.append
+            receipt = submit_load(submit, spec, config, on_log=listen, on_started=started)
             return receipt, attempt + 1
         except SubmitError:
             if attempt >= driver_kills:
                 raise
-            assert session_members(jobs[0].pid) == [], "a kill leaves nothing behind"
+            assert session_members(watch.jobs[-1].pid) == [], "a kill leaves nothing behind"
     raise AssertionError(f"not done after {ATTEMPTS_MAX} attempts")
 
 
 @pytest.fixture
 def config(plain_cluster: LocalCluster) -> Config:
-    return Config({"bootstrap.servers": plain_cluster.info.bootstrap_servers})
+    """The way in by SASL, with a password."""
+    info = plain_cluster.info
+    user, password = next(iter(info.users.items()))
+    return Config(
+        {
+            "bootstrap.servers": info.sasl_bootstrap_servers,
+            "cluster.alias": "sasl-cluster",
+            "security.protocol": "sasl",
+            "security.sasl.username": user,
+            "security.sasl.password": password,
+        }
+    )
 
 
 @pytest.fixture
@@ -151,6 +193,8 @@ def run(
     driver_kills: int,
     kills_max: int,
     seed: int,
+    conf: dict[str, str] | None = None,
+    watch: Watch | None = None,
 ) -> int:
     columns = {"id": "bigint not null", "word": "string"}
     provision: dict[str, object] = {"columns": columns, "buckets": 3}
@@ -164,9 +208,10 @@ def run(
         provision=provision,
         batch_bytes=1 << 16 if rows < 1_000_000 else 1 << 20,
     )
-    submit = SparkSubmit(spark_cluster.master, conf=CONF)
+    submit = SparkSubmit(spark_cluster.master, conf={**CONF, **(conf or {})})
+    watch = watch or Watch()
     with Killer(spark_cluster, KILL_EVERY_S, kills_max, seed) as killer:
-        receipt, attempts = load_until_done(submit, spec, config, driver_kills, seed)
+        receipt, attempts = load_until_done(submit, spec, config, driver_kills, seed, watch)
     assert receipt.rows == rows
     check(connection, table, rows)
     return killer.killed + attempts - 1
@@ -180,8 +225,14 @@ def test_a_load_through_kills(
     database: str,
     tmp_path: Path,
 ) -> None:
-    """The driver is killed once and a worker once; speculation is on."""
+    """The driver is killed once and a worker once; speculation is on.
+
+    Our packages and the password reach the executors; no argument, log or event log has it.
+    """
     write_input(tmp_path / "in", 6, 20_000)
+    events = tmp_path / "events"
+    events.mkdir()
+    watch = Watch()
     kills = run(
         spark_cluster,
         connection,
@@ -193,8 +244,16 @@ def test_a_load_through_kills(
         driver_kills=1,
         kills_max=1,
         seed=1,
+        conf={"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"},
+        watch=watch,
     )
     assert kills >= 1
+    assert re.fullmatch(r"app-\d+-\d+", watch.jobs[-1].application_id or "")
+    assert session_members(watch.jobs[-1].pid) == []
+    assert watch.arguments
+    assert any(path.is_file() for path in events.rglob("*"))
+    assert watch.sees(config.security_sasl_password, tmp_path, spark_cluster.folder) == []
+    assert watch.sees("sasl-cluster"), "what does travel is found like this"
 
 
 @pytest.mark.long

@@ -89,9 +89,12 @@ def _sampled_width(footers: Sequence[Footer]) -> float:
     for footer in footers:
         if footer.rows:
             system, path = filesystem_of(footer.file.path)
-            with pq.ParquetFile(path, filesystem=system) as opened:
-                for batch in opened.iter_batches(SAMPLE_ROWS):
-                    return float(batch.nbytes) / int(batch.num_rows)
+            try:
+                with pq.ParquetFile(path, filesystem=system) as opened:
+                    batch = next(opened.iter_batches(SAMPLE_ROWS))
+            except (pa.ArrowException, OSError) as error:
+                raise SourceError(footer.file.path, f"cannot be read: {error}") from error
+            return float(batch.nbytes) / int(batch.num_rows)
     return 1.0
 
 

@@ -23,6 +23,7 @@ from fluss_orchestrate.spark.load_spec import FILE_KINDS, BulkLoadSpec, LoadSour
 from fluss_orchestrate.spark.loading.fitting import SOURCE_BLOCK, SOURCE_FILE
 from fluss_orchestrate.spark.loading.places import filesystem_of, list_files
 from fluss_orchestrate.spark.setup import session_conf
+from fluss_orchestrate.spark.spark_errors import sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,10 +148,17 @@ def staging_folder(spec: BulkLoadSpec, info: TableInfo, is_local: bool) -> str:
 
 
 def stage(spark: SparkSession, frame: DataFrame, folder: str) -> str:
-    """Write a frame into a new folder below `folder`; its path."""
+    """Write a frame into a new folder below `folder`; its path. What failed leaves nothing."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     target = f"{folder}/{uuid.uuid4().hex}"
-    with session_conf(spark, STAGING_CONF):
-        frame.write.mode("errorifexists").parquet(target)
+    try:
+        with session_conf(spark, STAGING_CONF):
+            frame.write.mode("errorifexists").parquet(target)
+    except (PySparkException, Py4JError) as error:
+        remove_staging(target)
+        raise SourceError(target, f"rows cannot be staged here: {sentence(error)}") from error
     return target
 
 

@@ -161,9 +161,14 @@ class _Sending:
         """One file per split, named by it: a repeated task writes the same one again."""
         assert self._task.dead_letter is not None
         system, folder = filesystem_of(self._task.dead_letter)
-        system.create_dir(folder, recursive=True)
-        with system.open_output_stream(f"{folder}/split-{self._split.number:06}.parquet") as out:
-            pq.write_table(pa.Table.from_pylist(letters), out)
+        try:
+            system.create_dir(folder, recursive=True)
+            path = f"{folder}/split-{self._split.number:06}.parquet"
+            with system.open_output_stream(path) as out:
+                pq.write_table(pa.Table.from_pylist(letters), out)
+        except (pa.ArrowException, OSError) as error:
+            why = f"dead letters cannot be written to {self._task.dead_letter}: {error}"
+            raise LoadError(self._task.table, self._task.load_id, why) from error
 
 
 def _technical(unit: pa.RecordBatch) -> list[str]:
@@ -178,7 +183,11 @@ def read_units(split: Split) -> Iterator[pa.RecordBatch]:
     sizes = iter(split.unit_rows)
     wanted = next(sizes)
     try:
-        with pq.ParquetFile(path, filesystem=system, pre_buffer=True) as opened:
+        # Checksums are looked at where the writer left some, as Spark does: damage within a page
+        # need not show otherwise.
+        with pq.ParquetFile(
+            path, filesystem=system, pre_buffer=True, page_checksum_verification=True
+        ) as opened:
             for batch in opened.iter_batches(READ_BATCH_ROWS, row_groups=list(split.row_groups)):
                 held.append(batch)
                 held_rows += batch.num_rows
