@@ -4,7 +4,7 @@
 
 STORE is JSON: {"url": …, "table": …} for SQL, or {"config": {…}, "database": …, "table": …} for
 Fluss. Each round takes one plan (its own, or one that it adopts) and commits it; now and then it
-leaves the plan to the others, as a crashed run would. Prints what it planned and committed, as JSON.
+leaves the plan to the others, as a crashed run would. Prints what it did, as JSON.
 """
 
 from __future__ import annotations

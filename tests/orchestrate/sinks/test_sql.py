@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import subprocess
 import sys
@@ -101,10 +102,13 @@ def test_types_and_nested_values(sql_url: str) -> None:
         make_plan((0, 0, 1)), lambda _: pa.RecordBatchReader.from_batches(rows.schema, [rows])
     )
     assert [bytes(value) for value in found(sql_url, "bytes")] == [b"\x00\xff"]
-    assert found(sql_url, "tags") == ['["a", null]']
-    assert found(sql_url, "point") == ['{"raw": "aGk=", "x": 1}'] or found(sql_url, "point") == [
-        '{"x": 1, "raw": "aGk="}'
-    ]
+    assert [as_json(value) for value in found(sql_url, "tags")] == [["a", None]]
+    assert [as_json(value) for value in found(sql_url, "point")] == [{"x": 1, "raw": "aGk="}]
+
+
+def as_json(value: Any) -> Any:
+    """What a JSON column holds: SQLite's gives its text, PostgreSQL's the value."""
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def test_bad_arguments(sql_url: str) -> None:
