@@ -62,15 +62,15 @@ def airflow_home() -> Path:
     """The home, with a metadata database in it, and all imported that a run of a DAG needs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from airflow.sdk import DAG, BaseOperator
+        from airflow.sdk import DAG, task
         from airflow.utils import db
 
-        from tests.airflow_provider.running import run
+        from tests.airflow_provider.running import run, states
 
         db.initdb()
         with DAG("first") as dag:
-            BaseOperator(task_id="nothing")
-        run(dag)
+            task(lambda: None, task_id="nothing")()
+        assert states(run(dag)) == {"nothing": "success"}
     return HOME
 
 

@@ -3,107 +3,132 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-import uuid
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+from tests.airflow_provider.forking import Worker
+from tests.airflow_provider.lineage_schemas import check_event
+
 pytestmark = pytest.mark.timeout(240)
+Event = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def events(airflow_home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the listener has written while a DAG ran."""
-    directory = tmp_path_factory.mktemp("lineage")
-    home = shutil.copytree(airflow_home, directory / "home")
-    (directory / "events").mkdir()
-    transport = {"type": "file", "log_file_path": str(directory / "events" / "event")}
-    environment = {
-        **os.environ,
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
-        "AIRFLOW__OPENLINEAGE__DISABLED": "False",
-        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
-        "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
-        "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(
-            {
-                "conn_type": "fluss",
-                "host": f"embedded:{directory / 'fluss'}",
-                "password": "lineage-secret",
-                "extra": {"cluster_alias": "shop"},
-            }
-        ),
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    script = Path(__file__).with_name("lineage_run.py")
-    ended = subprocess.run(
-        [sys.executable, str(script), str(directory)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+def directory(airflow_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a DAG has run, with what the listener has written."""
+    from tests.airflow_provider.lineage_run import main
+
+    found = tmp_path_factory.mktemp("lineage")
+    assert Worker(lambda: main(found)).wait() == 0
+    return found
+
+
+@pytest.fixture(scope="module")
+def events(directory: Path) -> list[Event]:
     files = sorted((directory / "events").iterdir())
     texts = [line for file in files for line in file.read_text().splitlines() if line]
-    assert not any("lineage-secret" in text for text in texts)
     return [json.loads(text) for text in texts]
 
 
-def complete(events: list[dict[str, Any]], task: str) -> dict[str, Any]:
-    """The event at the end of one task."""
-    found = [
-        event
-        for event in events
-        if event["job"]["name"] == f"lineage.{task}" and event["eventType"] == "COMPLETE"
-    ]
+def event_of(events: list[Event], task: str, kind: str) -> Event:
+    """The one event of this kind of one task."""
+    found = [e for e in events if (e["job"]["name"], e["eventType"]) == (f"lineage.{task}", kind)]
     assert len(found) == 1, [(e["job"]["name"], e["eventType"]) for e in events]
     return found[0]
 
 
-def test_events_are_what_the_specification_asks_for(events: list[dict[str, Any]]) -> None:
-    assert events
-    for event in events:
-        uuid.UUID(event["run"]["runId"])
-        datetime.fromisoformat(event["eventTime"])
-        assert event["schemaURL"].startswith("https://openlineage.io/spec/")
-        assert event["producer"]
-        assert event["job"]["namespace"] == "tests"
-        facets = [*event["run"].get("facets", {}).values()]
-        for dataset in [*event.get("inputs", []), *event.get("outputs", [])]:
-            assert dataset["namespace"]
-            assert dataset["name"]
-            facets += dataset.get("facets", {}).values()
-        assert all({"_producer", "_schemaURL"} <= facet.keys() for facet in facets)
+def names(datasets: list[Event]) -> list[tuple[str, str]]:
+    return [(dataset["namespace"], dataset["name"]) for dataset in datasets]
 
 
-def test_a_write_has_its_table_with_schema_and_count(events: list[dict[str, Any]]) -> None:
-    event = complete(events, "write")
+def copied(output: Event) -> dict[str, list[tuple[str, str, str]]]:
+    """Each column of an output with those that it is a copy of."""
+    fields = output["facets"]["columnLineage"]["fields"]
+    for field in fields.values():
+        for source in field["inputFields"]:
+            assert source["transformations"] == [{"type": "DIRECT", "subtype": "IDENTITY"}]
+    return {
+        name: [(f["namespace"], f["name"], f["field"]) for f in field["inputFields"]]
+        for name, field in fields.items()
+    }
+
+
+EVENTS = ("fluss://shop", "lineage.events")
+
+
+def test_events_fit_the_schemas_of_the_specification(events: list[Event]) -> None:
+    from fluss_orchestrate.airflow.lineage import FACET, FlussReceiptRunFacet
+
+    judged = {url for e in events for url in check_event(e, {FACET: FlussReceiptRunFacet})}
+    known = {url.rpartition("/")[2] for url in judged}
+    assert known >= {
+        "RunEvent",
+        "SchemaDatasetFacet",
+        "ColumnLineageDatasetFacet",
+        "OutputStatisticsOutputDatasetFacet",
+        "ErrorMessageRunFacet",
+        "RunFacet",
+    }
+    assert {e["eventType"] for e in events} == {"START", "COMPLETE", "FAIL"}
+    broken = json.loads(json.dumps(event_of(events, "write", "COMPLETE")))
+    broken["outputs"][0]["facets"]["schema"]["fields"][0].pop("name")
+    with pytest.raises(jsonschema.ValidationError):
+        check_event(broken)
+
+
+def test_no_event_has_the_password(directory: Path) -> None:
+    from tests.airflow_provider.lineage_run import SECRET
+
+    for file in (directory / "events").iterdir():
+        assert SECRET not in file.read_text()
+
+
+def test_the_start_names_both_ends(events: list[Event], directory: Path) -> None:
+    start = event_of(events, "scan", "START")
+    assert names(start["inputs"]) == [EVENTS]
+    assert names(start["outputs"]) == [("file", str(directory / "out"))]
+    assert "fluss_receipt" not in start["run"]["facets"]
+    assert names(event_of(events, "write", "START")["outputs"]) == [EVENTS]
+
+
+def test_a_failure_names_both_ends_and_the_error(events: list[Event], directory: Path) -> None:
+    failed = event_of(events, "broken", "FAIL")
+    assert names(failed["inputs"]) == [EVENTS]
+    assert names(failed["outputs"]) == [("file", str(directory / "blocked"))]
+    assert failed["run"]["facets"]["errorMessage"]["message"]
+
+
+def test_a_write_has_its_table_with_schema_and_count(events: list[Event], directory: Path) -> None:
+    event = event_of(events, "write", "COMPLETE")
     (output,) = event["outputs"]
-    assert (output["namespace"], output["name"]) == ("fluss://shop", "lineage.events")
+    assert names([output]) == [EVENTS]
     assert [f["name"] for f in output["facets"]["schema"]["fields"]] == ["id", "word"]
     assert output["outputFacets"]["outputStatistics"]["rowCount"] == 2
     receipt = event["run"]["facets"]["fluss_receipt"]
     assert (receipt["kind"], receipt["rows"]) == ("append", 2)
+    (from_files,) = event_of(events, "files", "COMPLETE")["outputs"]
+    source = ("file", str(directory / "rows.parquet"))
+    assert copied(from_files) == {"id": [(*source, "id")], "word": [(*source, "word")]}
 
 
-def test_an_increment_has_both_ends_offsets_and_columns(events: list[dict[str, Any]]) -> None:
-    event = complete(events, "scan")
-    assert [i["name"] for i in event["inputs"]] == ["lineage.events"]
+def test_an_increment_has_both_ends_offsets_and_columns(events: list[Event]) -> None:
+    event = event_of(events, "scan", "COMPLETE")
+    assert names(event["inputs"]) == [EVENTS]
     (output,) = event["outputs"]
     assert output["namespace"] == "file"
-    fields = output["facets"]["columnLineage"]["fields"]
-    assert fields["word"]["inputFields"][0]["field"] == "word"
+    assert copied(output) == {"id": [(*EVENTS, "id")], "word": [(*EVENTS, "word")]}
     receipt = event["run"]["facets"]["fluss_receipt"]
     assert receipt["plan_id"]
-    assert sum(r["stop"] - r["start"] for r in receipt["ranges"]) == 2
+    assert sum(r["stop"] - r["start"] for r in receipt["ranges"]) == 3
+    (chosen,) = event_of(events, "copy", "COMPLETE")["outputs"]
+    assert names([chosen]) == [("fluss://shop", "lineage.words")]
+    assert copied(chosen) == {"word": [(*EVENTS, "word")]}
 
 
-def test_tiering_has_its_snapshot(events: list[dict[str, Any]]) -> None:
-    assert complete(events, "tier")["run"]["facets"]["fluss_receipt"]["snapshot_id"] > 0
+def test_tiering_has_its_snapshot(events: list[Event]) -> None:
+    event = event_of(events, "tier", "COMPLETE")
+    assert event["run"]["facets"]["fluss_receipt"]["snapshot_id"] > 0
+    assert copied(event["outputs"][0])["id"] == [(*EVENTS, "id")]
