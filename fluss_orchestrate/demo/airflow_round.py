@@ -8,13 +8,32 @@ A killed run is started again under its own date, as a scheduler would do it.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import signal
-import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from fluss_orchestrate.demo.processes import run_or_serve
+
 STAGES = ("read", "sink-and-commit")
+NEEDED = (
+    "airflow.api_fastapi.execution_api.routes",
+    "airflow.api_fastapi.execution_api.versions",
+    "airflow.dag_processing.bundles.local",
+    "airflow.dag_processing.bundles.manager",
+    "airflow.dag_processing.collection",
+    "airflow.dag_processing.dagbag",
+    "airflow.models.serialized_dag",
+    "airflow.sdk.execution_time.supervisor",
+    "airflow.sdk.execution_time.task_runner",
+    "fluss_orchestrate.core.lake.tiering",
+    "fluss_orchestrate.core.sinks.iceberg",
+    "fluss_orchestrate.demo.airflow_dag",
+    "pandas",
+    "pyiceberg.catalog.sql",
+)
 
 
 def die_in(stage: str) -> None:
@@ -33,6 +52,15 @@ def die_in(stage: str) -> None:
     IcebergSink.write = dying  # type: ignore[method-assign]
 
 
+def import_everything() -> None:
+    """What every round needs: before the fork, so that it is done once."""
+    from sqlalchemy.orm import configure_mappers
+
+    for name in NEEDED:
+        importlib.import_module(name)
+    configure_mappers()
+
+
 def run_round(number: int) -> bool:
     """The DAG, run against a real metadata database; whether it succeeded."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
@@ -40,11 +68,10 @@ def run_round(number: int) -> bool:
     from airflow.utils import db
     from airflow.utils.session import create_session
 
-    if number == 1:
-        db.initdb()
-
     from fluss_orchestrate.demo.airflow_dag import dag
 
+    if number == 1:
+        db.initdb()
     with create_session() as session:
         DagBundlesManager().sync_bundles_to_db(session=session)  # type: ignore[no-untyped-call]
     bag = DagBag(os.devnull)
@@ -55,15 +82,16 @@ def run_round(number: int) -> bool:
     return str(run.state) == "success"
 
 
-def main() -> None:
+def work(words: Sequence[str]) -> bool:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("round", type=int)
     parser.add_argument("--die-in", default="", choices=["", *STAGES])
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.die_in:
         die_in(options.die_in)
-    sys.exit(0 if run_round(options.round) else 1)
+    return run_round(options.round)
 
 
 if __name__ == "__main__":
-    main()
+    import_everything()
+    run_or_serve(work)

@@ -6,7 +6,7 @@ python -m fluss_orchestrate.demo.dagster_defs ROUND
 from __future__ import annotations
 
 import os
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -15,6 +15,7 @@ import pyarrow as pa
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.dagster import FlussIOManager, FlussResource
 from fluss_orchestrate.demo import shop
+from fluss_orchestrate.demo.processes import run_or_serve
 
 place = shop.Shop(Path(os.environ["SHOP_FOLDER"]))
 fluss = FlussResource(
@@ -57,17 +58,17 @@ defs = dg.Definitions(
 )
 
 
-def main() -> None:
+def work(words: Sequence[str]) -> bool:
     Path(os.environ["DAGSTER_HOME"]).mkdir(exist_ok=True)
     with dg.DagsterInstance.get() as instance:
         done = dg.materialize(
             [orders, revenue],
             instance=instance,
             resources={"fluss": fluss, "fluss_io": FlussIOManager(fluss=fluss)},
-            tags={"round": sys.argv[1]},
+            tags={"round": words[0]},
         )
-    sys.exit(0 if done.success else 1)
+    return done.success
 
 
 if __name__ == "__main__":
-    main()
+    run_or_serve(work)

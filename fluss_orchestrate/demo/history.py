@@ -17,6 +17,12 @@ from fluss_orchestrate.spark.job import submit_load
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, files
 from fluss_orchestrate.spark.submit import SparkSubmit
 
+CONF = {
+    "spark.ui.enabled": "false",
+    # For a load of seconds, what the second compiler costs never comes back.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
 
 def write_history(place: shop.Shop, orders_per_day: int) -> int:
     """Files as an older system would leave them; how many orders they hold."""
@@ -39,7 +45,7 @@ def load_history(place: shop.Shop) -> list[Receipt]:
         name = table.partition(".")[2]
         source = files("parquet", str(place.folder / "history" / name / "*.parquet"))
         spec = BulkLoadSpec(source, table, load_id=f"demo/history/{name}")
-        submit = SparkSubmit(master="local[1]", conf={"spark.ui.enabled": "false"})
+        submit = SparkSubmit(master="local[1]", conf=CONF)
         with (place.logs / f"spark-{name}.log").open("w") as log:
             return submit_load(submit, spec, Config(place.settings()), on_log=_to(log))
 

@@ -9,8 +9,6 @@ At the end every row is counted in the Parquet files themselves.
 from __future__ import annotations
 
 import argparse
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +27,7 @@ from fluss_orchestrate.core.provisioning import apply
 from fluss_orchestrate.demo import shop
 from fluss_orchestrate.demo.airflow_round import STAGES
 from fluss_orchestrate.demo.history import load_history, write_history
+from fluss_orchestrate.demo.processes import Server
 from fluss_orchestrate.demo.proof import Proof, prove
 from fluss_orchestrate.demo.report import write_report
 from fluss_orchestrate.demo.timeline import Timeline
@@ -36,21 +35,6 @@ from fluss_orchestrate.demo.timeline import Timeline
 ROUNDS = 3
 KILLED_ROUND = 2
 HISTORY = "history"
-LOG_LINES_SHOWN = 15
-
-
-def run_process(place: shop.Shop, module: str, *arguments: str) -> bool:
-    """Run a module of the demo as a process of its own; False when it was killed."""
-    log = place.logs / f"{module}-{'-'.join(arguments)}.log"
-    command = [sys.executable, "-m", f"fluss_orchestrate.demo.{module}", *arguments]
-    with log.open("wb") as out:
-        ended = subprocess.run(
-            command, stdout=out, stderr=out, env=place.environment(), check=False
-        )
-    if ended.returncode not in (0, -signal.SIGKILL):
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
-        raise ClientError(f"{module} {' '.join(arguments)} failed:\n{tail}")
-    return ended.returncode == 0
 
 
 def begin(place: shop.Shop, timeline: Timeline, orders: int) -> int:
@@ -88,21 +72,23 @@ def arrive(place: shop.Shop, timeline: Timeline, number: int, first: int, count:
     timeline.sample(place)
 
 
-def take(place: shop.Shop, timeline: Timeline, number: int) -> None:
+def take(
+    place: shop.Shop, timeline: Timeline, airflow: Server, dagster: Server, number: int
+) -> None:
     """Airflow takes the increment, through crashes in the round that has them; then Dagster."""
     phase = f"round {number}"
     if number == KILLED_ROUND:
         for stage in STAGES:
             with timeline.step(phase, "Airflow, killed") as step:
-                if run_process(place, "airflow_round", str(number), "--die-in", stage):
+                if airflow.run(str(number), "--die-in", stage):
                     raise ClientError("the run should have been killed")
                 step.said = f"gone at '{stage}'"
             timeline.sample(place)
     with timeline.step(phase, "Airflow: increment, then the lake"):
-        run_process(place, "airflow_round", str(number))
+        airflow.run(str(number))
     timeline.sample(place)
     with timeline.step(phase, "Dagster: assets downstream"):
-        run_process(place, "dagster_defs", str(number))
+        dagster.run(str(number))
 
 
 def prove_all(place: shop.Shop, orders: int) -> list[Proof]:
@@ -131,11 +117,12 @@ def demo(place: shop.Shop, where: str, orders: int, console: Console, report: Pa
     """All of it; whether every row arrived exactly once."""
     timeline = Timeline(console)
     console.print(f"A shop on Fluss: {where}")
-    made = begin(place, timeline, orders)
-    for number in range(1, ROUNDS + 1):
-        arrive(place, timeline, number, made, orders)
-        made += orders
-        take(place, timeline, number)
+    with Server(place, "airflow_round") as airflow, Server(place, "dagster_defs") as dagster:
+        made = begin(place, timeline, orders)
+        for number in range(1, ROUNDS + 1):
+            arrive(place, timeline, number, made, orders)
+            made += orders
+            take(place, timeline, airflow, dagster, number)
     proofs = prove_all(place, made)
     write_report(report, where, timeline, proofs)
     console.print(_proof_table(proofs))

@@ -17,10 +17,18 @@ DEMO_TIMEOUT_S = 900
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+def orders_per_round(long_form: bool) -> int:
+    """As many as `make demo` has, or few: what takes time is starting Spark, Airflow, Dagster."""
+    return 40_000 if long_form else 200
+
+
+@pytest.fixture(scope="module")
+def demo(
+    tmp_path_factory: pytest.TempPathFactory, orders_per_round: int
+) -> tuple[subprocess.CompletedProcess[str], Path]:
     """One run of all of it, and its folder."""
     folder = tmp_path_factory.mktemp("demo") / "shop"
-    command = [sys.executable, "-m", "fluss_orchestrate.demo", "--rows", "1000"]
+    command = [sys.executable, "-m", "fluss_orchestrate.demo", "--rows", str(orders_per_round)]
     done = subprocess.run(
         [*command, "--keep", str(folder)],
         capture_output=True,
@@ -33,14 +41,14 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Completed
 
 @pytest.mark.timeout(DEMO_TIMEOUT_S)
 def test_the_demo_ends_with_every_row_once(
-    demo: tuple[subprocess.CompletedProcess[str], Path],
+    demo: tuple[subprocess.CompletedProcess[str], Path], orders_per_round: int
 ) -> None:
     done, folder = demo
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.rstrip().endswith("every row exactly once")
     assert done.stdout.count("gone at") == 2
     found = [pq.read_metadata(file).num_rows for file in folder.glob("analytics/**/*.parquet")]
-    orders = 5_000
+    orders = orders_per_round * 5
     assert sum(found) == orders * 4, "orders and three lines each"
 
 
