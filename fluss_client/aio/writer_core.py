@@ -47,6 +47,7 @@ Deletes = npt.NDArray[np.bool_] | None
 STRIDE_BYTES_MAX = 8 << 20
 """How much of a table is taken at a time where no handle is asked for."""
 GATE_RETRY_S = 0.005
+PARTITIONS_ASKED_AT_ONCE_MAX = 16
 
 
 class WriterCore(ProcessBound):
@@ -309,7 +310,13 @@ class WriterCore(ProcessBound):
 
     def _find_partitions(self, names: Sequence[str]) -> dict[str, int]:
         async def find() -> dict[str, int]:
-            return {name: await self._backend.partition_id(self._table, name) for name in names}
+            gate = asyncio.Semaphore(PARTITIONS_ASKED_AT_ONCE_MAX)
+
+            async def one(name: str) -> int:
+                async with gate:
+                    return await self._backend.partition_id(self._table, name)
+
+            return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
 
         return self._runtime.call(find())
 

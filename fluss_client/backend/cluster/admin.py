@@ -282,7 +282,11 @@ class AdminCalls(Calls):
         return found
 
     async def partition_id(self, table: TableInfo, name: str) -> int:
-        for info in await self.list_partitions(table.table_path, None):
+        # By its values: a server reads every partition from ZooKeeper when it is asked for all.
+        values = name.split("$")
+        keys = table.partition_keys
+        spec = dict(zip(keys, values, strict=True)) if len(keys) == len(values) else None
+        for info in await self.list_partitions(table.table_path, spec):
             if info.partition_name == name:
                 return info.partition_id
         raise PartitionNotExistError(
