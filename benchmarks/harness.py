@@ -8,121 +8,121 @@ checksums that subjects return must agree.
 from __future__ import annotations
 
 import gc
-import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from benchmarks.figures import shown
+
+NOISE = 0.3
+"""By how much a ratio differs between two runs of the same code: the band of `bench-check`."""
 
 
 @dataclass(frozen=True)
-class Timed:
-    """One measured run: how much was done, in which time, and what it summed up to."""
+class Measured:
+    """One figure, what the work summed up to, and figures seen along the way."""
 
-    amount: float
-    seconds: float
+    value: float
     checksum: object = None
+    also: Mapping[str, float] = field(default_factory=dict)
 
 
-Subject = Callable[[], Timed]
+Subject = Callable[[], Measured]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One piece of work that every subject does in its own way."""
+    """One piece of work that every subject does in its own way; `ours` is the first."""
 
     name: str
     unit: str
-    subjects: dict[str, Subject]
-    goal: str = ""
-    """What `ours` shall reach, such as `2.2x pyfluss`."""
+    subjects: Mapping[str, Subject]
+    goals: Mapping[str, float] = field(default_factory=dict)
+    """How many times better than a peer `ours` shall be."""
+    bound: float | None = None
+    """What `ours` shall reach by itself, or stay below where lower is better."""
+    lower_is_better: bool = False
+    noise: float = NOISE
 
 
 @dataclass
 class Result:
-    """The rates of every subject of a case, one per round."""
+    """The figures of every subject of a case, one per round."""
 
+    part: str
     case: Case
-    rates: dict[str, list[float]] = field(default_factory=dict)
+    values: dict[str, list[float]] = field(default_factory=dict)
+    also: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def peers(self) -> list[str]:
+        """Every subject but ours."""
+        return [name for name in self.values if name != "ours"]
 
     def median(self, subject: str) -> float:
-        """The middle rate."""
-        return statistics.median(self.rates[subject])
+        """The middle figure."""
+        return statistics.median(self.values[subject])
 
     def ratio(self, peer: str) -> float:
-        """Ours over a peer's."""
-        return self.median("ours") / self.median(peer)
+        """How many times better ours is than a peer."""
+        ratio = self.median("ours") / self.median(peer)
+        return 1 / ratio if self.case.lower_is_better else ratio
+
+    def missed(self) -> list[str]:
+        """The goals that were not reached; empty if all were."""
+        found = [peer for peer, goal in self.case.goals.items() if self.ratio(peer) < goal]
+        if self.case.bound is not None:
+            over = self.median("ours") - self.case.bound
+            if (over > 0) if self.case.lower_is_better else (over < 0):
+                found.append("ours")
+        return found
 
 
-def stopwatch(work: Callable[[], tuple[float, object]]) -> Timed:
-    """Time a function that returns what it did and a checksum."""
+def stopwatch(work: Callable[[], tuple[float, object]]) -> Measured:
+    """Time a function that returns what it did and a checksum: the figure is its rate."""
     gc.collect()
     started = time.perf_counter()
     amount, checksum = work()
-    return Timed(amount, time.perf_counter() - started, checksum)
+    return Measured(amount / (time.perf_counter() - started), checksum)
 
 
-def run(cases: Sequence[Case], rounds: int) -> list[Result]:
+def milliseconds(work: Callable[[], object]) -> Measured:
+    """Time a function: the figure is its duration."""
+    gc.collect()
+    started = time.perf_counter()
+    checksum = work()
+    return Measured((time.perf_counter() - started) * 1000, checksum)
+
+
+def median_of(measured: Sequence[Measured]) -> Measured:
+    """The middle of several measurements of one kind."""
+    return replace(measured[0], value=statistics.median(m.value for m in measured))
+
+
+def run(part: str, cases: Sequence[Case], rounds: int) -> list[Result]:
     """Run every case, its subjects taking turns."""
-    results = []
-    for case in cases:
-        print(f"  {case.name} …", end="", file=sys.stderr, flush=True)
-        result = Result(case, {name: [] for name in case.subjects})
-        for _ in range(rounds):
-            checksums = {}
-            for name, subject in case.subjects.items():
-                timed = subject()
-                result.rates[name].append(timed.amount / timed.seconds)
-                if timed.checksum is not None:
-                    checksums[name] = timed.checksum
-            if len(set(checksums.values())) > 1:
-                raise SystemExit(f"{case.name}: the subjects read different data: {checksums}")
-        shown = ", ".join(f"{name} {_rate(result.median(name))}" for name in case.subjects)
-        print(f" {shown} {case.unit}", file=sys.stderr, flush=True)
-        results.append(result)
-    return results
+    return [_run_case(part, case, rounds) for case in cases]
 
 
-def report(results: Sequence[Result]) -> str:
-    """A table of medians and ratios."""
-    lines = [
-        f"{'case':<34}{'unit':>8}{'ours':>12}  ratios (ours / peer), goal",
-        "-" * 92,
-    ]
-    for result in results:
-        peers = [name for name in result.case.subjects if name != "ours"]
-        ratios = "  ".join(
-            f"{peer} {_rate(result.median(peer))} → {result.ratio(peer):.2f}x" for peer in peers
-        )
-        goal = f"  [{result.case.goal}]" if result.case.goal else ""
-        ours = _rate(result.median("ours"))
-        lines.append(f"{result.case.name:<34}{result.case.unit:>8}{ours:>12}  {ratios}{goal}")
-    return "\n".join(lines)
-
-
-def write_json(results: Sequence[Result], file: Path, facts: dict[str, Any]) -> None:
-    """The same figures for machines."""
-    value = {
-        "facts": facts,
-        "cases": {
-            r.case.name: {
-                "unit": r.case.unit,
-                "goal": r.case.goal,
-                "rates": r.rates,
-                "medians": {name: r.median(name) for name in r.rates},
-                "ratios": {name: r.ratio(name) for name in r.rates if name != "ours"},
-            }
-            for r in results
-        },
-    }
-    file.write_text(json.dumps(value, indent=1) + "\n")
-
-
-def _rate(rate: float) -> str:
-    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if rate >= limit:
-            return f"{rate / limit:.2f}{suffix}"
-    return f"{rate:.1f}"
+def _run_case(part: str, case: Case, rounds: int) -> Result:
+    print(f"  {part}: {case.name} …", end="", file=sys.stderr, flush=True)
+    started = time.monotonic()
+    result = Result(part, case, {name: [] for name in case.subjects})
+    for _ in range(rounds):
+        checksums: dict[str, Any] = {}
+        for name, subject in case.subjects.items():
+            measured = subject()
+            result.values[name].append(measured.value)
+            if measured.checksum is not None:
+                checksums[name] = measured.checksum
+            if name == "ours":
+                for what, value in measured.also.items():
+                    result.also.setdefault(what, []).append(value)
+        if len(set(checksums.values())) > 1:
+            raise SystemExit(f"{case.name}: the subjects saw different data: {checksums}")
+    figures = ", ".join(f"{name} {shown(result.median(name), case.unit)}" for name in result.values)
+    print(f" {figures} ({time.monotonic() - started:.0f} s)", file=sys.stderr, flush=True)
+    return result

@@ -6,187 +6,153 @@ one Python thread, one connection and this server can do at all.
 
 from __future__ import annotations
 
-import socket
-import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import fluss_client as fluss
-from benchmarks.harness import Timed, stopwatch
-from fluss_client.backend.contract import Backend
+from benchmarks.client.bare_socket import BareSocket
+from benchmarks.harness import Measured, stopwatch
+from fluss_client.codec.keys import encode_keys, key_encoding_for
 from fluss_client.codec.log_batch import iter_log_batches
-from fluss_client.runtime import runtime
+from fluss_client.codec.rows import RowFormat, encode_rows
 from fluss_client.wire import apis, hot
 from fluss_client.wire import fluss_pb2 as pb
-from fluss_client.wire.framing import encode_request
 
-IN_FLIGHT = 5
 FETCH_BYTES = 16 << 20
+ACKS_ALL, TIMEOUT_MS = -1, 30_000
 
 
-class BareSocket:
-    """One blocking connection to the leader of one bucket."""
+class Limit:
+    """The same work on a bare socket."""
 
-    def __init__(self, connection: fluss.FlussConnection, info: fluss.TableInfo) -> None:
-        backend: Backend = connection.backend
-        bucket = fluss.TableBucket(info.table_id, 0)
-        node = runtime().call(backend.locate(info, bucket))
-        nodes = runtime().call(backend.get_server_nodes())
-        address = next(n for n in nodes if n.id == node and n.server_type == "TabletServer")
-        self._socket = socket.create_connection((address.host, address.port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._next = 0
+    def __init__(self, connection: fluss.FlussConnection) -> None:
+        self._connection = connection
+        self._backend: Any = connection.backend
 
-    def send(self, api: apis.Api, parts: list) -> None:  # type: ignore[type-arg]
-        """Send one request."""
-        buffers = encode_request(api.key, 0, self._next, parts)
-        self._next += 1
-        for part in buffers:
-            self._socket.sendall(part)
+    def produce(self, path: fluss.TablePath, batches: Sequence[pa.RecordBatch]) -> Measured:
+        """Batches that were encoded before the clock starts."""
+        with BareSocket(self._connection, path) as line:
+            payloads = [self._backend.encode_append(line.info, batch) for batch in batches]
 
-    def receive(self) -> memoryview:
-        """Receive one response and give its body."""
-        length = struct.unpack(">i", self._exactly(4))[0]
-        frame = self._exactly(length)
-        if frame[0] != 0:
-            raise SystemExit(f"the server refused a request: {bytes(frame[:200])!r}")
-        return frame[5:]
+            def work() -> tuple[float, object]:
+                line.pump(apis.PRODUCE_LOG, _produced(line.info, iter(payloads)))
+                return sum(batch.nbytes for batch in batches), None
 
-    def _exactly(self, count: int) -> memoryview:
-        buffer = memoryview(pa.allocate_buffer(count)).cast("B")
-        filled = 0
-        while filled < count:
-            got = self._socket.recv_into(buffer[filled:])
-            if not got:
-                raise SystemExit("the server closed the connection")
-            filled += got
-        return buffer
+            return stopwatch(work)
 
-    def close(self) -> None:
-        self._socket.close()
+    def encode_and_produce(
+        self, path: fluss.TablePath, batches: Sequence[pa.RecordBatch]
+    ) -> Measured:
+        """The same with encoding inside the clock, on the one thread."""
+        with BareSocket(self._connection, path) as line:
 
+            def work() -> tuple[float, object]:
+                payloads = (self._backend.encode_append(line.info, batch) for batch in batches)
+                line.pump(apis.PRODUCE_LOG, _produced(line.info, payloads))
+                return sum(batch.nbytes for batch in batches), None
 
-def produce(
-    connection: fluss.FlussConnection, path: fluss.TablePath, batches: list[pa.RecordBatch]
-) -> Timed:
-    """Send batches that were encoded before the clock starts, five in flight."""
-    info = connection.get_table(path).result().get_table_info()
-    line = BareSocket(connection, info)
-    payloads = [connection.backend.encode_append(info, batch) for batch in batches]
-    size = sum(batch.nbytes for batch in batches)
+            return stopwatch(work)
 
-    def work() -> tuple[float, object]:
-        waiting = 0
-        for payload in payloads:
-            records = hot.BucketRecords(0, payload.stamped(-1, -1))  # type: ignore[attr-defined]
-            parts = hot.encode_produce_log(info.table_id, [records], acks=-1, timeout_ms=30_000)
-            line.send(apis.PRODUCE_LOG, parts)
-            waiting += 1
-            if waiting >= IN_FLIGHT:
-                line.receive()
-                waiting -= 1
-        for _ in range(waiting):
-            line.receive()
-        return size, None
+    def put(self, path: fluss.TablePath, batches: Sequence[pa.RecordBatch]) -> Measured:
+        """Key batches that were encoded before the clock starts."""
+        with BareSocket(self._connection, path) as line:
+            info = line.info
+            types = [column.type for column in info.schema.columns]
+            payloads = [
+                self._backend.encode_upsert(
+                    info, _keys(info, batch.column(0)), encode_rows(batch, types, _ROWS), None
+                )
+                for batch in batches
+            ]
 
-    timed = stopwatch(work)
-    line.close()
-    return timed
+            def work() -> tuple[float, object]:
+                requests = (
+                    hot.encode_put_kv(
+                        info.table_id, [_records(payload)], acks=ACKS_ALL, timeout_ms=TIMEOUT_MS
+                    )
+                    for payload in payloads
+                )
+                line.pump(apis.PUT_KV, requests)
+                return sum(batch.num_rows for batch in batches), None
 
+            return stopwatch(work)
 
-def encode_and_produce(
-    connection: fluss.FlussConnection, path: fluss.TablePath, batches: list[pa.RecordBatch]
-) -> Timed:
-    """The same with encoding inside the clock, on the one thread."""
-    info = connection.get_table(path).result().get_table_info()
-    line = BareSocket(connection, info)
-    size = sum(batch.nbytes for batch in batches)
+    def fetch(
+        self, path: fluss.TablePath, rows: int, size: float, column: int | None = None
+    ) -> Measured:
+        """Fetch and decode everything, or one column, one request at a time."""
+        with BareSocket(self._connection, path) as line:
+            schema = line.info.schema.wire
+            if column is not None:
+                schema = pa.schema([schema.field(column)])
 
-    def work() -> tuple[float, object]:
-        waiting = 0
-        for batch in batches:
-            payload = connection.backend.encode_append(info, batch)
-            records = hot.BucketRecords(0, payload.stamped(-1, -1))  # type: ignore[attr-defined]
-            parts = hot.encode_produce_log(info.table_id, [records], acks=-1, timeout_ms=30_000)
-            line.send(apis.PRODUCE_LOG, parts)
-            waiting += 1
-            if waiting >= IN_FLIGHT:
-                line.receive()
-                waiting -= 1
-        for _ in range(waiting):
-            line.receive()
-        return size, None
+            def work() -> tuple[float, object]:
+                offset = 0
+                decoded = []
+                while offset < rows:
+                    body = line.ask(apis.FETCH_LOG, [_fetch_request(line.info, offset, column)])
+                    records = hot.decode_fetch_log(body)[0].records
+                    assert records is not None
+                    for header in iter_log_batches(records):
+                        decoded.append(pa.ipc.read_record_batch(pa.py_buffer(header.body), schema))
+                        offset = header.next_offset
+                read = pa.Table.from_batches(decoded)
+                return size, (read.num_rows, pc.sum(read.column("id")).as_py())
 
-    timed = stopwatch(work)
-    line.close()
-    return timed
+            return stopwatch(work)
+
+    def lookup(self, path: fluss.TablePath, count: int) -> Measured:
+        """One key after the other; the rows come back and are not decoded."""
+        with BareSocket(self._connection, path) as line:
+            blobs = _keys(line.info, pa.array(range(count), pa.int64()))
+            keys = [hot.BucketKeys(0, *_one(key)) for key in blobs.to_list()]
+
+            def work() -> tuple[float, object]:
+                for key in keys:
+                    parts = hot.encode_lookup(line.info.table_id, [key])
+                    (answer,) = hot.decode_lookup(line.ask(apis.LOOKUP, parts))
+                    assert answer.lengths[0] > 0
+                return count, None
+
+            return stopwatch(work)
 
 
-def fetch(
-    connection: fluss.FlussConnection, path: fluss.TablePath, rows: int, size: float
-) -> Timed:
-    """Fetch and decode everything, one request at a time."""
-    info = connection.get_table(path).result().get_table_info()
-    line = BareSocket(connection, info)
-    schema = info.schema.wire
-
-    def work() -> tuple[float, object]:
-        offset = total = 0
-        decoded = []
-        while offset < rows:
-            request = pb.FetchLogRequest(
-                follower_server_id=-1, max_bytes=FETCH_BYTES, min_bytes=1, max_wait_ms=500
-            )
-            table = request.tables_req.add(
-                table_id=info.table_id, projection_pushdown_enabled=False
-            )
-            table.buckets_req.add(bucket_id=0, fetch_offset=offset, max_fetch_bytes=FETCH_BYTES)
-            line.send(apis.FETCH_LOG, [request.SerializeToString()])
-            answer = hot.decode_fetch_log(line.receive())[0]
-            assert answer.records is not None
-            for header in iter_log_batches(answer.records):
-                decoded.append(pa.ipc.read_record_batch(pa.py_buffer(header.body), schema))
-                offset = header.next_offset
-        read = pa.Table.from_batches(decoded)
-        total = pc.sum(read.column("id")).as_py()
-        return size, (read.num_rows, total)
-
-    timed = stopwatch(work)
-    line.close()
-    return timed
+_ROWS = RowFormat.COMPACTED
 
 
-def put(
-    connection: fluss.FlussConnection, path: fluss.TablePath, batches: list[pa.RecordBatch]
-) -> Timed:
-    """Send key batches that were encoded before the clock starts."""
-    from fluss_client.codec.keys import KeyEncoding, encode_keys
-    from fluss_client.codec.rows import RowFormat, encode_rows
+def _records(payload: Any) -> hot.BucketRecords:
+    return hot.BucketRecords(0, payload.stamped(-1, -1))
 
-    info = connection.get_table(path).result().get_table_info()
-    line = BareSocket(connection, info)
-    types = [column.type for column in info.schema.columns]
-    payloads = []
-    for batch in batches:
-        keys = encode_keys([batch.column(0)], types[:1], ["id"], KeyEncoding.COMPACTED)
-        rows = encode_rows(batch, types, RowFormat.COMPACTED)
-        payloads.append(connection.backend.encode_upsert(info, keys, rows, None))
 
-    def work() -> tuple[float, object]:
-        waiting = 0
-        for payload in payloads:
-            records = hot.BucketRecords(0, payload.stamped(-1, -1))  # type: ignore[attr-defined]
-            parts = hot.encode_put_kv(info.table_id, [records], acks=-1, timeout_ms=30_000)
-            line.send(apis.PUT_KV, parts)
-            waiting += 1
-            if waiting >= IN_FLIGHT:
-                line.receive()
-                waiting -= 1
-        for _ in range(waiting):
-            line.receive()
-        return sum(batch.num_rows for batch in batches), None
+def _produced(info: fluss.TableInfo, payloads: Iterator[Any]) -> Iterator[list[Any]]:
+    for payload in payloads:
+        yield hot.encode_produce_log(
+            info.table_id, [_records(payload)], acks=ACKS_ALL, timeout_ms=TIMEOUT_MS
+        )
 
-    timed = stopwatch(work)
-    line.close()
-    return timed
+
+def _keys(info: fluss.TableInfo, keys: pa.Array) -> Any:
+    column = info.schema.columns[0]
+    encoding, _ = key_encoding_for(info.properties, info.bucket_keys, info.primary_keys)
+    return encode_keys([keys], [column.type], [column.name], encoding)
+
+
+def _one(key: bytes) -> tuple[Any, Any]:
+    return np.frombuffer(key, np.uint8), np.array([0, len(key)])
+
+
+def _fetch_request(info: fluss.TableInfo, offset: int, column: int | None) -> bytes:
+    request = pb.FetchLogRequest(
+        follower_server_id=-1, max_bytes=FETCH_BYTES, min_bytes=1, max_wait_ms=500
+    )
+    table = request.tables_req.add(
+        table_id=info.table_id,
+        projection_pushdown_enabled=column is not None,
+        projected_fields=[] if column is None else [column],
+    )
+    table.buckets_req.add(bucket_id=0, fetch_offset=offset, max_fetch_bytes=FETCH_BYTES)
+    return bytes(request.SerializeToString())

@@ -2,52 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import fluss_client as fluss
-from benchmarks.client.data import SCHEMA
-from benchmarks.harness import Timed, stopwatch
+from benchmarks.client.data import LINES, Row
+from benchmarks.harness import Measured, median_of, stopwatch
 
 POLL_MS = 5_000
 
 
 class Ours:
-    """One connection and the tables of a run."""
+    """One connection; the facade, as a script uses it."""
 
-    def __init__(self, bootstrap: str) -> None:
-        config = fluss.Config({"bootstrap.servers": bootstrap})
-        self.connection = fluss.FlussConnection.create(config).result()
-        self.admin = self.connection.get_admin().result()
-        self._count = 0
+    def __init__(self, connection: fluss.FlussConnection) -> None:
+        self._connection = connection
 
-    def close(self) -> None:
-        self.connection.close()
+    def _table(self, path: fluss.TablePath) -> fluss.FlussTable:
+        return self._connection.get_table(path).result()
 
-    def new_table(self, key: bool = False, buckets: int = 1) -> fluss.TablePath:
-        """A fresh table under a name of its own."""
-        self._count += 1
-        path = fluss.TablePath("bench", f"t{self._count}")
-        self.admin.create_database("bench", ignore_if_exists=True).result()
-        self.admin.drop_table(path, ignore_if_not_exists=True).result()
-        schema = fluss.Schema(SCHEMA, primary_keys=["id"] if key else None)
-        descriptor = fluss.TableDescriptor(schema, bucket_count=buckets)
-        self.admin.create_table(path, descriptor).result()
-        # The first write of a table waits for its leaders, which is no part of any case.
-        self.admin.list_offsets(path, list(range(buckets)), fluss.OffsetSpec.latest()).result()
-        return path
-
-    def drop(self, path: fluss.TablePath) -> None:
-        self.admin.drop_table(path, ignore_if_not_exists=True).result()
-
-    def table(self, path: fluss.TablePath) -> fluss.FlussTable:
-        return self.connection.get_table(path).result()
-
-    def append_arrow(self, batches: list[pa.RecordBatch], buckets: int = 1) -> Timed:
-        path = self.new_table(buckets=buckets)
-        writer = self.table(path).new_append().create_writer()
+    def append_arrow(self, path: fluss.TablePath, batches: Sequence[pa.RecordBatch]) -> Measured:
+        """Arrow batches, acknowledged: bytes per second."""
+        writer = self._table(path).new_append().create_writer()
         size = sum(batch.nbytes for batch in batches)
 
         def work() -> tuple[float, object]:
@@ -56,13 +36,11 @@ class Ours:
             writer.flush().result()
             return size, None
 
-        timed = stopwatch(work)
-        self.drop(path)
-        return timed
+        return stopwatch(work)
 
-    def append_rows(self, rows: list[dict[str, object]]) -> Timed:
-        path = self.new_table()
-        writer = self.table(path).new_append().create_writer()
+    def append_rows(self, path: fluss.TablePath, rows: Sequence[Row]) -> Measured:
+        """Dict rows, acknowledged."""
+        writer = self._table(path).new_append().create_writer()
 
         def work() -> tuple[float, object]:
             append = writer.append
@@ -71,13 +49,11 @@ class Ours:
             writer.flush().result()
             return len(rows), None
 
-        timed = stopwatch(work)
-        self.drop(path)
-        return timed
+        return stopwatch(work)
 
-    def upsert_rows(self, rows: list[dict[str, object]]) -> Timed:
-        path = self.new_table(key=True)
-        writer = self.table(path).new_upsert().create_writer()
+    def upsert_rows(self, path: fluss.TablePath, rows: Sequence[Row]) -> Measured:
+        """Dict rows into a key table, acknowledged."""
+        writer = self._table(path).new_upsert().create_writer()
 
         def work() -> tuple[float, object]:
             upsert = writer.upsert
@@ -86,13 +62,11 @@ class Ours:
             writer.flush().result()
             return len(rows), None
 
-        timed = stopwatch(work)
-        self.drop(path)
-        return timed
+        return stopwatch(work)
 
-    def upsert_arrow(self, batches: list[pa.RecordBatch]) -> Timed:
-        path = self.new_table(key=True)
-        writer = self.table(path).new_upsert().create_writer()
+    def upsert_arrow(self, path: fluss.TablePath, batches: Sequence[pa.RecordBatch]) -> Measured:
+        """Arrow batches into a key table, acknowledged: rows per second."""
+        writer = self._table(path).new_upsert().create_writer()
 
         def work() -> tuple[float, object]:
             for batch in batches:
@@ -100,12 +74,17 @@ class Ours:
             writer.flush().result()
             return sum(batch.num_rows for batch in batches), None
 
-        timed = stopwatch(work)
-        self.drop(path)
-        return timed
+        return stopwatch(work)
 
-    def scan(self, path: fluss.TablePath, size: float, columns: list[str] | None) -> Timed:
-        table = self.table(path)
+    def scan(
+        self,
+        path: fluss.TablePath,
+        size: float,
+        columns: list[str] | None = None,
+        partitions: Sequence[int] = (),
+    ) -> Measured:
+        """Everything as one Arrow table; `size` is how much that is."""
+        table = self._table(path)
         scan = table.new_scan()
         if columns is not None:
             scan = scan.project_by_name(columns)
@@ -113,7 +92,11 @@ class Ours:
         buckets = range(table.get_table_info().num_buckets)
 
         def work() -> tuple[float, object]:
-            scanner.subscribe_buckets(dict.fromkeys(buckets, fluss.EARLIEST_OFFSET))
+            if partitions:
+                places = {(p, b): fluss.EARLIEST_OFFSET for p in partitions for b in buckets}
+                scanner.subscribe_partition_buckets(places)
+            else:
+                scanner.subscribe_buckets(dict.fromkeys(buckets, fluss.EARLIEST_OFFSET))
             read = scanner.to_arrow()
             return size, (read.num_rows, pc.sum(read.column("id")).as_py())
 
@@ -121,8 +104,9 @@ class Ours:
         scanner.close()
         return timed
 
-    def changelog(self, path: fluss.TablePath, rows: int) -> Timed:
-        scanner = self.table(path).new_scan().create_log_scanner().result()
+    def changelog(self, path: fluss.TablePath, rows: int) -> Measured:
+        """Every change as a Python object."""
+        scanner = self._table(path).new_scan().create_log_scanner().result()
 
         def work() -> tuple[float, object]:
             scanner.subscribe(0, fluss.EARLIEST_OFFSET)
@@ -130,32 +114,82 @@ class Ours:
             while seen < rows:
                 for record in scanner.poll(POLL_MS):
                     seen += 1
-                    total += record.row["id"]
+                    total += cast("int", record.row["id"])
             return seen, (seen, total)
 
         timed = stopwatch(work)
         scanner.close()
         return timed
 
-    def lookup(self, path: fluss.TablePath, count: int) -> Timed:
-        lookuper = self.table(path).new_lookup().create_lookuper()
+    def poll_fresh(self, path: fluss.TablePath, row: Row, count: int) -> Measured:
+        """Milliseconds from `append` until `poll` has given the row."""
+        table = self._table(path)
+        with table.new_append().create_writer() as writer:
+            writer.append(row)
+            writer.flush().result()
+            scanner = table.new_scan().create_log_scanner().result()
+            scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+            while scanner.poll(200).count():
+                continue
+
+            def one() -> Measured:
+                started = time.perf_counter()
+                writer.append(row)
+                flushing = writer.flush()
+                while not scanner.poll(POLL_MS).count():
+                    continue
+                taken = time.perf_counter() - started
+                flushing.result()
+                return Measured(taken * 1000)
+
+            found = median_of([one() for _ in range(count)])
+        scanner.close()
+        return found
+
+    def lookup(self, path: fluss.TablePath, count: int) -> Measured:
+        """One key after the other."""
+        lookuper = self._table(path).new_lookup().create_lookuper()
         lookuper.lookup({"id": 0}).result()
 
         def work() -> tuple[float, object]:
             for key in range(count):
-                row = lookuper.lookup({"id": key}).result()
-                assert row is not None
+                assert lookuper.lookup({"id": key}).result() is not None
             return count, None
 
         return stopwatch(work)
 
-    def lookup_many(self, path: fluss.TablePath, count: int) -> Timed:
-        lookuper = self.table(path).new_lookup().create_lookuper()
+    def lookup_at_once(self, path: fluss.TablePath, count: int) -> Measured:
+        """One call per key, none waiting for another."""
+        lookuper = self._table(path).new_lookup().create_lookuper()
+        lookuper.lookup({"id": 0}).result()
+
+        def work() -> tuple[float, object]:
+            asked = [lookuper.lookup({"id": key}) for key in range(count)]
+            assert all(handle.result() is not None for handle in asked)
+            return count, None
+
+        return stopwatch(work)
+
+    def lookup_many(self, path: fluss.TablePath, count: int) -> Measured:
+        """All keys in one call."""
+        lookuper = self._table(path).new_lookup().create_lookuper()
         keys: Any = pa.table({"id": pa.array(range(count), pa.int64())})
 
         def work() -> tuple[float, object]:
-            rows = lookuper.lookup_many(keys).result()
+            rows: Any = lookuper.lookup_many(keys).result()
             assert rows.column("name").null_count == 0
+            return count, None
+
+        return stopwatch(work)
+
+    def lookup_prefix(self, path: fluss.TablePath, count: int) -> Measured:
+        """The rows of one prefix after the other."""
+        lookuper = self._table(path).new_lookup().lookup_by(["id"]).create_lookuper()
+        lookuper.lookup({"id": 0}).result()
+
+        def work() -> tuple[float, object]:
+            for key in range(count):
+                assert len(lookuper.lookup({"id": key}).result()) == LINES
             return count, None
 
         return stopwatch(work)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.place import Scale
+
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("price", pa.float64()), ("amount", pa.int64()), ("name", pa.string())]
 )
@@ -24,10 +26,14 @@ class Sizes:
     keys: int
     upsert_rows: int
     lookups: int
+    single_lookups: int
 
 
-FULL = Sizes(batches=100, batch_rows=60_000, keys=1_000_000, upsert_rows=50_000, lookups=100_000)
-QUICK = Sizes(batches=20, batch_rows=60_000, keys=100_000, upsert_rows=20_000, lookups=20_000)
+SIZES = {
+    Scale.TINY: Sizes(2, 1_000, 1_000, 500, 200, 50),
+    Scale.QUICK: Sizes(20, 60_000, 100_000, 20_000, 20_000, 2_000),
+    Scale.FULL: Sizes(100, 60_000, 1_000_000, 50_000, 100_000, 5_000),
+}
 
 
 def log_batch(rows: int) -> pa.RecordBatch:

@@ -66,7 +66,8 @@ class Ours:
         place = TableBucket(table.table_id, 0)
 
         async def read() -> list[pa.RecordBatch]:
-            batches, offset = [], 0
+            batches: list[pa.RecordBatch] = []
+            offset = 0
             while True:
                 request = FetchRequest(
                     table,

@@ -23,21 +23,21 @@ class Sqlite:
     def close(self) -> None:
         self._db.close()
 
-    def new_log(self) -> None:
+    def new_log(self, name: str) -> None:
         """An empty table of rows."""
-        self._db.execute("DROP TABLE IF EXISTS log")
-        self._db.execute("CREATE TABLE log (id INTEGER, price REAL, amount INTEGER, name TEXT)")
+        self._db.execute(f"DROP TABLE IF EXISTS {name}")
+        self._db.execute(f"CREATE TABLE {name} (id INTEGER, price REAL, amount INTEGER, name TEXT)")
 
-    def append(self, rows: Rows, times: int) -> None:
+    def append(self, name: str, rows: Rows, times: int) -> None:
         """Insert rows so often, each time in a transaction of its own."""
         for _ in range(times):
             self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
+            self._db.executemany(f"INSERT INTO {name} VALUES (?, ?, ?, ?)", rows)
             self._db.execute("COMMIT")
 
-    def scan(self, columns: str) -> Rows:
+    def scan(self, name: str, columns: str) -> Rows:
         """Every row."""
-        return self._db.execute(f"SELECT {columns} FROM log").fetchall()
+        return self._db.execute(f"SELECT {columns} FROM {name}").fetchall()
 
     def new_keys(self) -> None:
         """An empty table of keys with a changelog that triggers keep."""
@@ -86,18 +86,19 @@ class Duck:
     def close(self) -> None:
         self._db.close()
 
-    def new_log(self) -> None:
+    def new_log(self, name: str) -> None:
         """An empty table of rows."""
-        self._db.execute("DROP TABLE IF EXISTS log")
-        self._db.execute("CREATE TABLE log (id BIGINT, price DOUBLE, amount BIGINT, name VARCHAR)")
+        columns = "id BIGINT, price DOUBLE, amount BIGINT, name VARCHAR"
+        self._db.execute(f"DROP TABLE IF EXISTS {name}")
+        self._db.execute(f"CREATE TABLE {name} ({columns})")
 
-    def append(self, batch: pa.RecordBatch, times: int) -> None:
+    def append(self, name: str, batch: pa.RecordBatch, times: int) -> None:
         """Insert a batch so often, each time in a transaction of its own."""
         self._db.register("incoming", pa.Table.from_batches([batch]))
         for _ in range(times):
-            self._db.execute("INSERT INTO log SELECT * FROM incoming")
+            self._db.execute(f"INSERT INTO {name} SELECT * FROM incoming")
         self._db.unregister("incoming")
 
-    def scan(self, columns: str) -> pa.Table:
+    def scan(self, name: str, columns: str) -> pa.Table:
         """Every row as Arrow."""
-        return self._db.execute(f"SELECT {columns} FROM log").to_arrow_table()
+        return self._db.execute(f"SELECT {columns} FROM {name}").to_arrow_table()

@@ -1,1 +1,0 @@
-"""What a run of an incremental scan costs beside the reading."""

@@ -1,0 +1,23 @@
+"""The parts of a run. Each is a package whose `cases` sets up, gives its cases, and tears down."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from benchmarks.harness import Case, Result, run
+from benchmarks.place import Place
+
+PARTS = ("client", "embedded", "incremental", "spark", "orchestration", "tiering")
+QUICK_PARTS = ("client", "embedded")
+
+OpenCases = Callable[[Place], AbstractContextManager[Sequence[Case]]]
+
+
+def run_part(name: str, place: Place, rounds: int, only: str = "") -> list[Result]:
+    """Run a part's cases whose name holds the text `only`."""
+    # A part is imported when it runs: each needs packages that the others do not.
+    open_cases: OpenCases = importlib.import_module(f"benchmarks.{name}.cases").cases
+    with open_cases(place) as cases:
+        return run(name, [case for case in cases if only in case.name], rounds)
