@@ -188,7 +188,7 @@ def load_specs(source: str | Path) -> list[TableSpec]:
         raise SchemaError(f"cannot read {where}: {error.strerror}") from error
     except RecursionError:
         raise SchemaError(f"{where} is no table spec: it is nested too deeply") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # such as the 30th of February
         raise SchemaError(f"{where} is no YAML: {error}") from error
     tables = value.get("tables") if isinstance(value, Mapping) else value
     if not isinstance(tables, list) or not all(isinstance(t, Mapping) for t in tables):
@@ -203,16 +203,22 @@ def load_specs(source: str | Path) -> list[TableSpec]:
 
 def _check_size(value: Any, where: str) -> None:
     """YAML's aliases can stand for more than memory holds, or for themselves."""
-    waiting = [value]
-    for _ in range(SPEC_VALUES_MAX):
-        if not waiting:
-            return
-        inner = waiting.pop()
-        if isinstance(inner, Mapping):
-            waiting += inner.values()
-        elif isinstance(inner, list):
-            waiting += inner
-    raise SchemaError(f"{where} holds more than {SPEC_VALUES_MAX} values: split it")
+    sizes: dict[int, int] = {}
+
+    def size(part: Any) -> int:
+        if not isinstance(part, Mapping | list):
+            return 1
+        known = sizes.get(id(part))
+        if known is None:
+            sizes[id(part)] = 0  # under way
+            inner = part.values() if isinstance(part, Mapping) else part
+            sizes[id(part)] = known = 1 + sum(size(one) for one in inner)
+        if not known:
+            raise SchemaError(f"{where} is no table spec: an alias in it stands for itself")
+        return known
+
+    if size(value) > SPEC_VALUES_MAX:
+        raise SchemaError(f"{where} holds more than {SPEC_VALUES_MAX} values: split it")
 
 
 def read_type(text: str, column: str) -> DataType:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -186,13 +187,20 @@ class SourceOptions:
         return mode
 
 
+_MILLISECONDS = re.compile("-?[0-9]{1,18}")
+_PLACE = re.compile("(?:([0-9]{1,18})/)?([0-9]{1,9})")
+
+
 def read_point(text: str, name: str) -> str | int | dict[Place, int]:
     """A word, a time (milliseconds, or ISO with a zone), or offsets as `offsets_text` writes."""
     if text in ("earliest", "latest", "lake"):
         return text
     if text.startswith("{"):
-        return offsets_of(json.loads(text))
-    if text.lstrip("-").isdigit():
+        try:
+            return offsets_of(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{name} begins like offsets and is no JSON: {error}") from None
+    if _MILLISECONDS.fullmatch(text):
         return int(text)
     try:
         time = dt.datetime.fromisoformat(text)
@@ -211,10 +219,13 @@ def offsets_of(value: Mapping[str, int]) -> dict[Place, int]:
     """Offsets by place from their JSON: `{"0": 12}`, in partitions `{"17/0": 12}`."""
     found: dict[Place, int] = {}
     for key, offset in value.items():
-        partition, _, bucket = key.rpartition("/")
-        if not bucket.isdigit() or (partition and not partition.isdigit()):
+        place = _PLACE.fullmatch(key)
+        if place is None:
             raise ConfigError(f'\'{key}\' is no place: write "bucket" or "partition id/bucket"')
-        found[int(partition) if partition else None, int(bucket)] = int(offset)
+        if not isinstance(offset, int) or isinstance(offset, bool):
+            raise ConfigError(f"the offset of '{key}' is a whole number, not {offset!r}")
+        partition, bucket = place.groups()
+        found[int(partition) if partition else None, int(bucket)] = offset
     return found
 
 
