@@ -65,10 +65,19 @@ def _charts(timeline: Timeline) -> list[str]:
             },
         ),
         charts.lines(
-            "Lag over time",
+            "Lag over time, in rows",
             {
                 "checkpoint": [(s.at_s, s.written - s.read) for s in samples],
                 "lake": [(s.at_s, s.written - s.in_lake) for s in samples],
+            },
+        ),
+        charts.lines(
+            "Lake freshness: seconds behind the log",
+            {
+                table.partition(".")[2]: [
+                    (s.at_s, s.lake_behind_s) for s in timeline.samples if s.table == table
+                ]
+                for table in (shop.ORDERS, shop.LINES)
             },
         ),
         charts.long_bars("Where time went", phases),

@@ -34,6 +34,8 @@ class Sample:
     written: int
     read: int
     in_lake: int
+    lake_behind_s: float
+    """How old the oldest row is that the lake lacks."""
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Timeline:
         with place.connect() as connection:
             store = FlussCheckpointStore(connection)
             for table in (shop.ORDERS, shop.LINES):
-                status = lake_status(connection, table, times=False)
+                status = lake_status(connection, table)
                 head = store.head(f"{table.partition('.')[2]}-to-analytics")
                 position = None if head is None else head.state.position
                 self.samples.append(
@@ -78,6 +80,7 @@ class Timeline:
                         sum(b.latest for b in status.buckets),
                         0 if position is None else sum(position.offsets.values()),
                         sum(b.lake_offset or 0 for b in status.buckets),
+                        (status.lag_ms or 0) / 1000,
                     )
                 )
 

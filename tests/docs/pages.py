@@ -72,7 +72,8 @@ class Page:
 
 def page_paths() -> list[str]:
     """Every page of the project that this runner answers for."""
-    found = [ROOT / "README.md", ROOT / "docker/README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    tops = [ROOT / folder / "README.md" for folder in ("", "dags", "docker")]
+    found = [*tops, *sorted(ROOT.glob("docs/**/*.md"))]
     names = [str(path.relative_to(ROOT)) for path in found if path.is_file()]
     return [name for name in names if name not in ELSEWHERE]
 

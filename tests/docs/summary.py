@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.docs.pages import page_paths, read_page
+from tests.docs.pages import ELSEWHERE, page_paths, read_page
 
 TESTS = "tests/docs/test_snippets.py"
 
@@ -18,7 +18,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     short = not terminalreporter.config.getoption("--long")
     terminalreporter.section("blocks of the pages that were parsed, not run")
-    for path in page_paths():
+    for path in [*page_paths(), *sorted(ELSEWHERE)]:
         for block in read_page(path).blocks:
             reason = block.no_run or (block.long if short else None)
             if reason:

@@ -1,4 +1,4 @@
-"""The README's DAG, run by Airflow itself."""
+"""The README's DAG, run by Airflow itself; the examples' README names each of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ import pytest
 
 from fluss_orchestrate import tier
 from tests.docker.native import run
-from tests.docs.pages import read_page
+from tests.docs.pages import ROOT, read_page
 from tests.docs.setups import shop
+
+
+def test_every_example_is_named() -> None:
+    text = (ROOT / "dags/README.md").read_text()
+    for example in [*(ROOT / "dags").glob("*/*.py"), *(ROOT / "dags").glob("*/*/pyproject.toml")]:
+        path = example.parent if example.name == "pyproject.toml" else example
+        assert f"({path.relative_to(ROOT / 'dags')})" in text
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,11 +27,12 @@ def orders_per_round(long_form: bool) -> int:
 def demo(
     tmp_path_factory: pytest.TempPathFactory, orders_per_round: int
 ) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """One run of all of it, and its folder."""
-    folder = tmp_path_factory.mktemp("demo") / "shop"
+    """One run of all of it in an empty home, and its folder."""
+    folder, home = tmp_path_factory.mktemp("demo") / "shop", tmp_path_factory.mktemp("home")
     command = [sys.executable, "-m", "fluss_orchestrate.demo", "--rows", str(orders_per_round)]
     done = subprocess.run(
         [*command, "--keep", str(folder)],
+        env={**os.environ, "HOME": str(home)},
         capture_output=True,
         text=True,
         check=False,
@@ -71,7 +73,8 @@ def test_the_report_shows_its_charts_without_network(
         assert page.locator("figcaption").all_inner_texts() == [
             "Rows per round",
             "Offsets of the orders over time",
-            "Lag over time",
+            "Lag over time, in rows",
+            "Lake freshness: seconds behind the log",
             "Where time went",
         ]
         for chart in page.locator("svg").all():
@@ -80,7 +83,7 @@ def test_the_report_shows_its_charts_without_network(
             assert box["width"] > 300
             assert box["height"] > 50
         assert page.locator("svg rect").count() > 10
-        assert page.locator("svg polyline").count() == 5
+        assert page.locator("svg polyline").count() == 7
         page.screenshot(path=tmp_path / "report.png", full_page=True)
         browser.close()
     assert problems == []
