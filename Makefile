@@ -65,7 +65,8 @@ test-long: setup ## run the long form of one part's tests (PART=client, embedded
 	$(PYTEST) --long -m long $(PARTS_$(PART)) $(ARGS)
 
 # Kill tests that stand beside their part record what they found, too.
-FAULT_TESTS := $(PARTS_faults) tests/orchestrate/incremental/test_crashes.py tests/embedded/test_processes.py
+FAULT_TESTS := $(PARTS_faults) tests/orchestrate/incremental/test_crashes.py tests/embedded/test_processes.py \
+  tests/orchestrate/lake/test_tiering.py
 FAULT_RECORDS := $(VENV)/fault-records.jsonl
 
 .PHONY: test-faults

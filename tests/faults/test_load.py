@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
@@ -14,6 +15,8 @@ import pyarrow as pa
 import pytest
 
 import fluss_client as fluss
+from fluss_client.testing import LocalCluster
+from fluss_orchestrate import FlussCheckpointStore, IncrementalScan
 from tests.contract.tables import Tables, done
 from tests.faults.ground import Ground
 from tests.faults.recording import FaultRecorder
@@ -23,6 +26,8 @@ SECONDS_SHORT, SECONDS_LONG = 3.0, 600.0
 BATCH = 200
 APART = 100_000_000
 WIDE_SHORT, WIDE_LONG = 200, 1_000
+PARTITIONS = 10_000
+CREATED_AT_ONCE = 50
 LARGE_SHORT, LARGE_LONG = 2 << 20, 10 << 20
 POOLS = ("fluss-codec", "asyncio_")
 """Threads that decode and that look up addresses: few, and kept for the next who need them."""
@@ -102,6 +107,44 @@ def test_many_writers_and_scanners_at_once(
         lost=len(expected - found.keys()),
         doubled=found.total() - len(found),
     )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_partitions(
+    make_cluster: Callable[..., LocalCluster], record_fault: FaultRecorder
+) -> None:
+    """One row in each partition: created, found, planned over and read, all of them."""
+    count = PARTITIONS
+    info = make_cluster(config={"max.partition.num": "20000", "max.bucket.num": "20000"}).up()
+    config = fluss.Config({"bootstrap.servers": info.bootstrap_servers})
+    with done(fluss.FlussConnection.create(config)) as connection:
+        admin = done(connection.get_admin())
+        done(admin.create_database("wide"))
+        tables = Tables(connection, admin, "wide")
+        table = tables.create({"id": pa.int64(), "day": pa.string()}, partition_keys=["day"])
+        path = table.get_table_path()
+        names = [f"d{number:05}" for number in range(count)]
+        for first in range(0, count, CREATED_AT_ONCE):
+            made = [
+                admin.create_partition(path, {"day": name})
+                for name in names[first : first + CREATED_AT_ONCE]
+            ]
+            for one in made:
+                done(one)
+        assert len(done(admin.list_partition_infos(path))) == count
+        tables.append(table, pa.table({"id": list(range(count)), "day": names}))
+        scan = IncrementalScan(connection, path, "wide", FlussCheckpointStore(connection, "wide"))
+        found = Counter[int]()
+        with scan.run("first") as run:
+            for batch in run:
+                found.update(batch.column("id").to_pylist())
+        record_fault(
+            f"load: {count} partitions",
+            count,
+            lost=len(set(range(count)) - found.keys()),
+            doubled=found.total() - len(found),
+        )
 
 
 @pytest.mark.timeout(600)

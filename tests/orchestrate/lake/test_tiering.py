@@ -27,6 +27,7 @@ from fluss_orchestrate.core.lake import (
     tiering,
     tiering_files,
 )
+from tests.faults.recording import FaultRecorder
 from tests.orchestrate.lake.tables import (
     LAYOUTS,
     append,
@@ -168,6 +169,8 @@ def test_while_writers_run(connection: FlussConnection, new_table: NewTable) -> 
     assert lake_rows(connection, path).num_rows == written[0] > 0
 
 
+KILLS_LONG = 25
+PLACES = {"before iceberg": "before Iceberg's commit", "between": "between the two commits"}
 KILLED = """
 import os, signal, sys
 from fluss_client import Config, FlussConnection
@@ -183,26 +186,43 @@ with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) a
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("stage", ["before iceberg", "between"])
 def test_killed_around_the_commits(
-    connection: FlussConnection, new_table: NewTable, address: str, stage: str
+    connection: FlussConnection,
+    new_table: NewTable,
+    address: str,
+    stage: str,
+    long_form: bool,
+    record_fault: FaultRecorder,
 ) -> None:
     path = new_table(layout="partitioned")
     append(connection, path, 0, 100)
     tier(connection, path, allow_tiering=True)
-    append(connection, path, 100, 200)
-    done = subprocess.run([sys.executable, "-c", KILLED, stage, address, str(path)], check=False)
-    assert done.returncode == -9
-    assert lake_status(connection, path).lag_offsets == 100
-    in_iceberg = lake_table(connection, path).scan().to_arrow().num_rows
-    assert in_iceberg == (200 if stage == "between" else 100)
+    kills = KILLS_LONG if long_form else 1
+    for number in range(kills):
+        first = 100 + 150 * number
+        append(connection, path, first, first + 100)
+        command = [sys.executable, "-c", KILLED, stage, address, str(path)]
+        assert subprocess.run(command, check=False).returncode == -9
+        assert lake_status(connection, path).lag_offsets == 100
+        in_iceberg = lake_table(connection, path).scan().to_arrow().num_rows
+        assert in_iceberg == first + (100 if stage == "between" else 0)
 
-    append(connection, path, 200, 250)
-    receipt = tier(connection, path, allow_tiering=True)
-    assert receipt.rows == (50 if stage == "between" else 150)
-    assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
-    assert lake_status(connection, path).lag_offsets == 0
+        append(connection, path, first + 100, first + 150)
+        receipt = tier(connection, path, allow_tiering=True)
+        assert receipt.rows == (50 if stage == "between" else 150)
+        assert lake_status(connection, path).lag_offsets == 0
+    written = full_scan(connection, path)
+    found = lake_rows(connection, path)
+    kind = "embedded" if address.startswith("embedded:") else "cluster"
+    record_fault(
+        f"kill -9 of tiering, {PLACES[stage]} ({kind})",
+        kills,
+        lost=max(0, written.num_rows - found.num_rows),
+        doubled=max(0, found.num_rows - written.num_rows),
+    )
+    assert found == as_rows(written)
 
 
 @pytest.mark.timeout(300)
