@@ -25,7 +25,7 @@ _numbers = itertools.count()
 STANDALONE_VARIABLE = "FLUSS_TEST_SPARK_STANDALONE"
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 CPU_QUIET = {
-    "spark.driver.extraJavaOptions": QUICK_JAVA,
+    "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Dderby.stream.error.file=/dev/null",
     "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -63,7 +63,7 @@ def spark(
 ) -> Iterator[SparkSession]:
     """Two local workers, or the standalone cluster where the environment says so."""
     folder = tmp_path_factory.mktemp("spark")
-    master = "local[2,4]"
+    master = "local[2,3]"
     if os.environ.get(STANDALONE_VARIABLE):
         master = request.getfixturevalue("spark_cluster").master
     conf = {

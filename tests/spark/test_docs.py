@@ -13,6 +13,7 @@ from fluss_client import Config, FlussConnection, Schema, TableDescriptor, Table
 from fluss_orchestrate import load_rows, read_table
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from tests.examples.documents import programs
+from tests.spark.conftest import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ def test_the_programs_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
     (tmp_path / "incoming").mkdir()
     ids = list(range(2000, 2500))
     rows = pa.table({"id": ids, "item": [str(i) for i in ids]}, schema=ORDERS)

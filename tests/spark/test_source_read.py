@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import pickle
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from fluss_client import TablePath
 from fluss_client.errors import FlussError
@@ -73,6 +75,21 @@ def read(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     return spark.read.format("fluss").options(**options).load()
 
 
+def direct(options: dict[str, str], schema: StructType | None = None) -> list[list[int]]:
+    """The ids of each Spark partition, read as a worker does it but without Spark around."""
+    source = FlussDataSource(options)
+    reader = pickle.loads(pickle.dumps(source.reader(schema or source.schema())))
+    partitions = pickle.loads(pickle.dumps(reader.partitions()))
+    return [
+        [i for batch in reader.read(partition) for i in batch.column("id").to_pylist()]
+        for partition in partitions
+    ]
+
+
+def flat(parts: list[list[int]]) -> list[int]:
+    return sorted(i for part in parts for i in part)
+
+
 def ids(frame: DataFrame) -> list[int]:
     return sorted(row.id for row in frame.select("id").collect())
 
@@ -94,35 +111,45 @@ def test_a_log_table_in_every_way(spark: SparkSession, place: Place) -> None:
     assert frame.filter("id = 5").count() == 1
     assert frame.count() == 700, "a filter leaves other queries alone"
 
-    only = spark.read.format("fluss").options(**place.options(table)).schema("id bigint").load()
-    assert only.columns == ["id"]
-    assert ids(only) == list(range(700))
-    assert read(spark, place.options(table, columns="word")).columns == ["word"]
-    assert read(spark, place.options(table, limit="37", read="log")).count() == 37
+    chosen = place.options(table, filter="id >= 15 and (word like 'w1%' or word = 'w690')")
+    narrow = spark.read.format("fluss").options(**chosen).schema("id bigint").load()
+    assert narrow.columns == ["id"]
+    golden_ids = [i for i in range(15, 700) if str(i).startswith("1") or i == 690]
+    assert ids(narrow) == golden_ids, "a filter may look at columns that are not read"
     split = read(spark, place.options(table, read="log", split_records="50"))
     assert split.rdd.getNumPartitions() == 14
     assert ids(split) == list(range(700))
-    assert read(spark, place.options(table, start="latest")).count() == 0
-    by_bytes = read(spark, place.options(table, read="log", split_bytes="2000"))
-    assert 5 < by_bytes.rdd.getNumPartitions() < 12, "a row takes 8 bytes, and 4 + 4 of text"
-    assert ids(by_bytes) == list(range(700))
-
-    chosen = place.options(table, filter="id >= 15 and (word like 'w1%' or word = 'w690')")
-    golden = [i for i in range(15, 700) if str(i).startswith("1") or i == 690]
-    assert ids(read(spark, chosen)) == golden
-    narrow = spark.read.format("fluss").options(**{**chosen, "filter": "word = 'w7'"})
-    assert [tuple(row) for row in narrow.schema("id bigint").load().collect()] == [(7,)]
-    assert read(spark, {**chosen, "limit": "20"}).count() == 20
 
     meta = read(spark, place.options(table, metadata="all")).collect()
     assert len({(row._bucket, row._offset) for row in meta}) == 700
     assert {row._change_type for row in meta} == {"+A"}
-    early = read(spark, place.options(table, read="log", filter="_offset < 3"))
-    assert ids(early) == sorted(row.id for row in meta if row._offset < 3)
+    assert flat(direct(place.options(table, read="log", filter="_offset < 3"))) == sorted(
+        row.id for row in meta if row._offset < 3
+    )
     bucket = meta[0]._bucket
-    tail = read(spark, place.options(table, metadata="_offset", start=json.dumps({bucket: 5})))
+    tail = place.options(table, metadata="_offset", start=json.dumps({bucket: 5}))
     rest = [row for row in meta if row._bucket != bucket or row._offset >= 5]
-    assert ids(tail) == sorted(row.id for row in rest)
+    assert flat(direct(tail)) == sorted(row.id for row in rest)
+
+
+def test_columns_limits_and_splits(place: Place) -> None:
+    table = place.table(SCHEMA, buckets=3)
+    place.append(table, words(0, 400))
+    place.append(table, words(400, 300))
+    assert FlussDataSource(place.options(table, columns="word")).schema().names == ["word"]
+    everything = list(range(700))
+    assert flat(direct(place.options(table))) == everything
+    assert len(flat(direct(place.options(table, limit="37", read="log")))) == 37
+    chosen = place.options(table, filter="id >= 600", limit="20")
+    assert len(set(flat(direct(chosen))) & set(range(600, 700))) == 20
+    assert flat(direct(place.options(table, start="latest"))) == []
+    by_bytes = direct(place.options(table, read="log", split_bytes="2000"))
+    assert flat(by_bytes) == everything
+    assert 5 < len(by_bytes) < 12, "a row takes 8 bytes, and 4 + 4 of text"
+    assert len(direct(place.options(table, read="log", split_count="5"))) == 5
+    keyed = place.table(SCHEMA, keys=["id"], buckets=3)
+    place.append(keyed, words(0, 100))
+    assert len(flat(direct(place.options(keyed, limit="60")))) == 60, "over all buckets"
 
 
 def test_a_time_window(spark: SparkSession, place: Place) -> None:
@@ -133,8 +160,7 @@ def test_a_time_window(spark: SparkSession, place: Place) -> None:
     time.sleep(0.05)
     place.append(table, words(10, 10))
     time.sleep(1.2)  # a cut at a time is final only once nothing before it can still show
-    early = read(spark, place.options(table, until=str(middle)))
-    assert ids(early) == list(range(10))
+    assert flat(direct(place.options(table, until=str(middle)))) == list(range(10))
     stamp = dt.datetime.fromtimestamp(middle / 1000, dt.UTC).isoformat()
     late = {**place.options(table), "scan.incremental.start.timestamp": stamp}
     assert ids(read(spark, late)) == list(range(10, 20))
@@ -152,8 +178,7 @@ def test_a_key_table_now_and_its_changes(spark: SparkSession, place: Place) -> N
     assert now == golden
     assert now[7] == "new"
     assert 8 not in now
-    assert read(spark, place.options(table, limit="60")).count() == 60, "over all buckets"
-    assert ids(read(spark, place.options(table, filter="word = 'new' or id = 8"))) == [7]
+    assert flat(direct(place.options(table, filter="word = 'new' or id = 8"))) == [7]
     changes = read(spark, place.options(table, read="changelog"))
     assert changes.columns == ["id", "word", "_change_type", "_offset", "_timestamp"]
     seven = changes.filter("id = 7").orderBy("_offset").collect()
@@ -174,10 +199,11 @@ def test_partitions_are_chosen_by_option(spark: SparkSession, place: Place) -> N
         admin.create_partition(TablePath.parse(table), spec).result(30)
         rows += [{"id": number * 10 + i, **spec} for i in range(10)]
     place.append(table, pa.Table.from_pylist(rows, schema))
-    assert ids(read(spark, place.options(table, partition="day=d1"))) == list(range(20))
+    assert flat(direct(place.options(table, partition="day=d1"))) == list(range(20))
     two = place.options(table, partition="day=d2; day=d1,region=us", metadata="_partition")
-    assert ids(read(spark, two)) == list(range(10, 30))
-    assert {r._partition for r in read(spark, two).collect()} == {"d1$us", "d2$eu"}
+    found = read(spark, two).collect()
+    assert sorted(row.id for row in found) == list(range(10, 30))
+    assert {row._partition for row in found} == {"d1$us", "d2$eu"}
 
 
 def test_every_type_comes_through(spark: SparkSession, place: Place) -> None:
@@ -215,8 +241,9 @@ def test_a_plan_is_read_exactly(spark: SparkSession, place: Place) -> None:
         found = frame.orderBy("_bucket", "_offset").toArrow()
         assert found.column("id").to_pylist() == golden.column("id").to_pylist()
         assert found.schema.names == golden.schema.names
-    assert read_plan(spark, plan, place.ref, parts=3).rdd.getNumPartitions() == 3
-    assert ids(read_plan(spark, plan, place.ref, row_filter="id < 4")) == [0, 1, 2, 3]
+    few = read_plan(spark, plan, place.ref, parts=3, row_filter="id < 4")
+    assert few.rdd.getNumPartitions() == 3
+    assert ids(few) == [0, 1, 2, 3]
 
 
 def test_sql_over_a_view(spark: SparkSession, place: Place) -> None:

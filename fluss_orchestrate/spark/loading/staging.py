@@ -149,7 +149,7 @@ def staging_folder(spec: BulkLoadSpec, info: TableInfo, is_local: bool) -> str:
 
 def stage(spark: SparkSession, frame: DataFrame, folder: str) -> str:
     """Write a frame into a new folder below `folder`; its path. What failed leaves nothing."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     target = f"{folder}/{uuid.uuid4().hex}"
