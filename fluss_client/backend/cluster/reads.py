@@ -68,6 +68,10 @@ class ReadCalls(AdminCalls):
         # Tables with batches too old to have the columns that were asked for.
         self._no_pushdown: set[tuple[int, tuple[int, ...]]] = set()
 
+    async def close(self) -> None:
+        self._remote.close()
+        await super().close()
+
     async def fetch(self, node: int, request: FetchRequest) -> list[FetchedBucket]:
         table = request.table
         kept = self._pushed_columns(table, request.columns)
@@ -80,6 +84,7 @@ class ReadCalls(AdminCalls):
         wanted = {p.bucket: p for p in request.positions}
         refused: list[FetchPosition] = []
         fetched = []
+        remote = []
         for answer in hot.decode_fetch_log(body):
             bucket = TableBucket(
                 answer.table_id, answer.bucket_id, partition_id=answer.partition_id
@@ -90,7 +95,12 @@ class ReadCalls(AdminCalls):
             if kept is not None and isinstance(answer.error, InvalidColumnProjectionError):
                 refused.append(position)
                 continue
-            fetched.append(await self._fetched(request, kept, position, answer))
+            found = self._fetched(request, kept, position, answer)
+            if answer.remote is None:
+                fetched.append(await found)
+            else:
+                remote.append(found)
+        fetched += await asyncio.gather(*remote)
         for bucket in wanted:
             error = CorruptDataError(f"{table.table_path}: the server did not answer for {bucket}")
             fetched.append(FetchedBucket(bucket, error=error))

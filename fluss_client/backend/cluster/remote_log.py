@@ -5,16 +5,21 @@ byte of the first file to read, so that reading needs no state: take a piece of 
 that was asked for, give its whole batches, and let the next fetch ask for what follows.
 
 Paths with the scheme `file` (or none) are read from local disk, others through pyarrow's file
-systems with the token that the cluster gives out.
+systems with the token that the cluster gives out. There a piece is asked for in several ranges at
+once (`scanner.remote-log.read-concurrency`), and several buckets are read at a time
+(`scanner.remote-log.prefetch-num`), on threads of their own (`remote-file.download-thread-num`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import itertools
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from fluss_client.backend.contract import FetchPosition
@@ -26,7 +31,11 @@ from fluss_client.wire.apis import GET_FILESYSTEM_SECURITY_TOKEN
 if TYPE_CHECKING:
     from fluss_client.backend.cluster.calls import Calls
 
+T = TypeVar("T")
+
 PIECE_BYTES_MIN = 1 << 20
+RANGE_BYTES_MIN = 1 << 20
+"""Smaller ranges cost more requests than they save time."""
 TOKEN_LIFE_FRACTION = 0.75
 TOKEN_RENEW_S = 600.0
 
@@ -35,11 +44,25 @@ class RemoteLog:
     """The remote segments of one cluster."""
 
     def __init__(self, calls: Calls) -> None:
+        config = calls.config
         self._calls = calls
         self._filesystems: dict[str, tuple[Any, float]] = {}
+        self._reads = asyncio.Semaphore(config.scanner_remote_log_prefetch_num)
+        self._ranges = config.scanner_remote_log_read_concurrency
+        self._threads = concurrent.futures.ThreadPoolExecutor(
+            config.remote_file_download_thread_num, "fluss-remote"
+        )
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def read(self, info: pb.PbRemoteLogFetchInfo, position: FetchPosition) -> memoryview:
         """Whole batches from the position on, about as many bytes as it asks for."""
+        async with self._reads:
+            return await self._read(info, position)
+
+    async def _read(self, info: pb.PbRemoteLogFetchInfo, position: FetchPosition) -> memoryview:
         if not info.remote_log_segments:
             raise CorruptDataError("a remote log answer names no segment")
         segment = info.remote_log_segments[0]
@@ -64,11 +87,18 @@ class RemoteLog:
         try:
             if scheme in ("", "file"):
                 local = urlsplit(path).path if scheme else path
-                return await asyncio.to_thread(_read_local, local, start, length)
+                return await self._on_thread(_read_local, local, start, length)
             filesystem = await self._filesystem(scheme)
-            return await asyncio.to_thread(_read_remote, filesystem, path, start, length)
+            parts = [
+                self._on_thread(_read_remote, filesystem, path, *one)
+                for one in ranges(start, length, self._ranges)
+            ]
+            return memoryview(b"".join(await asyncio.gather(*parts)))
         except OSError as error:
             raise StorageError(f"cannot read remote log segment {path}: {error}") from error
+
+    def _on_thread(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
     async def _filesystem(self, scheme: str) -> Any:
         known = self._filesystems.get(scheme)
@@ -114,10 +144,18 @@ def _read_local(path: str, start: int, length: int) -> memoryview:
         return memoryview(os.pread(file.fileno(), length, start))
 
 
-def _read_remote(filesystem: Any, path: str, start: int, length: int) -> memoryview:
+def _read_remote(filesystem: Any, path: str, start: int, length: int) -> bytes:
     parts = urlsplit(path)
     with filesystem.open_input_file(f"{parts.netloc}{parts.path}") as file:
-        return memoryview(file.read_at(length, start))
+        found: bytes = file.read_at(length, start)
+        return found
+
+
+def ranges(start: int, length: int, parts_max: int) -> list[tuple[int, int]]:
+    """Start and length of the parts that a piece is read in."""
+    parts = max(1, min(parts_max, length // RANGE_BYTES_MIN))
+    cuts = [start + length * at // parts for at in range(parts + 1)]
+    return [(first, last - first) for first, last in itertools.pairwise(cuts)]
 
 
 def _reaches(piece: memoryview, offset: int) -> bool:
