@@ -80,12 +80,19 @@ audit: setup ## look for known faults in the locked requirements; fails when it 
 	$(BIN)/python -m tests.faults.audit requirements/dev.txt
 
 .PHONY: bench
-bench: setup ## compare with the official client and with the limit, on a fresh cluster
+bench: setup ## measure everything beside its peers and limits, on a fresh cluster (ARGS="client")
 	$(BIN)/python -m benchmarks $(ARGS)
 
+QUICK_BENCH := $(BIN)/python -m benchmarks client embedded --quick
+
 .PHONY: bench-quick
-bench-quick: setup ## the same with less data, under three minutes
-	$(BIN)/python -m benchmarks --quick $(ARGS)
+bench-quick: setup ## the client and the embedded engine with less data, under three minutes
+	$(QUICK_BENCH) $(ARGS)
+
+.PHONY: bench-check
+bench-check: setup ## the same, and fail if a ratio fell below benchmarks/baseline.json by more than noise
+	$(QUICK_BENCH) --json $(VENV)/bench-check.json $(ARGS)
+	@$(BIN)/python -m benchmarks.check $(VENV)/bench-check.json
 
 .PHONY: docs
 docs: setup ## build the documentation into site/, to be read without a network

@@ -10,7 +10,6 @@ from benchmarks.harness import Case, Result, run
 from benchmarks.place import Place
 
 PARTS = ("client", "embedded", "incremental", "spark", "orchestration", "tiering")
-QUICK_PARTS = ("client", "embedded")
 
 OpenCases = Callable[[Place], AbstractContextManager[Sequence[Case]]]
 

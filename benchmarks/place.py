@@ -66,9 +66,11 @@ class Place:
 
 
 @contextmanager
-def connected(bootstrap: str) -> Iterator[FlussConnection]:
-    """A connection for the block."""
+def connected(bootstrap: str, **more: object) -> Iterator[FlussConnection]:
+    """A connection for the block; `more` are settings, spelled with underscores."""
     config = Config({"bootstrap.servers": bootstrap})
+    for name, value in more.items():
+        setattr(config, name, value)
     with FlussConnection.create(config).result(CONNECT_S) as connection:
         yield connection
 

@@ -11,7 +11,7 @@ from benchmarks.client.limit import Limit
 from benchmarks.client.ours import Ours
 from benchmarks.client.peer import Peer
 from benchmarks.client.read_cases import read_cases
-from benchmarks.client.subjects import Subjects
+from benchmarks.client.subjects import IMPATIENT_WAIT_MS, Subjects
 from benchmarks.client.tables import Tables
 from benchmarks.client.write_cases import write_cases
 from benchmarks.harness import Case
@@ -24,10 +24,19 @@ def cases(place: Place) -> Iterator[Sequence[Case]]:
     with (
         connected(place.bootstrap) as connection,
         own_database(connection, "client") as database,
+        connected(
+            place.bootstrap, scanner_log_fetch_wait_max_time_ms=IMPATIENT_WAIT_MS
+        ) as impatient,
         closing(Peer(place.bootstrap)) as peer,
     ):
         tables = Tables(connection, database)
         subjects = Subjects(
-            place.bootstrap, SIZES[place.scale], tables, Ours(connection), peer, Limit(connection)
+            place.bootstrap,
+            SIZES[place.scale],
+            tables,
+            Ours(connection),
+            Ours(impatient),
+            peer,
+            Limit(connection),
         )
         yield [*write_cases(subjects), *read_cases(subjects), *key_cases(subjects)]

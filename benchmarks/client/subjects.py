@@ -15,6 +15,7 @@ from benchmarks.client.peer import Peer
 from benchmarks.client.tables import Tables
 
 BUCKETS = 16
+IMPATIENT_WAIT_MS = 20
 
 
 @dataclass
@@ -25,6 +26,8 @@ class Subjects:
     sizes: Sizes
     tables: Tables
     ours: Ours
+    impatient: Ours
+    """Ours with servers that wait less before they answer a fetch that found nothing."""
     peer: Peer
     limit: Limit
 

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.child import in_child
 from benchmarks.harness import Case, Measured, Subject, stopwatch
-from benchmarks.place import Place, connected, own_database
-from benchmarks.spark.data import SIZES, write_input
+from benchmarks.place import Place, Scale, connected, own_database
+from benchmarks.spark.data import SIZES, Sizes, write_input
 from fluss_client import FlussConnection
 from fluss_orchestrate import ColumnSpec, IncrementalScan, ScanPlan, TableSpec, apply
 from fluss_orchestrate.spark import load_files, make_session, read_plan, register, write
@@ -28,6 +28,8 @@ QUIET = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "ERROR",
 }
+SOON = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For a run that ends before Java's second compiler has begun."""
 OF_THE_CLIENT = 0.6
 
 
@@ -39,7 +41,7 @@ def cases(place: Place) -> Iterator[Sequence[Case]]:
         connected(place.bootstrap) as connection,
         own_database(connection, "spark") as database,
     ):
-        work = SparkWork(place, connection, database, sizes.rows)
+        work = SparkWork(place, connection, database, sizes)
         try:
             yield [case for cores in sizes.cores for case in work.cases(cores)]
         finally:
@@ -49,14 +51,17 @@ def cases(place: Place) -> Iterator[Sequence[Case]]:
 class SparkWork:
     """Input files, tables, and the session of the case that runs."""
 
-    def __init__(self, place: Place, connection: FlussConnection, database: str, rows: int) -> None:
+    def __init__(
+        self, place: Place, connection: FlussConnection, database: str, sizes: Sizes
+    ) -> None:
         self._place = place
         self._connection = connection
         self._database = database
-        self._rows = rows
+        self._sizes = sizes
         self._tables = 0
         self._session: tuple[int, SparkSession] | None = None
         self._input = place.folder()
+        self._conf = QUIET | (SOON if place.scale is Scale.TINY else {})
 
     def close(self) -> None:
         """Stop the session."""
@@ -93,7 +98,7 @@ class SparkWork:
     def _spark(self, cores: int) -> SparkSession:
         if self._session is None or self._session[0] != cores:
             self.close()
-            spark = make_session("benchmark", f"local[{cores}]", QUIET)
+            spark = make_session("benchmark", f"local[{cores}]", self._conf)
             register(spark)
             # The first job starts Python workers and compiles; that is no part of any case.
             spark.range(1000).mapInArrow(lambda batches: batches, "id long").count()
@@ -117,7 +122,7 @@ class SparkWork:
 
     @cached_property
     def _size(self) -> int:
-        return write_input(self._input, self._rows)
+        return write_input(self._input, self._sizes)
 
     @cached_property
     def _filled(self) -> str:
@@ -152,11 +157,11 @@ class SparkWork:
 
     def _load_by_format(self, spark: SparkSession) -> int:
         write(self._frame(spark), self._new_table(), self._place.bootstrap)
-        return self._rows
+        return self._sizes.rows
 
     def _copy_parquet(self, spark: SparkSession) -> int:
         self._frame(spark).write.parquet(str(self._place.folder() / "copy"))
-        return self._rows
+        return self._sizes.rows
 
     def _read_plan(self, spark: SparkSession) -> int:
         return _counted(read_plan(spark, self._plan, self._place.bootstrap))

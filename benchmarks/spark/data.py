@@ -11,30 +11,30 @@ import pyarrow.parquet as pq
 
 from benchmarks.place import Scale
 
-FILES = 8
 ROW_GROUP_ROWS = 200_000
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Rows, and the cores that Spark gets one after the other."""
+    """Rows, the files they are in, and the cores that Spark gets one after the other."""
 
     rows: int
+    files: int
     cores: tuple[int, ...]
 
 
 SIZES = {
-    Scale.TINY: Sizes(8_000, (2,)),
-    Scale.QUICK: Sizes(2_000_000, (1, 2)),
-    Scale.FULL: Sizes(4_000_000, (1, 2)),
+    Scale.TINY: Sizes(8_000, 2, (2,)),
+    Scale.QUICK: Sizes(2_000_000, 8, (1, 2)),
+    Scale.FULL: Sizes(4_000_000, 8, (1, 2)),
 }
 
 
-def write_input(folder: Path, rows: int) -> int:
+def write_input(folder: Path, sizes: Sizes) -> int:
     """Write Parquet files; gives their size as Arrow."""
-    each = rows // FILES
+    each = sizes.rows // sizes.files
     size = 0
-    for number in range(FILES):
+    for number in range(sizes.files):
         ids = np.arange(number * each, (number + 1) * each)
         words = pa.array(np.char.add("word-", (ids % 10**8).astype(str)))
         table = pa.table({"id": ids, "v": ids * 0.5, "word": words})

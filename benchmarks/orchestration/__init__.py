@@ -1,0 +1,1 @@
+"""Sensors that wait, and what it costs to import an integration."""

@@ -1,0 +1,77 @@
+"""Waiting sensors on the poller, and imports in fresh processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import pyarrow as pa
+
+from benchmarks.child import in_child
+from benchmarks.harness import Case, Measured, Subject
+from benchmarks.orchestration.data import SIZES, Sizes
+from benchmarks.orchestration.waiting import Crowd
+from benchmarks.place import Place, connected, own_database
+from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
+
+IMPORTS = {
+    "import fluss_client": ("pyfluss", "import fluss, pyarrow"),
+    "from fluss_orchestrate import *": None,
+    "from fluss_orchestrate.airflow import *": (
+        "Airflow",
+        "from airflow.sdk import DAG, BaseOperator, BaseSensorOperator",
+    ),
+    "from fluss_orchestrate.dagster import *": ("Dagster", "import dagster"),
+    "from fluss_orchestrate.spark import *": ("PySpark", "from pyspark.sql import SparkSession"),
+    "import fluss_orchestrate.cli.app": ("Typer", "import typer"),
+}
+"""What is imported, all lazy names too, and the framework that it stands on."""
+
+
+@contextmanager
+def cases(place: Place) -> Iterator[Sequence[Case]]:
+    """Tables to wait for, on the cluster."""
+    sizes = SIZES[place.scale]
+    with (
+        connected(place.bootstrap) as connection,
+        own_database(connection, "orchestration") as database,
+    ):
+        tables = _tables(connection, database, sizes.tables)
+        crowds = (
+            Crowd(place.bootstrap, connection, tables, count, sizes.watch_s, sizes.wakes)
+            for count in sizes.waiters
+        )
+        yield [*(_waiting(crowd, sizes) for crowd in crowds), *_imports()[: sizes.imports]]
+
+
+def _tables(connection: FlussConnection, database: str, count: int) -> list[TablePath]:
+    admin = connection.get_admin().result()
+    descriptor = TableDescriptor(Schema(pa.schema([("id", pa.int64())])), bucket_count=1)
+    paths = [TablePath(database, f"t{number}") for number in range(count)]
+    for path in paths:
+        admin.create_table(path, descriptor).result()
+    return paths
+
+
+def _waiting(crowd: Crowd, sizes: Sizes) -> Case:
+    subjects: dict[str, Subject] = {"ours": crowd.on_poller}
+    if crowd.waiters <= sizes.alone_max:
+        subjects["each alone"] = crowd.each_alone
+    return Case(
+        f"{crowd.waiters:,} sensors wait, CPU", "% of a core", subjects, lower_is_better=True
+    )
+
+
+def _imports() -> list[Case]:
+    def timed(statement: str) -> Measured:
+        return Measured(in_child("benchmarks.orchestration.imports", statement)["ms"])
+
+    found = []
+    for statement, beside in IMPORTS.items():
+        subjects: dict[str, Subject] = {"ours": partial(timed, statement)}
+        if beside is not None:
+            name, bare = beside
+            subjects[name] = partial(timed, bare)
+        found.append(Case(statement, "ms", subjects, lower_is_better=True))
+    return found

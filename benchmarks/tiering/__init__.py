@@ -1,0 +1,1 @@
+"""Tiering into Iceberg, and reading lake and log as one."""

@@ -1,0 +1,61 @@
+"""Every part of the benchmarks runs, and tells what it measured. Nothing here looks at a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.parts import PARTS
+from fluss_client.testing import LocalCluster
+
+ROOT = Path(__file__).parents[2]
+PEERS = {
+    "client": {"pyfluss", "socket", "encode+socket"},
+    "embedded": {"sqlite", "duckdb"},
+    "incremental": {"pyfluss loop", "client loop"},
+    "spark": {"format", "client", "Spark's Parquet"},
+    "orchestration": {"each alone", "pyfluss"},
+    "tiering": {"scan + pyiceberg", "log scan"},
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_runs_beside_its_peers(
+    part: str, tmp_path: Path, lake_cluster: LocalCluster
+) -> None:
+    found = run_part(part, tmp_path / "figures.json", lake_cluster.info.bootstrap_servers)
+    cases = {name: case for name, case in found["cases"].items() if name.startswith(f"{part}: ")}
+    assert cases
+    assert cases.keys() == found["cases"].keys()
+    assert {peer for case in cases.values() for peer in case["ratios"]} == PEERS[part]
+    assert all(value >= 0 for case in cases.values() for value in case["medians"].values())
+    assert found["facts"]["scale"] == "tiny"
+
+
+def run_part(part: str, file: Path, bootstrap: str) -> dict[str, Any]:
+    """In a process of its own: Spark's session and pyfluss's threads are not for this one."""
+    door = [sys.executable, "-m", "benchmarks", part, "--tiny", "--json", str(file)]
+    done = subprocess.run(
+        [*door, "--bootstrap", bootstrap], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert f"| {part}" in done.stdout
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def test_a_part_that_is_not_there_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "clinet", "--tiny"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "there is no part 'clinet': name some of client, embedded" in done.stderr
