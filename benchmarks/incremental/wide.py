@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,8 @@ class WideTable:
         for number in range(self.partitions):
             admin.create_partition(self.path, {"day": day(number)}).result(PARTITION_WAIT_S)
         self.scan = IncrementalScan(self.connection, self.path, self.path.table_name, self.store)
+        # Other offsets everywhere: a record of equal ones would compress to nothing.
+        self._append(lambda number: self.buckets * (8 + number % 89), self.partitions)
         self.scan.commit(self.scan.plan("first"))
 
     @property
@@ -48,11 +51,14 @@ class WideTable:
         return self.buckets * max(1, self.partitions)
 
     def change(self, partitions: int) -> None:
-        """Rows for all buckets of some partitions; a few more than needed to hit every bucket."""
+        """Rows for all buckets of some partitions; enough of them to hit every bucket."""
+        self._append(lambda number: self.buckets * 16, partitions)
+
+    def _append(self, rows: Callable[[int], int], partitions: int) -> None:
         table = self.connection.get_table(self.path).result()
-        ids = range(self.buckets * 16)
         with table.new_append().create_writer() as writer:
             for number in range(max(1, partitions)):
+                ids = range(number, number + rows(number))
                 days = [day(number)] * len(ids)
                 writer.write_arrow_batch(pa.record_batch([ids, days], schema=COLUMNS))
 
