@@ -34,6 +34,22 @@ def test_one_file_per_range_named_by_it(tmp_path: Path) -> None:
     assert ids(pq.read_table(tmp_path / "out")) == expected_ids(plan)
 
 
+def test_only_columns_whose_values_come_again_have_a_dictionary(tmp_path: Path) -> None:
+    ParquetSink(tmp_path).write(make_plan((0, 0, 250)), read)
+    (file,) = tmp_path.glob("*.parquet")
+    group = pq.read_metadata(file).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    with_dictionary = {c.path_in_schema for c in columns if c.has_dictionary_page}
+    assert with_dictionary == {"region", "small", "_bucket"}
+
+
+def test_nested_columns_are_written_as_parquet_likes(tmp_path: Path) -> None:
+    nested = pa.table({"id": [1, 2], "tags": [["a", "b"], None], "point": [{"x": 1}, {"x": 2}]})
+    plan = make_plan((0, 0, 2))
+    ParquetSink(tmp_path).write(plan, lambda _: nested.to_reader())
+    assert pq.read_table(tmp_path) == nested
+
+
 def test_again_reads_nothing_and_gives_the_same_result(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path)
     plan = make_plan((0, 0, 50), (1, 0, 7))
