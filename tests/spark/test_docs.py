@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import Config, FlussConnection, Schema, TableDescriptor, TablePath
-from fluss_orchestrate import load_rows, read_table
+from fluss_orchestrate import lake_status, load_rows, read_table
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from tests.examples.documents import programs
 from tests.spark.conftest import QUICK_JAVA
@@ -45,7 +45,8 @@ def test_the_programs_run(
         keyed = TableDescriptor(Schema(ORDERS, primary_keys=["id"]), bucket_count=2)
         admin.create_table(TablePath("shop", "orders"), keyed).result(30)
         for name in ("events", "events_copy"):
-            log = TableDescriptor(Schema(EVENTS), bucket_count=2)
+            lake = {"table.datalake.enabled": "true"} if name == "events" else {}
+            log = TableDescriptor(Schema(EVENTS), bucket_count=2, properties=lake)
             admin.create_table(TablePath("shop", name), log).result(30)
         events = pa.table({"at": range(50), "what": ["x"] * 50}, schema=EVENTS)
         load_rows(connection, "shop.events", events, "first")
@@ -64,5 +65,6 @@ def test_the_programs_run(
         ]
         copied = read_table(connection, "shop.events_copy").read_all()
         assert sorted(copied.column("at").to_pylist()) == list(range(50))
+        assert lake_status(connection, "shop.events").lag_offsets == 0
         lake = open_catalog(catalog).load_table("analytics.events").scan().to_arrow()
         assert sorted(lake.column("at").to_pylist()) == list(range(50))
