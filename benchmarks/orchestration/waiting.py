@@ -17,6 +17,7 @@ from fluss_orchestrate.core.plan import Position
 from fluss_orchestrate.core.polling import poller_of
 
 WAKE_MAX_S = 30.0
+Waiting = Sequence[tuple[TablePath, asyncio.Future[object]]]
 Wait = Callable[[aio.FlussConnection, RowsCame], Awaitable[object]]
 
 
@@ -66,7 +67,7 @@ class Crowd:
             seconds = time.perf_counter() - started
             cpu_share = (time.process_time() - cpu) / seconds
             polls = (poller_of(core).requests - before) / seconds
-            wakes_ms = [await self._wake(path, waiting) for path in self.tables[: self.wakes]]
+            wakes_ms = await self._wakes(waiting)
             for _, task in waiting:
                 task.cancel()
             await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)
@@ -82,12 +83,17 @@ class Crowd:
         found = {path: await admin.list_offsets(path, [0], latest) for path in self.tables}
         return {path: {(None, 0): offsets[0]} for path, offsets in found.items()}
 
-    async def _wake(
-        self, path: TablePath, waiting: Sequence[tuple[TablePath, asyncio.Future[object]]]
-    ) -> float:
+    async def _wakes(self, waiting: Waiting) -> list[float]:
+        """Rows for a few tables, at different times within the interval."""
+        paths = self.tables[: min(self.wakes, self.waiters)]
+        found = []
+        for turn, path in enumerate(paths):
+            await asyncio.sleep(POLL_INTERVAL_S * (turn + 0.5) / len(paths))
+            found.append(await self._wake(path, waiting))
+        return found
+
+    async def _wake(self, path: TablePath, waiting: Waiting) -> float:
         mine = [task for place, task in waiting if place == path]
-        if not mine:
-            return 0.0
         await asyncio.to_thread(self._append, path)
         started = time.perf_counter()
         done, _ = await asyncio.wait(mine, timeout=WAKE_MAX_S)
