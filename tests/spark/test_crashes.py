@@ -44,6 +44,9 @@ CONF = {
     "spark.speculation.minTaskRuntime": "0ms",
 }
 ATTEMPTS_MAX = 12
+LONG_ROWS = int(os.environ.get("FLUSS_TEST_CRASH_ROWS", "5000000"))
+"""Rows of each of the ten loads of the long form; fewer for a slow machine."""
+LONG_FILES = 20
 KILL_EVERY_S = 3.0
 
 
@@ -268,20 +271,23 @@ def test_five_million_rows_ten_times_over(
     keyed: bool,
     record_property: Callable[[str, object], None],
 ) -> None:
-    write_input(tmp_path / "in", 20, 250_000)
+    write_input(tmp_path / "in", LONG_FILES, LONG_ROWS // LONG_FILES)
     kills = 0
     for seed in range(10):
-        kills += run(
+        begun = time.monotonic()
+        killed = run(
             spark_cluster,
             connection,
             config,
             database,
             tmp_path / "in",
-            5_000_000,
+            LONG_ROWS // LONG_FILES * LONG_FILES,
             keyed=keyed,
             driver_kills=seed % 3,
             kills_max=6,
             seed=seed,
         )
+        kills += killed
+        print(f"seed {seed}: {killed} kills, {time.monotonic() - begun:.0f} s", flush=True)
     record_property("kills", kills)
     assert kills >= 10
