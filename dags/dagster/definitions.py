@@ -111,7 +111,8 @@ events_files = incremental_fluss_asset(
 @dg.asset(
     key=[DATABASE, "daily_totals"],
     deps=[events_files],
-    metadata={"primary_key": ["day", "kind"], "buckets": 1},
+    # Where a cluster has an Iceberg lake, rows are placed by one column of the key.
+    metadata={"primary_key": ["day", "kind"], "bucket_keys": ["kind"], "buckets": 1},
     io_manager_key="fluss_io",
 )
 def daily_totals() -> pd.DataFrame:

@@ -39,7 +39,8 @@ def orders() -> dg.MaterializeResult[None]:
 @dg.asset(
     key=["shop", "revenue"],
     deps=[orders],
-    metadata={"primary_key": ["day", "region"], "buckets": 1},
+    # Where a cluster has an Iceberg lake, rows are placed by one column of the key.
+    metadata={"primary_key": ["day", "region"], "bucket_keys": ["region"], "buckets": 1},
     io_manager_key="fluss_io",
 )
 def revenue() -> pa.Table:

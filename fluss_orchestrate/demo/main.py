@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fluss_client import TablePath
-from fluss_client.errors import ClientError
+from fluss_client.errors import ClientError, FlussError
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.lake.catalog import load_lake_table, open_catalog
 from fluss_orchestrate.core.loading import load_rows
@@ -167,9 +167,12 @@ def main() -> None:
         if options.keep is not None:
             folder.mkdir(parents=True, exist_ok=False)
         place = shop.Shop(folder.absolute())
-        with fluss(place, options.cluster) as where:
-            report: Path = options.report or place.folder / "report.html"
-            holds = demo(place, where, options.rows, console, report.absolute())
+        try:
+            with fluss(place, options.cluster) as where:
+                report: Path = options.report or place.folder / "report.html"
+                holds = demo(place, where, options.rows, console, report.absolute())
+        except FlussError as error:
+            sys.exit(f"error: {error}")
     sys.exit(0 if holds else 1)
 
 
