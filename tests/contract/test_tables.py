@@ -254,3 +254,21 @@ def test_something_else_than_a_path_is_a_typed_error(tables: Tables, path: Any) 
     ):
         with pytest.raises(errors.SchemaError, match="TablePath"):
             done(call(path))
+
+
+def test_a_table_is_whole_or_not_there_while_another_creates_it(
+    tables: Tables, connection: fluss.FlussConnection
+) -> None:
+    admin = done(connection.get_admin())
+    for _ in range(5):
+        path = tables.path()
+        made = admin.create_table(path, fluss.TableDescriptor(fluss.Schema(LOG)))
+        looks = []
+        while not made.done():
+            looks.append(admin.get_table_info(path))
+            time.sleep(0.001)
+        done(made)
+        for look in looks:
+            error = look.exception(60)
+            assert error is None or isinstance(error, errors.TableNotExistError)
+        assert done(admin.get_table_info(path)).table_path == path
