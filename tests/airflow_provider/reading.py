@@ -16,11 +16,11 @@ def ids(path: Path) -> list[int]:
     return sorted(found)
 
 
-def ids_in(client: FlussConnection, table: str) -> list[int]:
+def ids_in(client: FlussConnection, table: str, column: str = "id") -> list[int]:
     """The numbers in a table, sorted."""
     name = f"count-{table}"
     scan = IncrementalScan(client, table, name)
     with scan.run("count") as whole:
-        found: list[int] = whole.to_arrow().column("id").to_pylist()
+        found: list[int] = whole.to_arrow().column(column).to_pylist()
     scan.store.retire(name)
     return sorted(found)

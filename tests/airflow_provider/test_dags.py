@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ import pytest
 from fluss_client import FlussConnection
 from fluss_orchestrate.airflow import receipt_from
 from fluss_orchestrate.core.lake.catalog import DEFAULT_CATALOG_NAME
-from tests.airflow_provider.running import result_of, run, states
+from tests.airflow_provider.running import DAGS, load_dags, result_of, run, states
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
-DAGS = Path(__file__).parents[2] / "dags"
 HOUR = datetime(2026, 11, 17, 3, tzinfo=UTC)
 
 
@@ -31,21 +29,6 @@ def shop(
     monkeypatch.setenv("SHOP_DATABASE", database)
     monkeypatch.setenv("SHOP_OUTPUT", str(tmp_path))
     return load_dags()
-
-
-def load_dags() -> dict[str, Any]:
-    """All DAGs under `dags`, by id, as Airflow finds them."""
-    from airflow.dag_processing.dagbag import DagBag
-
-    for name in [name for name in sys.modules if name.startswith("unusual_prefix")]:
-        del sys.modules[name]
-    bag = DagBag(DAGS)
-    assert bag.import_errors == {}
-    for dag in bag.dags.values():
-        for task in dag.tasks:
-            # A failure shall fail the test, not come again a minute later.
-            task.retries = 0
-    return dict(bag.dags)
 
 
 def success(dag: Any, **given: Any) -> Any:
