@@ -66,7 +66,7 @@ test-long: setup ## run the long form of one part's tests (PART=client, embedded
 
 # Kill tests that stand beside their part record what they found, too.
 FAULT_TESTS := $(PARTS_faults) tests/orchestrate/incremental/test_crashes.py tests/embedded/test_processes.py \
-  tests/orchestrate/lake/test_tiering.py
+  tests/orchestrate/lake/test_tiering.py tests/spark/test_crashes.py tests/airflow_provider/test_triggerer.py
 FAULT_RECORDS := $(VENV)/fault-records.jsonl
 
 .PHONY: test-faults

@@ -24,6 +24,7 @@ from tests.airflow_provider.places import (
 )
 from tests.airflow_provider.running import register
 from tests.airflow_provider.triggerer import Triggerer, asset_events, defer, until, woken
+from tests.faults.recording import FaultRecorder
 from tests.fix_proxy import FaultyLines
 
 pytestmark = [pytest.mark.usefixtures("airflow_home"), pytest.mark.timeout(400)]
@@ -63,7 +64,11 @@ def lakes(embedded_conn_id: str, lake_cluster: LocalCluster) -> Iterator[list[La
 
 
 def test_sensors_and_watchers_across_a_restart(
-    places: list[RowsPlace], lakes: list[LakePlace], lines: FaultyLines, tmp_path: Path
+    places: list[RowsPlace],
+    lakes: list[LakePlace],
+    lines: FaultyLines,
+    tmp_path: Path,
+    record_fault: FaultRecorder,
 ) -> None:
     """Rows and snapshots come before, while and after the triggerer is killed."""
     from airflow.sdk import DAG
@@ -131,6 +136,7 @@ def test_sensors_and_watchers_across_a_restart(
         assert {(event["schema_version"], event["uri"]) for event in events} == {(1, asset.uri)}
         assert len(events) <= 4, "one restart gives at most one event again"
     outcomes = [str(kwargs) for kwargs in awake().values()]
+    record_fault("kill of the Airflow triggerer", 1, lost=len(made) - len(outcomes))
     assert all("success" in outcome for outcome in outcomes), outcomes
 
 

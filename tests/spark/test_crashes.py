@@ -11,7 +11,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from fluss_orchestrate.spark.job import submit_load
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.spark.process import session_members
 from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit
+from tests.faults.recording import FaultRecorder
 from tests.spark.conftest import CPU_QUIET
 from tests.spark.standalone import Standalone
 
@@ -227,6 +228,7 @@ def test_a_load_through_kills(
     config: Config,
     database: str,
     tmp_path: Path,
+    record_fault: FaultRecorder,
 ) -> None:
     """The driver is killed once and a worker once; speculation is on.
 
@@ -250,7 +252,7 @@ def test_a_load_through_kills(
         conf={"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"},
         watch=watch,
     )
-    assert kills >= 1
+    record_fault("kill -9 of a Spark driver and workers, bulk load", kills, seed=1)
     assert re.fullmatch(r"app-\d+-\d+", watch.jobs[-1].application_id or "")
     assert session_members(watch.jobs[-1].pid) == []
     assert watch.arguments
@@ -269,7 +271,7 @@ def test_five_million_rows_ten_times_over(
     database: str,
     tmp_path: Path,
     keyed: bool,
-    record_property: Callable[[str, object], None],
+    record_fault: FaultRecorder,
 ) -> None:
     write_input(tmp_path / "in", LONG_FILES, LONG_ROWS // LONG_FILES)
     kills = 0
@@ -289,5 +291,6 @@ def test_five_million_rows_ten_times_over(
         )
         kills += killed
         print(f"seed {seed}: {killed} kills, {time.monotonic() - begun:.0f} s", flush=True)
-    record_property("kills", kills)
+    what = "key table" if keyed else "log table"
+    record_fault(f"kill -9 of Spark drivers and workers, ten bulk loads ({what})", kills, seed=0)
     assert kills >= 10
