@@ -7,73 +7,81 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import Config, FlussConnection
-from fluss_orchestrate.core.provisioning import apply
+from fluss_orchestrate.core.provisioning import TableSpec, apply
 from tests.airflow_provider.reading import ids_in
-from tests.airflow_provider.rows import numbered, numbers_spec
-from tests.airflow_provider.running import result_of, run, states
+from tests.airflow_provider.running import load_dags, result_of, run, states
 
-pytestmark = [pytest.mark.usefixtures("airflow_home", "plain_cluster"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.usefixtures("airflow_home"), pytest.mark.timeout(400)]
 DATE = datetime(2026, 11, 17, 3, tzinfo=UTC)
 ROWS = 2000
 
 
+def orders() -> pa.Table:
+    """The rows of the shop's DAG."""
+    ids = list(range(ROWS))
+    amounts = pa.array([Decimal(n) for n in ids], pa.decimal128(12, 2))
+    return pa.table({"order_id": ids, "region": ["north"] * ROWS, "amount": amounts})
+
+
 @pytest.fixture
-def client(cluster_conn_id: str) -> Iterator[FlussConnection]:
-    from fluss_orchestrate.airflow import FlussHook
-
-    with FlussConnection.create(FlussHook(cluster_conn_id).get_config()).result(60) as made:
-        yield made
-
-
-def test_a_load_is_killed_whole_and_done_once(
-    cluster_conn_id: str,
+def shop(
+    conn_id: str,
     client: FlussConnection,
     database: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    long_form: bool,
+) -> TableSpec:
+    """The table that the shop's DAG fills, and the files that it loads."""
+    monkeypatch.setenv("AIRFLOW_CONN_FLUSS_DEFAULT", os.environ[f"AIRFLOW_CONN_{conn_id.upper()}"])
+    monkeypatch.setenv("SHOP_DATABASE", database)
+    monkeypatch.setenv("SHOP_INPUT", str(tmp_path / "rows.parquet"))
+    pq.write_table(orders(), tmp_path / "rows.parquet")
+    columns = {"order_id": "bigint not null", "region": "string", "amount": "decimal(12,2)"}
+    value = {"table": f"{database}.orders", "columns": columns, "buckets": 2}
+    spec = TableSpec.from_mapping({**value, "bucket_keys": ["order_id"]})
+    apply(client, [spec])
+    return spec
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("embedded", marks=pytest.mark.long), "cluster"], indirect=True
+)
+def test_the_shops_load_is_killed_whole_and_done_once(
+    shop: TableSpec, client: FlussConnection, tmp_path: Path, long_form: bool
 ) -> None:
     """The second try goes on with the load of the first, which was killed."""
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-    from airflow.sdk import DAG
 
     from fluss_orchestrate.airflow import FlussBulkLoadOperator
 
-    spark = {"conn_type": "spark", "host": "local[1]"}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", json.dumps(spark))
-    spec = numbers_spec(database)
-    apply(client, [spec])
-    pq.write_table(numbered(0, ROWS), tmp_path / "rows.parquet")
-    arguments: dict[str, Any] = {
-        "task_id": "load",
-        "fluss_conn_id": cluster_conn_id,
-        "table": spec.table,
-        "source": {"kind": "parquet", "paths": [str(tmp_path / "rows.parquet")]},
-        "spark_conn_id": "spark_here",
-        "load_id": f"{database}/load",
-        "conf": {"spark.ui.enabled": "false"},
-    }
-    assert issubclass(FlussBulkLoadOperator, SparkSubmitOperator)
-    _kill_in_the_middle(FlussBulkLoadOperator(**arguments), client.config)
-    for _ in range(3 if long_form else 1):
-        with DAG(f"bulk_{database}") as dag:
-            FlussBulkLoadOperator(**arguments)
-        done = run(dag, logical_date=DATE)
+    load_id = f"airflow/shop_bulk_load/load/manual__{DATE.isoformat()}"
+    killed = FlussBulkLoadOperator(
+        task_id="load",
+        table=shop.table,
+        source={"kind": "parquet", "paths": [str(tmp_path / "rows.parquet")]},
+        master="local[1]",
+        load_id=load_id,
+    )
+    assert isinstance(killed, SparkSubmitOperator)
+    _kill_in_the_middle(killed, client.config)
+    for _ in range(2 if long_form else 1):
+        done = run(load_dags()["shop_bulk_load"], logical_date=DATE)
         assert states(done) == {"load": "success"}
         receipt = result_of(done, "load")
-        assert (receipt["rows"], receipt["run_key"]) == (ROWS, f"{database}/load")
-    assert ids_in(client, spec.table) == list(range(ROWS))
+        assert (receipt["rows"], receipt["run_key"]) == (ROWS, load_id)
+    assert ids_in(client, shop.table, "order_id") == list(range(ROWS))
 
 
 def descendants() -> set[int]:
@@ -112,7 +120,8 @@ def _kill_in_the_middle(task: Any, config: Config) -> None:
     left = {pid: _process(pid)[0] for pid in descendants() - before_children}
     assert not any("java" in name or "python" in name for name in left.values()), left
     assert any("java" in command for command in commands)
-    assert not any(config.security_sasl_password in command for command in commands)
+    if config.security_sasl_password:
+        assert not any(config.security_sasl_password in command for command in commands)
 
 
 def _process(pid: int) -> tuple[str, str]:
@@ -124,23 +133,25 @@ def _process(pid: int) -> tuple[str, str]:
 
 
 def test_what_went_wrong_is_said_in_one_sentence(
-    cluster_conn_id: str, database: str, tmp_path: Path
+    embedded_conn_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that is not there, and a table that is not there."""
+    """A connection that is not there; and a table, by a connection that is there."""
     from fluss_orchestrate.airflow import FlussBulkLoadOperator, FlussTaskError
 
     def load(**more: Any) -> None:
         task = FlussBulkLoadOperator(
             task_id="load",
-            fluss_conn_id=cluster_conn_id,
-            table=f"{database}.nothing",
+            fluss_conn_id=embedded_conn_id,
+            table="nowhere.nothing",
             source={"kind": "parquet", "paths": [str(tmp_path)]},
             load_id="x",
             **more,
         )
         task.execute({"ti": None, "task": task})
 
+    spark = {"conn_type": "spark", "host": "local[1]"}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_HERE", json.dumps(spark))
     with pytest.raises(FlussTaskError, match="there is no connection 'spark_nowhere'"):
         load(spark_conn_id="spark_nowhere")
-    with pytest.raises(FlussTaskError, match=f"{database}.nothing.* not"):
-        load(master="local[1]")
+    with pytest.raises(FlussTaskError, match=r"nowhere.* not"):
+        load(spark_conn_id="spark_here")
