@@ -1,7 +1,7 @@
 """`python -m benchmarks.check FILE`: have ratios of a run fallen below the committed baseline?
 
 FILE is what `python -m benchmarks --json` wrote. Only ratios are compared, since they change little
-from machine to machine. Each may fall by the noise that its case states, 30 % where it states
+from machine to machine. Each may fall by the noise that its case states, 50 % where it states
 none; a case that the baseline has and the run has not counts as fallen, too.
 """
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.figures import shown
 
-NOISE = 0.3
+NOISE = 0.5
 """By how much a ratio differs between two runs of the same code: the band of `bench-check`."""
 
 

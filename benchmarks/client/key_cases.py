@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.client.subjects import Subjects
 from benchmarks.harness import Case
 
-TIMER_NOISE = 0.5
+TIMER_NOISE = 0.6
 """A look-up of pyfluss waits for a timer, ours for the processor: load hits only one of them."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -22,7 +23,9 @@ def main() -> None:
     who, how, address, database, table = sys.argv[1:]
     scan = {"ours": scan_ours, "pyfluss": scan_pyfluss}[who]
     rows, total, grown = scan(address, database, table, how == "table")
-    print(json.dumps({"mb": grown / 1024, "rows": rows, "total": total}))
+    print(json.dumps({"mb": grown / 1024, "rows": rows, "total": total}), flush=True)
+    # At once: now and then pyfluss aborts the process while its interpreter ends.
+    os._exit(0)
 
 
 def scan_ours(address: str, database: str, table: str, whole: bool) -> tuple[int, int, int]:
