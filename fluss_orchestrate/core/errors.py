@@ -38,6 +38,12 @@ class CheckpointError(ClientError):
         self.name = name
 
 
+class CheckpointStoreError(ClientError):
+    """The database that holds the checkpoints does not answer; nothing is known to be recorded."""
+
+    retriable = True
+
+
 class CheckpointNotFoundError(CheckpointError):
     """There is no checkpoint of this name in the store."""
 

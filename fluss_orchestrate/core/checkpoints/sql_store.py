@@ -6,16 +6,20 @@ keep what it has committed: no asynchronous replica, no `synchronous_commit = of
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fluss_client.errors import ConfigError, MissingExtraError
 from fluss_orchestrate.core.checkpoints.events import INDEXED_KINDS, Event, EventKind, event_of
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
+from fluss_orchestrate.core.errors import CheckpointStoreError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine, Table
+    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy.exc import SQLAlchemyError
 
 DEFAULT_SQL_TABLE = "fluss_checkpoints"
 LOCK_TIMEOUT_S = 60
@@ -96,7 +100,7 @@ class SqlEventLog:
             .where(c.name == name, c.seq >= start, c.seq < stop)
             .order_by(c.seq)
         )
-        with self._opened().connect() as connection:
+        with self._connected() as connection:
             return [_event(row) for row in connection.execute(query).mappings()]
 
     def plan_event_of(self, name: str, run_key: str) -> Event | None:
@@ -120,7 +124,7 @@ class SqlEventLog:
             "created_ms": event.created_ms,
             "body": event.body(),
         }
-        failure: Exception | None = None
+        failure: SQLAlchemyError | None = None
         for _ in range(WRITE_ATTEMPTS_MAX):
             try:
                 with self._opened().begin() as connection:
@@ -133,19 +137,19 @@ class SqlEventLog:
                 continue
             return self._nonce(event.name, event.sequence) == event.nonce
         assert failure is not None
-        raise failure
+        raise self._explained(failure) from failure
 
     def _nonce(self, name: str, sequence: int) -> str | None:
         c = self._rows.c
         query = self._sa.select(c.nonce).where(c.name == name, c.seq == sequence)
-        with self._opened().connect() as connection:
+        with self._connected() as connection:
             found = connection.execute(query).scalar_one_or_none()
             return None if found is None else str(found)
 
     def names(self) -> list[str]:
         """Every name."""
         query = self._sa.select(self._rows.c.name).distinct()
-        with self._opened().connect() as connection:
+        with self._connected() as connection:
             return [str(name) for name in connection.execute(query).scalars()]
 
     def close(self) -> None:
@@ -155,11 +159,24 @@ class SqlEventLog:
                 self._engine.dispose()
             self._engine = None
 
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        try:
+            with self._opened().connect() as connection:
+                yield connection
+        except self._sa.exc.SQLAlchemyError as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: SQLAlchemyError) -> CheckpointStoreError:
+        where = self._url.render_as_string(hide_password=True)
+        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
+        return CheckpointStoreError(f"the checkpoint store {where} does not answer: {reason}")
+
     def _one(self, where: Any, descending: bool = False) -> Event | None:
         c = self._rows.c
         order = c.seq.desc() if descending else c.seq
         query = self._sa.select(self._rows).where(where).order_by(order).limit(1)
-        with self._opened().connect() as connection:
+        with self._connected() as connection:
             row = connection.execute(query).mappings().first()
             return None if row is None else _event(row)
 

@@ -246,5 +246,7 @@ def test_random_histories_in_every_store(open_store: Opener, name: str, long_for
         for move in moves:
             machine.do(*move)
         machine.finish()
+        for store in machine.stores:
+            store.close()
 
     play()

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from fluss_client.errors import ConfigError
-from fluss_orchestrate.core.checkpoints import CheckpointStore, EventKind
+from fluss_orchestrate.core.checkpoints import CheckpointStore, EventKind, SqlCheckpointStore
 from fluss_orchestrate.core.checkpoints.transitions import plan_event
 from fluss_orchestrate.core.errors import (
     CheckpointConflictError,
     CheckpointNotFoundError,
     CheckpointRetiredError,
+    CheckpointStoreError,
     PendingPlanError,
 )
 from tests.orchestrate.checkpoints.plans import plan, position, receipt, step, take
@@ -258,3 +259,11 @@ def test_threads_of_one_process_race_for_one_sequence(open_store: Opener, name: 
     pending = stores[0].require(name).state.pending
     assert pending is not None
     assert pending.run_key == won[0]
+
+
+def test_a_database_that_does_not_answer_is_a_sentence_without_the_password() -> None:
+    store = SqlCheckpointStore("postgresql+psycopg2://me:hunter2@127.0.0.1:1/checkpoints")
+    with pytest.raises(CheckpointStoreError, match="checkpoints does not answer") as found:
+        store.head("orders")
+    assert found.value.is_retriable
+    assert "hunter2" not in str(found.value)
