@@ -149,6 +149,8 @@ class TieringRound:
         if not self._is_current(table, known):
             return None
         view = runtime().call(observe_offsets(self._backend, self._alias, self._info))
+        if not self._has_newest_schema():
+            return None
         ranges = self._ranges(view, known)
         if not ranges:
             return self._receipt(started, known.snapshot_id, None)
@@ -174,6 +176,14 @@ class TieringRound:
         ]
         self._tell_fluss(known, snapshot_id, path, buckets, _oldest_to_keep(table))
         return record_receipt(self._receipt(started, snapshot_id, files))
+
+    def _has_newest_schema(self) -> bool:
+        """Whether every row that was there when offsets were looked at has no other columns."""
+        newest = runtime().call(self._backend.get_table_info(self._info.table_path))
+        if newest.table_id == self._info.table_id and newest.schema_id != self._info.schema_id:
+            self._info = newest
+            return False
+        return True
 
     def _load(self) -> Table:
         return load_lake_table(self._info, self._alias, self._overrides)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +279,26 @@ def test_a_column_that_iceberg_lacks(connection: FlussConnection, new_table: New
     assert tier(connection, path, allow_tiering=True).rows == 20
     names = [f.name for f in lake_table(connection, path).schema().fields]
     assert names[-4:] == ["tiny", "__bucket", "__offset", "__timestamp"]
+    assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
+
+
+def test_a_round_begins_again_with_the_newest_schema(
+    connection: FlussConnection, new_table: NewTable
+) -> None:
+    """Servers up to 0.9.1 refuse new columns on lake tables, so the older schema is made up."""
+    path = new_table()
+    append(connection, path, 0, 20)
+    newest = connection.get_table(path).result(30).get_table_info()
+    older = replace(newest, schema_id=newest.schema_id - 1)
+    written_with = []
+    real = tiering.write_ranges
+
+    def write(core: Any, info: Any, *rest: Any) -> Any:
+        written_with.append(info.schema_id)
+        return real(core, info, *rest)
+
+    assert tiering.TieringRound(connection, older, write=write).run().rows == 20
+    assert written_with == [newest.schema_id]
     assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
 
 
