@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss_client.aio.channels import Prepared
 from fluss_client.aio.write_handle import WriteResultHandle
 from fluss_client.backend.contract import NO_WRITER, Payload
 from fluss_client.errors import FlussError
@@ -31,6 +32,7 @@ class Piece:
     deletes: npt.NDArray[np.bool_] | None
     """Which rows are deletes by key; None when none is."""
     nbytes: int
+    prepared: Prepared | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,16 @@ from fluss_client.config import Config
 from fluss_client.model.table import KV_FORMAT, TableInfo
 
 ACKS = {"all": -1, "1": 1, "0": 0}
+Deletes = npt.NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Keys and rows of some upserts as bytes; the rows of deletes are empty."""
+
+    keys: Blobs
+    values: Blobs
+    deletes: Deletes
 
 
 class Channel(Protocol):
@@ -25,7 +36,16 @@ class Channel(Protocol):
     ordered: bool
     """Whether one bucket's batches must never overtake each other."""
 
-    def encode(self, rows: pa.RecordBatch, deletes: npt.NDArray[np.bool_] | None) -> Payload:
+    def prepare(self, rows: pa.RecordBatch, deletes: Deletes) -> Prepared | None:
+        """What the caller's own thread does with rows that it gave one by one, if anything.
+
+        A worker that needs the interpreter often gets it rarely while the caller loops over rows.
+        """
+
+    def join(self, parts: Sequence[Prepared]) -> Payload:
+        """Prepared rows as one payload: the rest of `encode`."""
+
+    def encode(self, rows: pa.RecordBatch, deletes: Deletes) -> Payload:
         """CPU work for a worker thread."""
 
     async def send(self, node: int, writes: Sequence[BucketWrite]) -> list[BucketAck]:
@@ -43,7 +63,13 @@ class AppendChannel:
         self._acks = ACKS[config.writer_acks]
         self._timeout_ms = config.request_timeout_ms
 
-    def encode(self, rows: pa.RecordBatch, deletes: npt.NDArray[np.bool_] | None) -> Payload:
+    def prepare(self, rows: pa.RecordBatch, deletes: Deletes) -> Prepared | None:
+        return None  # Arrow does all of it, without the interpreter
+
+    def join(self, parts: Sequence[Prepared]) -> Payload:
+        raise AssertionError("rows of a log table are not prepared")
+
+    def encode(self, rows: pa.RecordBatch, deletes: Deletes) -> Payload:
         return self._backend.encode_append(self._table, rows)
 
     async def send(self, node: int, writes: Sequence[BucketWrite]) -> list[BucketAck]:
@@ -84,17 +110,33 @@ class UpsertChannel:
             for at, c in enumerate(schema.columns)
         ]
 
-    def encode(self, rows: pa.RecordBatch, deletes: npt.NDArray[np.bool_] | None) -> Payload:
+    def prepare(self, rows: pa.RecordBatch, deletes: Deletes) -> Prepared:
         columns = [rows.column(name) for name in self._keys]
         keys = encode_keys(columns, self._key_types, self._keys, self._key_encoding)
         if deletes is None:
-            values: Blobs | None = encode_rows(rows, self._types, self._format)
-        elif deletes.all():
-            values = None
+            values = encode_rows(rows, self._types, self._format)
         else:
             kept = rows.filter(pa.array(~deletes))
             values = _spread(encode_rows(kept, self._types, self._format), ~deletes)
-        return self._backend.encode_upsert(self._table, keys, values, deletes)
+        return Prepared(keys, values, deletes)
+
+    def join(self, parts: Sequence[Prepared]) -> Payload:
+        if len(parts) == 1:
+            (whole,) = parts
+        else:
+            deletes = None
+            if any(part.deletes is not None for part in parts):
+                deletes = np.concatenate(
+                    [np.zeros(len(p.keys), bool) if p.deletes is None else p.deletes for p in parts]
+                )
+            keys = Blobs.concat([part.keys for part in parts])
+            whole = Prepared(keys, Blobs.concat([part.values for part in parts]), deletes)
+        only_deletes = whole.deletes is not None and bool(whole.deletes.all())
+        values = None if only_deletes else whole.values
+        return self._backend.encode_upsert(self._table, whole.keys, values, whole.deletes)
+
+    def encode(self, rows: pa.RecordBatch, deletes: Deletes) -> Payload:
+        return self.join([self.prepare(rows, deletes)])
 
     async def send(self, node: int, writes: Sequence[BucketWrite]) -> list[BucketAck]:
         return await self._backend.upsert(

@@ -98,6 +98,9 @@ class Sender:
         self._wake(line)
 
     def _encode(self, batch: Batch) -> Payload:
+        prepared = [piece.prepared for piece in batch.pieces if piece.prepared is not None]
+        if prepared and len(prepared) == len(batch.pieces):
+            return self._channel.join(prepared)
         return self._channel.encode(*batch.combined())
 
     def _encoded(

@@ -66,6 +66,7 @@ class WriterCore(ProcessBound):
         self._memory = BufferMemory(
             config.writer_buffer_memory_size, config.writer_buffer_wait_timeout_ms
         )
+        self._channel = channel
         self._runtime = runtime()
         self._router = Router(table, config, self._find_partitions)
         self._pipeline = Pipeline(
@@ -150,6 +151,8 @@ class WriterCore(ProcessBound):
         try:
             rows, deletes = chunk.to_arrow(taken, self._table.schema)
             pieces = self._router.split(rows, deletes, single=True)
+            for piece in pieces:
+                piece.prepared = self._channel.prepare(piece.rows, piece.deletes)
         except BaseException as cause:
             # Rows of earlier calls: whatever happens here, their handle and the flush must know.
             self._memory.release(reserved)
