@@ -21,6 +21,7 @@ PARTS_cli := tests/cli
 PARTS_dagster := tests/dagster_integration
 PARTS_docs := tests/docs tests/docker
 PARTS_faults := tests/faults
+PARTS_benchmarks := tests/benchmarks
 PARTS_spark := tests/spark
 
 .DEFAULT_GOAL := help

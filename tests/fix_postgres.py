@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from fluss_client.testing.ports import pick
 from tests.needs import unavailable
@@ -47,6 +46,8 @@ def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The SQLAlchemy URL of an empty database of this test's own."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/test.db"
+    import sqlalchemy as sa  # the unit tests of other Pythons have none
+
     server: str = request.getfixturevalue("postgres_url")
     name = f"test_{next(_numbers)}"
     engine = sa.create_engine(server, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)

@@ -81,6 +81,10 @@ class FlussSparkSubmitHook(SparkSubmitHook):
             except BaseException:
                 self._end()
                 raise
+            finally:
+                # The provider leaves the pipe of the log open.
+                if self._submit_sp is not None and self._submit_sp.stdout is not None:
+                    self._submit_sp.stdout.close()
 
     def on_kill(self) -> None:
         """End the job: every process that was started here, and a driver elsewhere."""

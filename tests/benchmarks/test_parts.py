@@ -24,7 +24,14 @@ PEERS = {
 }
 
 
-@pytest.mark.parametrize("part", PARTS)
+SLOW = {"spark", "tiering", "orchestration"}
+"""Their set-up takes longer than all that they measure in their smallest form."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "part", [pytest.param(name, marks=[pytest.mark.long] * (name in SLOW)) for name in PARTS]
+)
 def test_a_part_runs_beside_its_peers(
     part: str, tmp_path: Path, lake_cluster: LocalCluster
 ) -> None:
