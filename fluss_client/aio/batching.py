@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_client.aio.channels import Prepared
+from fluss_client.aio.channels import Deletes, Prepared, joined_deletes
 from fluss_client.aio.write_handle import WriteResultHandle
 from fluss_client.backend.contract import NO_WRITER, Payload
 from fluss_client.errors import FlussError
@@ -29,7 +27,7 @@ class Piece:
 
     bucket: TableBucket
     rows: pa.RecordBatch
-    deletes: npt.NDArray[np.bool_] | None
+    deletes: Deletes
     """Which rows are deletes by key; None when none is."""
     nbytes: int
     prepared: Prepared | None = None
@@ -69,25 +67,19 @@ class Batch:
         self.nbytes += piece.nbytes
         self.row_count += piece.rows.num_rows
 
-    def combined(self) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_] | None]:
+    def combined(self) -> tuple[pa.RecordBatch, Deletes]:
         """All rows as one record batch, and which of them are deletes."""
         pieces = self.pieces
         if len(pieces) == 1:
             return pieces[0].rows, pieces[0].deletes
         table = pa.Table.from_batches([piece.rows for piece in pieces]).combine_chunks()
         rows = table.to_batches()[0]
-        if all(piece.deletes is None for piece in pieces):
-            return rows, None
-        masks = [
-            np.zeros(piece.rows.num_rows, bool) if piece.deletes is None else piece.deletes
-            for piece in pieces
-        ]
-        return rows, np.concatenate(masks)
+        return rows, joined_deletes([(piece.deletes, piece.rows.num_rows) for piece in pieces])
 
 
 def cut(
-    rows: pa.RecordBatch, deletes: npt.NDArray[np.bool_] | None, bytes_max: int
-) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_] | None, int]]:
+    rows: pa.RecordBatch, deletes: Deletes, bytes_max: int
+) -> Iterator[tuple[pa.RecordBatch, Deletes, int]]:
     """The rows in slices of at most `bytes_max` each, copying nothing; a large row stands alone."""
     nbytes, count = rows.nbytes, rows.num_rows
     if nbytes <= bytes_max or count <= 1:

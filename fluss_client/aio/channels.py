@@ -124,13 +124,11 @@ class UpsertChannel:
         if len(parts) == 1:
             (whole,) = parts
         else:
-            deletes = None
-            if any(part.deletes is not None for part in parts):
-                deletes = np.concatenate(
-                    [np.zeros(len(p.keys), bool) if p.deletes is None else p.deletes for p in parts]
-                )
-            keys = Blobs.concat([part.keys for part in parts])
-            whole = Prepared(keys, Blobs.concat([part.values for part in parts]), deletes)
+            whole = Prepared(
+                Blobs.concat([part.keys for part in parts]),
+                Blobs.concat([part.values for part in parts]),
+                joined_deletes([(part.deletes, len(part.keys)) for part in parts]),
+            )
         only_deletes = whole.deletes is not None and bool(whole.deletes.all())
         values = None if only_deletes else whole.values
         return self._backend.encode_upsert(self._table, whole.keys, values, whole.deletes)
@@ -142,6 +140,15 @@ class UpsertChannel:
         return await self._backend.upsert(
             self._table, node, writes, self._target_columns, self._acks, self._timeout_ms
         )
+
+
+def joined_deletes(parts: Sequence[tuple[Deletes, int]]) -> Deletes:
+    """The marks of deletes of parts with so many rows each, one after the other."""
+    if all(deletes is None for deletes, _ in parts):
+        return None
+    return np.concatenate(
+        [np.zeros(count, bool) if deletes is None else deletes for deletes, count in parts]
+    )
 
 
 def _spread(blobs: Blobs, kept: npt.NDArray[np.bool_]) -> Blobs:

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_client.aio.batching import Piece, cut
+from fluss_client.aio.channels import Deletes
 from fluss_client.codec.buckets import assign_buckets
 from fluss_client.codec.keys import encode_keys, key_encoding_for
 from fluss_client.codec.partition_names import partition_names
 from fluss_client.config import Config
 from fluss_client.model.table import TableBucket, TableInfo
 
-Deletes = npt.NDArray[np.bool_] | None
 FindPartitions = Callable[[Sequence[str]], dict[str, int]]
 SMALL_SORT_KEYS = 1 << 16
 

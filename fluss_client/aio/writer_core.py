@@ -20,13 +20,11 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_client.aio.batching import cut
 from fluss_client.aio.buffer_memory import BufferMemory
-from fluss_client.aio.channels import Channel
+from fluss_client.aio.channels import Channel, Deletes
 from fluss_client.aio.exit_flush import flush_at_exit
 from fluss_client.aio.pipeline import Pipeline
 from fluss_client.aio.routing import Router
@@ -43,7 +41,6 @@ from fluss_client.errors import (
 from fluss_client.model.table import TableInfo
 from fluss_client.runtime import ProcessBound, runtime, workers
 
-Deletes = npt.NDArray[np.bool_] | None
 STRIDE_BYTES_MAX = 8 << 20
 """How much of a table is taken at a time where no handle is asked for."""
 GATE_RETRY_S = 0.005
