@@ -15,9 +15,8 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["fluss_client", "fluss_orchestrate"]):
-    from tests.faults.fuzz_targets import TARGETS
+    from tests.faults.fuzz_targets import TARGETS, folder_of
 
-CORPUS = Path(__file__).parent / "corpus"
 INPUT_BYTES_MAX = 4096
 MEMORY_MB_MAX = 2048
 INPUT_SECONDS_MAX = 30
@@ -52,11 +51,6 @@ def fuzz(seconds: int, names: list[str]) -> None:
         ]
         atheris.Setup([sys.argv[0], *limits, folder], feed)
         atheris.Fuzz()
-
-
-def folder_of(name: str) -> Path:
-    """Where the kept inputs of a target lie."""
-    return CORPUS / name.replace(" ", "-").replace(",", "")
 
 
 def kept(name: str) -> list[bytes]:

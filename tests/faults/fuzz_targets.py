@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -45,6 +46,7 @@ from tests.faults.specimens import EVENT, READERS
 from tests.faults.test_bad_texts import PARSERS, WORDS
 
 REFUSALS = (FlussError, UsageError)
+CORPUS = Path(__file__).parent / "corpus"
 
 SCHEMA = Schema(
     pa.schema(
@@ -203,3 +205,8 @@ TARGETS: dict[str, Target] = {
     **dict(_json_readers()),
     **dict(_texts()),
 }
+
+
+def folder_of(name: str) -> Path:
+    """Where the inputs lie that broke a target once."""
+    return CORPUS / name.replace(" ", "-").replace(",", "")

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.fuzz_targets import TARGETS
+from tests.faults.fuzz_targets import CORPUS, TARGETS, folder_of
 from tests.faults.recording import FaultRecorder
 
 ROOT = Path(__file__).parents[2]
-CORPUS = Path(__file__).parent / "corpus"
 SECONDS_SHORT, SECONDS_LONG = 6, 900
 RUNS = re.compile(r"Done (\d+) runs")
 
@@ -29,8 +28,8 @@ def test_whole_and_cut_inputs_are_read_or_refused(name: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*/*.bin")), ids=lambda path: path.parent.name)
 def test_what_was_found_once_is_refused_now(path: Path) -> None:
-    folders = {name.replace(" ", "-").replace(",", ""): name for name in TARGETS}
-    TARGETS[folders[path.parent.name]](path.read_bytes())
+    targets = {folder_of(name): target for name, target in TARGETS.items()}
+    targets[path.parent](path.read_bytes())
 
 
 @pytest.mark.timeout(SECONDS_LONG + 120)
