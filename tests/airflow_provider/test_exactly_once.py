@@ -179,7 +179,9 @@ def test_a_killed_task_stops_and_another_try_goes_on(
     def stuck(reader: Any) -> None:
         reader.read_next_batch()
         reading.set()
-        time.sleep(60)
+        # Short sleeps: a signal that comes just before one long sleep would be seen after it.
+        while time.monotonic() < started + 60:
+            time.sleep(0.05)
 
     def terminate() -> None:
         reading.wait(60)
