@@ -92,7 +92,9 @@ class Ours:
         async def put() -> None:
             for batch in batches:
                 rows = encode_rows(batch, types, RowFormat.COMPACTED)
-                payload = self.backend.encode_upsert(table, _keys(table, batch), rows, None)
+                payload = self.backend.encode_upsert(
+                    table, _keys(table, batch), rows, None, [batch]
+                )
                 write = BucketWrite(place, payload)
                 (ack,) = await self.backend.upsert(table, 0, [write], None, -1, 60_000)
                 assert ack.error is None

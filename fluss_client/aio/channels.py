@@ -28,6 +28,8 @@ class Prepared:
     keys: Blobs
     values: Blobs
     deletes: Deletes
+    arrow: tuple[pa.RecordBatch, ...]
+    """The rows that are not deletes."""
 
 
 class Channel(Protocol):
@@ -113,12 +115,12 @@ class UpsertChannel:
     def prepare(self, rows: pa.RecordBatch, deletes: Deletes) -> Prepared:
         columns = [rows.column(name) for name in self._keys]
         keys = encode_keys(columns, self._key_types, self._keys, self._key_encoding)
-        if deletes is None:
-            values = encode_rows(rows, self._types, self._format)
-        else:
-            kept = rows.filter(pa.array(~deletes))
-            values = _spread(encode_rows(kept, self._types, self._format), ~deletes)
-        return Prepared(keys, values, deletes)
+        if deletes is not None:
+            rows = rows.filter(pa.array(~deletes))
+        values = encode_rows(rows, self._types, self._format)
+        if deletes is not None:
+            values = _spread(values, ~deletes)
+        return Prepared(keys, values, deletes, (rows,))
 
     def join(self, parts: Sequence[Prepared]) -> Payload:
         if len(parts) == 1:
@@ -128,10 +130,13 @@ class UpsertChannel:
                 Blobs.concat([part.keys for part in parts]),
                 Blobs.concat([part.values for part in parts]),
                 joined_deletes([(part.deletes, len(part.keys)) for part in parts]),
+                tuple(batch for part in parts for batch in part.arrow),
             )
         only_deletes = whole.deletes is not None and bool(whole.deletes.all())
         values = None if only_deletes else whole.values
-        return self._backend.encode_upsert(self._table, whole.keys, values, whole.deletes)
+        return self._backend.encode_upsert(
+            self._table, whole.keys, values, whole.deletes, whole.arrow
+        )
 
     def encode(self, rows: pa.RecordBatch, deletes: Deletes) -> Payload:
         return self.join([self.prepare(rows, deletes)])

@@ -222,9 +222,18 @@ class Backend(Protocol):
         """CPU work; the batch has the table's wire schema."""
 
     def encode_upsert(
-        self, table: TableInfo, keys: Blobs, rows: Blobs | None, deletes: np.ndarray | None
+        self,
+        table: TableInfo,
+        keys: Blobs,
+        rows: Blobs | None,
+        deletes: np.ndarray | None,
+        arrow: Sequence[pa.RecordBatch] = (),
     ) -> Payload:
-        """CPU work; `rows` is None when every record is a delete, `deletes` marks them if some."""
+        """CPU work; `rows` is None when every record is a delete, `deletes` marks them if some.
+
+        `arrow` are the same rows but for deletes, in the table's wire schema, where the caller has
+        them: a backend that merges rows itself need not decode them.
+        """
 
     async def locate(self, table: TableInfo, bucket: TableBucket) -> int:
         """The node that serves a bucket now; one request may carry the buckets of one node."""

@@ -230,6 +230,10 @@ def test_what_is_refused_leaves_no_trace(tmp_path: Path) -> None:
                 backend.encode_upsert(plain, Blobs.from_list([b"k"]), Blobs.from_list([b""]), None)
             with pytest.raises(RowError, match="rows"):
                 backend.encode_upsert(plain, Blobs.from_list([b"k"]), Blobs.from_list([]), None)
+            nothing = pa.RecordBatch.from_pylist([], schema=plain.schema.wire)
+            one = Blobs.from_list([b"k"])
+            with pytest.raises(RowError, match="1 encoded rows, but 0 as Arrow"):
+                backend.encode_upsert(plain, one, one, None, [nothing])
 
     on_loop(run())
 

@@ -101,6 +101,7 @@ class WriteCalls(AdminCalls):
         keys: Blobs,
         rows: Blobs | None,
         deletes: npt.NDArray[np.bool_] | None,
+        arrow: Sequence[pa.RecordBatch] = (),
     ) -> UpsertPayload:
         body = seal_kv_records(keys, rows, deletes)
         return UpsertPayload(body, table.schema_id, len(keys))

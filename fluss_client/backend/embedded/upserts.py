@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +50,11 @@ class UpsertPayload:
 
 
 def encode_upsert(
-    table: TableInfo, keys: Blobs, rows: Blobs | None, deletes: Bools | None
+    table: TableInfo,
+    keys: Blobs,
+    rows: Blobs | None,
+    deletes: Bools | None,
+    arrow: Sequence[pa.RecordBatch] = (),
 ) -> UpsertPayload:
     """The CPU work of an upsert that needs no look at the key state."""
     count = len(keys)
@@ -67,9 +72,19 @@ def encode_upsert(
         lengths = np.zeros(count, np.int64)
         lengths[~gone] = values.lengths
         values = Blobs(values.data, offsets_of(lengths))
+    nbytes = HEADER_SIZE + int(kv_record_sizes(keys, None).sum()) + kept.data.size
+    given = _joined(arrow) if arrow else _decoded(table, kept)
+    wire = to_wire(given, table.schema.wire)
+    if wire.num_rows != len(kept):
+        raise RowError(f"{len(kept)} encoded rows, but {wire.num_rows} as Arrow")
+    return UpsertPayload(table.schema_id, keys, values, gone, wire, nbytes)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _decoded(table: TableInfo, rows: Blobs) -> pa.RecordBatch:
     schema = table.schema
     types = [column.type for column in schema.columns]
-    decoded = decode_rows(kept, types, schema.get_column_names(), row_format(table))
-    nbytes = HEADER_SIZE + int(kv_record_sizes(keys, None).sum()) + kept.data.size
-    wire = to_wire(decoded, schema.wire)
-    return UpsertPayload(table.schema_id, keys, values, gone, wire, nbytes)
+    return decode_rows(rows, types, schema.get_column_names(), row_format(table))

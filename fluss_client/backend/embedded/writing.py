@@ -43,8 +43,9 @@ class WritePart(Engine):
         keys: Blobs,
         rows: Blobs | None,
         deletes: npt.NDArray[np.bool_] | None,
+        arrow: Sequence[pa.RecordBatch] = (),
     ) -> upserts.UpsertPayload:
-        return upserts.encode_upsert(table, keys, rows, deletes)
+        return upserts.encode_upsert(table, keys, rows, deletes, arrow)
 
     async def locate(self, table: TableInfo, bucket: TableBucket) -> int:
         """The one node there is; errors 7, 36 and 21 for a bucket that is gone."""

@@ -155,7 +155,7 @@ class CheckpointTable:
         keys = Blobs.from_list([self._keys.encode_one((r["name"], r["seq"]))[0] for r in whole])
         batch = pa.RecordBatch.from_pylist(whole, schema=self._columns)
         values = encode_rows(batch, self._types, self._format)
-        return self._backend.encode_upsert(self._info, keys, values, None)
+        return self._backend.encode_upsert(self._info, keys, values, None, [batch])
 
 
 async def _descriptor(

@@ -91,6 +91,8 @@ class FlussEventLog:
         self._heads: dict[str, Event] = {}
         self._slots: tuple[str, int, dict[str, Any] | None] = ("", 0, None)
         """The nonce of an event that is not in the index yet, and the slots of its run key."""
+        self._asked: tuple[str, str, int, dict[str, Any] | None] = ("", "", 0, None)
+        """The nonce of a head upon which a run key was looked for, the key, and its slots."""
 
     def _opened(self) -> CheckpointTable:
         with self._open_lock:
@@ -109,6 +111,10 @@ class FlussEventLog:
     def head(self, name: str) -> Event | None:
         """The last event, found with a few look-ups however long the history is."""
         return self._call(self._head(self._opened(), name))
+
+    def seen_head(self, name: str) -> Event | None:
+        """The last event that was read or written here."""
+        return self._heads.get(name)
 
     def event(self, name: str, sequence: int) -> Event | None:
         """One event."""
@@ -221,7 +227,10 @@ class FlussEventLog:
         return events
 
     async def _plan_event_of(self, table: CheckpointTable, name: str, run_key: str) -> Event | None:
-        _, last = await self._run_slots(table, name, run_key)
+        head = self._heads.get(name)
+        count, last = await self._run_slots(table, name, run_key)
+        if head is not None:
+            self._asked = (head.nonce, run_key, count, last)
         if last is None or last["kind"] != EventKind.PLAN:
             return None
         sequence = _number(last)
@@ -260,7 +269,18 @@ class FlussEventLog:
         won = await self._visible(table, (event.name, event.sequence)) == event.nonce
         if won:
             self._remember(event)
+            self._note_slots(event, previous)
         return won
+
+    def _note_slots(self, event: Event, previous: Event | None) -> None:
+        """Keep the slots of the new head's run key if they were looked at upon the head before."""
+        nonce, run_key, count, last = self._asked
+        if previous is None or previous.nonce != nonce or event.run_key != run_key:
+            return
+        if previous.kind in INDEXED_KINDS and previous.run_key == run_key:
+            # This batch has added one.
+            return
+        self._slots = (event.nonce, count, last)
 
     async def _visible(self, table: CheckpointTable, key: Key) -> str:
         """The nonce of the row that holds a key which was put, by us or by another."""

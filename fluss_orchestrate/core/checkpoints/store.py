@@ -41,6 +41,9 @@ class EventLog(Protocol):
     def head(self, name: str) -> Event | None:
         """The last event of a name."""
 
+    def seen_head(self, name: str) -> Event | None:
+        """The last event that this log has seen, without asking; others may have followed it."""
+
     def event(self, name: str, sequence: int) -> Event | None:
         """One event."""
 
@@ -136,7 +139,11 @@ class CheckpointStore:
                 return None
             return transitions.commit_event(head, receipt, commit_ms or {})
 
-        done = self._advance(plan.name, step)
+        # Mostly nothing has happened since the plan was recorded; if so, its sequence is free.
+        seen = self.log.seen_head(plan.name)
+        done = step(seen)
+        if done is None or not self.log.append(done, seen):
+            done = self._advance(plan.name, step)
         if done is not None and done.receipt is not None:
             return done.receipt
         return self._receipt_of(plan)

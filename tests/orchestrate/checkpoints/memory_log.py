@@ -14,6 +14,9 @@ class MemoryEventLog:
         events = self._events.get(name)
         return events[max(events)] if events else None
 
+    def seen_head(self, name: str) -> Event | None:
+        return self.head(name)
+
     def event(self, name: str, sequence: int) -> Event | None:
         return self._events.get(name, {}).get(sequence)
 

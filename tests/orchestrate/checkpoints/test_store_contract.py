@@ -170,6 +170,31 @@ def test_adopting_is_recorded_and_both_may_commit(open_store: Opener, name: str)
         store.adopt(name, "run-3")
 
 
+def test_what_a_store_remembers_may_be_old(open_store: Opener, name: str) -> None:
+    """Others may adopt, abandon and plan between a look and the next step upon it."""
+    store, other = open_store(), open_store()
+    step(store, name, "run-0")
+
+    assert store.plan_of(name, "run-1", store.head(name)) is None
+    made = take(store, name, "run-1")
+    other.adopt(name, "run-2")
+    assert store.commit(made, receipt(made)).plan_id == made.plan_id
+    assert store.require(name).sequence == 4
+
+    assert store.plan_of(name, "run-3", store.head(name)) is None
+    take(other, name, "run-3", 7)
+    other.abandon(name)
+    again = take(store, name, "run-3")
+    store.commit(again, receipt(again))
+
+    step(other, name, "run-4")
+    fresh = open_store()
+    head = fresh.head(name)
+    assert fresh.plan_of(name, "run-1", head) == made
+    assert fresh.plan_of(name, "run-2", head) is None
+    assert fresh.plan_of(name, "run-3", head) == again
+
+
 def test_reset_and_retire_are_recorded(open_store: Opener, name: str) -> None:
     store = open_store()
     step(store, name, "run-1")

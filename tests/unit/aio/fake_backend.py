@@ -86,7 +86,12 @@ class FakeBackend:
         return FakePayload([tuple(row.values()) for row in batch.to_pylist()], batch.nbytes)
 
     def encode_upsert(
-        self, table: TableInfo, keys: Blobs, rows: Blobs | None, deletes: np.ndarray | None
+        self,
+        table: TableInfo,
+        keys: Blobs,
+        rows: Blobs | None,
+        deletes: np.ndarray | None,
+        arrow: Sequence[pa.RecordBatch] = (),
     ) -> FakePayload:
         if rows is None:
             values: list[Any] = [None] * len(keys)
