@@ -171,14 +171,14 @@ def test_while_writers_run(connection: FlussConnection, new_table: NewTable) -> 
 
 
 KILLS_LONG = 25
-PLACES = {"before iceberg": "before Iceberg's commit", "between": "between the two commits"}
+PLACES = {"before-iceberg": "before Iceberg's commit", "between": "between the two commits"}
 KILLED = """
 import os, signal, sys
 from fluss_client import Config, FlussConnection
 from fluss_orchestrate.core.lake import tiering
 stage, address, table = sys.argv[1:]
 die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-if stage == "before iceberg":
+if stage == "before-iceberg":
     tiering.commit_append = die
 elif stage == "between":
     tiering.TieringRound._tell_fluss = die
@@ -188,7 +188,7 @@ with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) a
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("stage", ["before iceberg", "between"])
+@pytest.mark.parametrize("stage", ["before-iceberg", "between"])
 def test_killed_around_the_commits(
     connection: FlussConnection,
     new_table: NewTable,

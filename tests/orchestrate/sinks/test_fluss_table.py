@@ -86,14 +86,14 @@ async def send_block(self, number, units):
     if stage == "within": die()
 sending.PinnedLoad._send_block = send_block
 async def finish(self, *_): die()
-if stage == "before done": Pins.finish = finish
+if stage == "before-done": Pins.finish = finish
 with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
     FlussTableSink(connection, table).write(make_plan((0, 0, 350)), read)
     die()
 """
 
 
-@pytest.mark.parametrize("stage", ["within", "before done", "after"])
+@pytest.mark.parametrize("stage", ["within", "before-done", "after"])
 def test_killed(
     sink_connection: FlussConnection, sink_database: str, sink_address: str, stage: str
 ) -> None:

@@ -164,14 +164,14 @@ async def send(self, placed, *rest):
     if str(sent) == stage: die()
 sending.PinnedLoad._send = send
 async def finish(self, *_): die()
-if stage == "before done": sending.Pins.finish = finish
+if stage == "before-done": sending.Pins.finish = finish
 with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
     load_rows(connection, table, rows(400), "id")
     die()
 """
 
 
-@pytest.mark.parametrize("stage", ["1", "8", "before done", "after"])
+@pytest.mark.parametrize("stage", ["1", "8", "before-done", "after"])
 def test_a_load_that_was_killed_goes_on(
     sink_connection: FlussConnection, sink_database: str, sink_address: str, stage: str
 ) -> None:
