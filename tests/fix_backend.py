@@ -15,7 +15,8 @@ import pytest
 
 from fluss_client.config import Config
 
-KINDS = ("embedded", "plain", "sasl", "lake")
+# The same servers as with SASL, but for the log-in.
+KINDS = ("embedded", pytest.param("plain", marks=pytest.mark.long), "sasl", "lake")
 
 _numbers = itertools.count()
 

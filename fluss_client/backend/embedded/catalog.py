@@ -166,8 +166,13 @@ def find_bucket(connection: sqlite3.Connection, bucket: TableBucket) -> Bucket:
         (bucket.table_id, partition, bucket.bucket_id),
     ).fetchone()
     if row is None:
-        raise UnknownTableOrBucketError(f"there is no {bucket} (any more)")
+        raise no_bucket(bucket)
     return Bucket(*row)
+
+
+def no_bucket(bucket: TableBucket) -> UnknownTableOrBucketError:
+    """The error for a bucket that was dropped, or never was."""
+    return UnknownTableOrBucketError(f"there is no {bucket} (any more)")
 
 
 def check_exists(

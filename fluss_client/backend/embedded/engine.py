@@ -28,6 +28,8 @@ class Engine(ProcessBound):
         self.lake = Lake(database.directory)
         self.catalog = Catalog(self.lake.properties)
         self.known_buckets: set[TableBucket] = set()
+        self.bucket_numbers: dict[TableBucket, int] = {}
+        """Numbers are never given twice, so one that was dropped is found to be gone."""
         self.expiry_seen: dict[TableBucket, float] = {}
         self._counts: dict[str, float] = {"reads": 0, "writes": 0}
         self._watch = Watch(lambda: self._lanes.watch(data_version))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from fluss_client.backend.contract import LookupAnswer
-from fluss_client.backend.embedded.catalog import find_bucket
+from fluss_client.backend.embedded.catalog import find_bucket, no_bucket
 from fluss_client.backend.embedded.key_state import (
     Ints,
     bucket_keys,
@@ -22,6 +22,7 @@ from fluss_client.codec.blobs import Blobs
 from fluss_client.errors import FlussError, NonPrimaryKeyTableError
 from fluss_client.model.table import TableBucket, TableInfo
 
+_KEY_IN_BUCKET = "SELECT kv.value FROM bucket LEFT JOIN kv ON kv.key = ? WHERE bucket.no = ?"
 _Ask = Callable[[sqlite3.Connection, int, Blobs], tuple[Blobs, Ints]]
 
 
@@ -61,17 +62,17 @@ def lookup_few(
     table: TableInfo,
     keys: Sequence[tuple[TableBucket, bytes]],
     prefix: bool,
+    numbers: dict[TableBucket, int],
 ) -> list[list[bytes] | FlussError]:
-    """The values of a handful of keys, each alone."""
+    """The values of a handful of keys, each alone; `numbers` remembers those of buckets."""
     answers: list[list[bytes] | FlussError] = []
     for place, key in keys:
         try:
-            number = _bucket_number(connection, table, place)
-            answers.append(
-                _with_prefix(connection, number, key)
-                if prefix
-                else _of_key(connection, number, key)
-            )
+            if prefix:
+                number = _bucket_number(connection, table, place)
+                answers.append(_with_prefix(connection, number, key))
+            else:
+                answers.append(_of_key(connection, table, place, key, numbers))
         except FlussError as error:
             answers.append(error)
     return answers
@@ -83,11 +84,22 @@ def _bucket_number(connection: sqlite3.Connection, table: TableInfo, place: Tabl
     return find_bucket(connection, place).no
 
 
-def _of_key(connection: sqlite3.Connection, bucket: int, key: bytes) -> list[bytes]:
-    row = connection.execute(
-        "SELECT value FROM kv WHERE key = ?", (bucket_prefix(bucket) + key,)
-    ).fetchone()
-    return [] if row is None else [row[0]]
+def _of_key(
+    connection: sqlite3.Connection,
+    table: TableInfo,
+    place: TableBucket,
+    key: bytes,
+    numbers: dict[TableBucket, int],
+) -> list[bytes]:
+    """One statement for the value and for whether its bucket is still there."""
+    number = numbers.get(place)
+    if number is None:
+        number = numbers[place] = _bucket_number(connection, table, place)
+    row = connection.execute(_KEY_IN_BUCKET, (bucket_prefix(number) + key, number)).fetchone()
+    if row is None:
+        numbers.pop(place, None)
+        raise no_bucket(place)
+    return [] if row[0] is None else [row[0]]
 
 
 def _with_prefix(connection: sqlite3.Connection, bucket: int, prefix: bytes) -> list[bytes]:

@@ -82,7 +82,8 @@ class ReadPart(Engine):
     ) -> list[list[bytes] | FlussError]:
         # Each key is answered alone, so they need not see the same moment.
         return await self._read(
-            lambda c: lookups.lookup_few(c, table, keys, prefix), snapshot=False
+            lambda c: lookups.lookup_few(c, table, keys, prefix, self.bucket_numbers),
+            snapshot=False,
         )
 
     async def decode_values(
