@@ -1,17 +1,21 @@
-"""A process that plans and commits under a name which others use too.
+"""Processes that plan and commit under one name, all at once.
 
-    python -m tests.orchestrate.checkpoints.racer STORE NAME ID ROUNDS SEED
+    python -m tests.orchestrate.checkpoints.racer STORE NAME PROCESSES ROUNDS SEED
 
 STORE is JSON: {"url": …, "table": …} for SQL, or {"config": {…}, "database": …, "table": …} for
 Fluss. Each round takes one plan (its own, or one that it adopts) and commits it; now and then it
-leaves the plan to the others, as a crashed run would. Prints what it did, as JSON.
+leaves the plan to the others, as a crashed run would. Prints what each did, as JSON. The processes
+are forks of this one, which has imported everything and has no threads.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
+import multiprocessing.synchronize
 import random
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,6 +28,10 @@ from fluss_orchestrate.core.checkpoints import (
 from fluss_orchestrate.core.errors import CheckpointConflictError
 from fluss_orchestrate.core.plan import ScanPlan
 from tests.orchestrate.checkpoints.plans import plan, position, receipt
+
+START_DEADLINE_S = 120.0
+_FORK = multiprocessing.get_context("fork")
+_start: multiprocessing.synchronize.Barrier
 
 
 def open_store(spec: dict[str, Any], stack: ExitStack) -> CheckpointStore:
@@ -54,20 +62,30 @@ def take(store: CheckpointStore, name: str, run_key: str, size: int) -> ScanPlan
             return made
 
 
-def main(spec: str, name: str, who: str, rounds: str, seed: str) -> None:
-    rng = random.Random(int(seed))
+def run(spec: dict[str, Any], name: str, who: str, rounds: int, seed: int) -> list[list[Any]]:
+    rng = random.Random(seed)
     done = []
     with ExitStack() as stack:
-        store = open_store(json.loads(spec), stack)
-        print("ready", flush=True)
-        sys.stdin.readline()
-        for number in range(int(rounds)):
+        store = open_store(spec, stack)
+        _start.wait(START_DEADLINE_S)
+        for number in range(rounds):
             made = take(store, name, f"{who}/{number}", rng.randrange(1, 9))
             if rng.random() < 0.2:
                 continue
             store.commit(made, receipt(made))
             done.append([made.sequence, made.plan_id, made.run_key])
-    print(json.dumps(done), flush=True)
+    return done
+
+
+def main(spec: str, name: str, processes: str, rounds: str, seed: str) -> None:
+    global _start
+    _start = _FORK.Barrier(int(processes))
+    with ProcessPoolExecutor(int(processes), _FORK) as pool:
+        racing = [
+            pool.submit(run, json.loads(spec), name, f"p{at}", int(rounds), int(seed) + at)
+            for at in range(int(processes))
+        ]
+        print(json.dumps([racer.result() for racer in racing]))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Reads one JSON object per line: {"config", "table", "database", "store_table", "name", "run_key",
 "sink", "folder", "stage", "seed"}. For each it forks a process that takes what is new into a
 directory of Parquet files or an Iceberg table, killing itself with SIGKILL at the named stage, and
-answers with its return code.
+answers with the run key and the return code. Several may run at once.
 Forking from a process that has imported everything, and has no threads, is what makes hundreds of
 runs affordable.
 """
@@ -149,20 +149,31 @@ def job(spec: dict[str, Any]) -> None:
         run_increment(scan, sink, spec["run_key"], max_offsets=spec.get("max_offsets"))
 
 
+def run(spec: dict[str, Any]) -> int:
+    """The return code of a process that does the job."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            job(spec)
+            code = 0
+        except BaseException:  # noqa: BLE001 (told to whoever reads, then the process ends)
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
 def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who waits for a run needs no waiting for
     for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                job(json.loads(line))
-                code = 0
-            except BaseException:  # noqa: BLE001 (told to whoever reads, then the process ends)
-                traceback.print_exc()
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            spec = json.loads(line)
+            answer = json.dumps([spec["run_key"], run(spec)])
+            os.write(sys.stdout.fileno(), f"{answer}\n".encode())  # at once, beside others
+            os._exit(0)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ KILLS_LONG = {"parquet": 500, "iceberg": 200}
 
 
 class Crashers:
-    """The process that forks the runs."""
+    """The process that forks the runs; several threads may ask for some at once."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -41,18 +42,35 @@ class Crashers:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._asking = threading.Lock()
+        self._waiting: dict[str, Future[int]] = {}
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            run_key, code = json.loads(line)
+            self._waiting.pop(run_key).set_result(code)
+        for unanswered in self._waiting.values():
+            unanswered.set_exception(RuntimeError("the process that forks has ended"))
 
     def run(self, spec: dict[str, Any]) -> int:
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(spec) + "\n")
-        process.stdin.flush()
-        return int(process.stdout.readline())
+        assert self._process.stdin is not None
+        answer: Future[int] = Future()
+        with self._asking:
+            self._waiting[spec["run_key"]] = answer
+            self._process.stdin.write(json.dumps(spec) + "\n")
+            self._process.stdin.flush()
+        return answer.result()
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
-        assert self._process.returncode == 0
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        assert self._process.wait(30) == 0
+        self._listener.join()
+        self._process.stdout.close()
 
 
 @pytest.fixture
@@ -185,6 +203,7 @@ def test_eight_runs_at_once_and_some_die(
     tables: EventTables,
     settings: dict[str, Any],
     scan_database: str,
+    crashers: Crashers,
     tmp_path: Path,
     long_form: bool,
     backend_kind: str,
@@ -207,14 +226,10 @@ def test_eight_runs_at_once_and_some_die(
 
     def work(who: int) -> None:
         rng = random.Random(SEED + who)
-        crashers = Crashers()
-        try:
-            for number in range(25 if long_form else 3):
-                stage = rng.choice(STAGES) if rng.random() < 0.4 else ""
-                run = {"run_key": f"{who}/{number}", "stage": stage, "seed": rng.random()}
-                codes.append(crashers.run(spec | run))
-        finally:
-            crashers.close()
+        for number in range(25 if long_form else 3):
+            stage = rng.choice(STAGES) if rng.random() < 0.4 else ""
+            run = {"run_key": f"{who}/{number}", "stage": stage, "seed": rng.random()}
+            codes.append(crashers.run(spec | run))
 
     producer = Producer(tables, table)
     try:
@@ -225,11 +240,7 @@ def test_eight_runs_at_once_and_some_die(
             worker.join()
     finally:
         count = producer.stop()
-    last = Crashers()
-    try:
-        assert last.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
-    finally:
-        last.close()
+    assert crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
     assert set(codes) <= {0, KILLED}
     ids = sink_ids("parquet", folder)
     record_fault(
