@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 # Tests mostly wait for servers, which the workers share.
-WORKERS ?= 2
+WORKERS ?= 3
 
 UV := $(BIN)/uv
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
@@ -49,7 +49,7 @@ $(VENV)/.synced: $(UV) requirements/dev.txt pyproject.toml
 .PHONY: test
 test: setup ## run the tests (real clusters included)
 	@# Real servers share two cores here: what failed by time alone gets one more try, by itself.
-	$(PYTEST) -n $(WORKERS) --dist loadfile $(ARGS) \
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) \
 	  || { test $$? -eq 1 && $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
 
 .PHONY: demo

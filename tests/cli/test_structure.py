@@ -101,7 +101,9 @@ def test_the_installed_script(cli: Cli) -> None:
 
 
 def test_completion(cli: Cli) -> None:
-    told = cli.script("--show-completion", "bash")
+    # The shell is named: none may be above a test.
+    named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    told = cli.script("--show-completion", "bash", env=named)
     assert "_FLUSS_ORCHESTRATE_COMPLETE" in told.stdout
     env = {
         "_FLUSS_ORCHESTRATE_COMPLETE": "complete_bash",
