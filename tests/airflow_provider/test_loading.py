@@ -9,7 +9,7 @@ PROGRAM = """
 import asyncio, sys
 from fluss_orchestrate.airflow.loading import loaded
 
-MODULES = ["fluss_orchestrate.core.conditions", "fluss_client.errors", "fluss_orchestrate.core.lake"]
+MODULES = ["fluss_orchestrate.core.conditions", "fluss_client.errors", "fluss_orchestrate.core"]
 
 async def main():
     return await asyncio.gather(*(loaded(name) for name in MODULES * 2))
