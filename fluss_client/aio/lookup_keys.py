@@ -93,8 +93,10 @@ class KeyMaker:
         """Bytes, bucket and partition name of one key."""
         values = self.values(key)
         encoded = self._scalar(self._key, values)
-        hashed = encoded if self._same else self._scalar(self._bucket, values)
-        bucket = bucket_of(hashed, self.bucket_count, self._bucket.encoding)
+        bucket = 0
+        if self.bucket_count > 1:
+            hashed = encoded if self._same else self._scalar(self._bucket, values)
+            bucket = bucket_of(hashed, self.bucket_count, self._bucket.encoding)
         name = None
         if self._partition:
             name = partition_name(

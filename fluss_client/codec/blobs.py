@@ -60,7 +60,12 @@ class Blobs:
 
     def take(self, indices: npt.ArrayLike) -> Blobs:
         """The strings at `indices`, in that order; an index may occur more than once."""
-        return Blobs.from_arrow(self._large().take(pa.array(np.asarray(indices))))
+        wanted = np.asarray(indices)
+        if wanted.size <= FEW:
+            return Blobs.from_list([self[index] for index in wanted.tolist()])
+        if wanted.size == len(self) and (wanted == np.arange(wanted.size)).all():
+            return self
+        return Blobs.from_arrow(self._large().take(pa.array(wanted)))
 
     def to_arrow(self) -> pa.Array:
         """The strings as Arrow binary, or as large_binary when 2 GiB are not enough."""

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.blobs import FEW, Blobs
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -66,14 +66,20 @@ class Groups:
 
 def group_keys(keys: Blobs) -> Groups:
     """The records of a batch by their keys."""
+    if len(keys) <= FEW:
+        return _group_few(keys.to_list())
     array = keys.to_arrow()
-    if len(array) == 0:
-        return Groups(np.empty(0, np.int64), np.empty(0, np.bool_))
     order = pc.array_sort_indices(array)
     ordered = array.take(order)
     first = np.ones(len(array), np.bool_)
     first[1:] = pc.not_equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False)
     return Groups(order.to_numpy().astype(np.int64), first)
+
+
+def _group_few(keys: list[bytes]) -> Groups:
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    first = [at == 0 or keys[order[at]] != keys[order[at - 1]] for at in range(len(keys))]
+    return Groups(np.array(order, np.int64), np.array(first, np.bool_))
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def _merge_first_row(
     written = np.flatnonzero(effect.counts[firsts])
     return Merged(
         log.types,
-        new.take(pa.array(log.records)),
+        _rows_at(new, log.records),
         written,
         payload.values.take(firsts[written]),
         np.empty(0, np.int64),
@@ -129,10 +129,13 @@ def _picked(
     stored: pa.RecordBatch, new: pa.RecordBatch, log: Changelog, old_at: Ints, new_at: Ints
 ) -> pa.RecordBatch:
     rows = np.where(log.is_old, old_at[log.records], new_at[log.records])
-    both = pa.concat_batches([stored, new]) if stored.num_rows else new
-    if rows.size == both.num_rows and (rows == np.arange(rows.size)).all():
-        return both
-    return both.take(pa.array(rows))
+    return _rows_at(pa.concat_batches([stored, new]) if stored.num_rows else new, rows)
+
+
+def _rows_at(batch: pa.RecordBatch, rows: Ints) -> pa.RecordBatch:
+    if rows.size == batch.num_rows and (rows == np.arange(rows.size)).all():
+        return batch
+    return batch.take(pa.array(rows))
 
 
 def _merge_partial(

@@ -108,9 +108,9 @@ class FlussEventLog:
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return runtime().call(work)
 
-    def head(self, name: str) -> Event | None:
+    def head(self, name: str, run_key: str | None = None) -> Event | None:
         """The last event, found with a few look-ups however long the history is."""
-        return self._call(self._head(self._opened(), name))
+        return self._call(self._head(self._opened(), name, run_key))
 
     def seen_head(self, name: str) -> Event | None:
         """The last event that was read or written here."""
@@ -127,6 +127,9 @@ class FlussEventLog:
 
     def plan_event_of(self, name: str, run_key: str) -> Event | None:
         """The plan of a run key, by the index."""
+        head = self._heads.get(name)
+        if head is not None and self._asked == (head.nonce, run_key, 0, None):
+            return None
         return self._call(self._plan_event_of(self._opened(), name, run_key))
 
     def append(self, event: Event, previous: Event | None) -> bool:
@@ -140,10 +143,12 @@ class FlussEventLog:
     def close(self) -> None:
         """Nothing to let go of: the connection is the caller's."""
 
-    async def _head(self, table: CheckpointTable, name: str) -> Event | None:
+    async def _head(
+        self, table: CheckpointTable, name: str, run_key: str | None = None
+    ) -> Event | None:
         known = self._heads.get(name)
         if known is not None:
-            here, after = await self._around(table, known)
+            here, after = await self._around(table, known, run_key)
             if here is not None and here["nonce"] == known.nonce:
                 if after is None:
                     return known
@@ -154,20 +159,28 @@ class FlussEventLog:
         return await self._head_from(table, name, 0 if base is None else _number(base))
 
     async def _around(
-        self, table: CheckpointTable, known: Event
+        self, table: CheckpointTable, known: Event, run_key: str | None
     ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """The rows of a known event and of the one after it.
 
-        Who asks is likely to append next, so it is noted along the way that its run key has no
-        entry in the index, as it mostly has not. That cannot change while the event is the head.
+        Who asks is likely to append next, so it is noted along the way that the run keys of both
+        have no entry in the index, as they mostly have not. That cannot change while the event is
+        the head.
         """
-        keys = [(known.name, known.sequence), (known.name, known.sequence + 1)]
-        if known.kind not in INDEXED_KINDS:
-            here, after = await table.lookup(keys)
-            return here, after
-        here, after, slot = await table.lookup([*keys, (_run_name(known.name, known.run_key), 0)])
-        if after is None and slot is None:
+        run_keys = [known.run_key] if known.kind in INDEXED_KINDS else []
+        run_keys += [run_key] if run_key is not None else []
+        here, after, *slots = await table.lookup(
+            [
+                (known.name, known.sequence),
+                (known.name, known.sequence + 1),
+                *((_run_name(known.name, key), 0) for key in run_keys),
+            ]
+        )
+        free = [key for key, slot in zip(run_keys, slots, strict=True) if slot is None]
+        if after is None and known.run_key in free and known.kind in INDEXED_KINDS:
             self._slots = (known.nonce, 0, None)
+        if after is None and run_key in free:
+            self._asked = (known.nonce, run_key, 0, None)
         return here, after
 
     async def _head_from(self, table: CheckpointTable, name: str, base: int) -> Event | None:

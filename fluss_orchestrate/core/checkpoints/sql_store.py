@@ -82,7 +82,7 @@ class SqlEventLog:
                 connection.execute(sa.select(self._rows.c.seq).limit(1))
         return engine
 
-    def head(self, name: str) -> Event | None:
+    def head(self, name: str, run_key: str | None = None) -> Event | None:
         """The last event of a name."""
         c = self._rows.c
         return self._one(c.name == name, descending=True)

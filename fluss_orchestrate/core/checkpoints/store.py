@@ -38,8 +38,8 @@ class EventLog(Protocol):
     of a name have no gaps. Calls block, and may be made from several threads.
     """
 
-    def head(self, name: str) -> Event | None:
-        """The last event of a name."""
+    def head(self, name: str, run_key: str | None = None) -> Event | None:
+        """The last event of a name; a run key that will be asked for next may be given along."""
 
     def seen_head(self, name: str) -> Event | None:
         """The last event that this log has seen, without asking; others may have followed it."""
@@ -76,9 +76,12 @@ class CheckpointStore:
     def __init__(self, log: EventLog) -> None:
         self.log = log
 
-    def head(self, name: str) -> Event | None:
-        """The last event, which carries the whole state; None for an unknown name."""
-        return self.log.head(name)
+    def head(self, name: str, run_key: str | None = None) -> Event | None:
+        """The last event, which carries the whole state; None for an unknown name.
+
+        `run_key` is one for which `plan_of` will be asked: one question does for both then.
+        """
+        return self.log.head(name, run_key)
 
     def require(self, name: str) -> Event:
         """The last event of a checkpoint that must exist."""

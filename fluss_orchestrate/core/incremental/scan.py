@@ -126,7 +126,7 @@ class IncrementalScan:
         deadline = Deadline(self.settings.pending_timeout_ms)
         attempt = 0
         while attempt < CLAIM_ATTEMPTS_MAX:
-            head = self.store.head(self.name)
+            head = self.store.head(self.name, run_key)
             transitions.check_not_retired(self.name, head)
             known = self.store.plan_of(self.name, run_key, head)
             if known is not None:

@@ -10,7 +10,7 @@ class MemoryEventLog:
     def __init__(self) -> None:
         self._events: dict[str, dict[int, Event]] = {}
 
-    def head(self, name: str) -> Event | None:
+    def head(self, name: str, run_key: str | None = None) -> Event | None:
         events = self._events.get(name)
         return events[max(events)] if events else None
 
