@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fluss_client.backend.embedded.errors import EmbeddedLockedError
+from fluss_client.backend.embedded.lanes import BRIEF_S
 from fluss_client.errors import ClosedError, DatabaseAlreadyExistError, ForkedError
 from fluss_client.model.table import TablePath
 from tests.embedded.helpers import append, end_of, make_table, on_loop, opened, read_rows
@@ -68,6 +69,40 @@ def test_the_loop_goes_on_while_sqlite_works(tmp_path: Path) -> None:
             assert not busy.done()
             release.set()
             await busy
+
+    on_loop(run())
+
+
+def test_brief_reads_stay_on_the_loop_until_one_is_slow(tmp_path: Path) -> None:
+    async def run() -> None:
+        here = threading.current_thread().name
+        lane = "fluss-embedded-read"
+
+        def where(connection: sqlite3.Connection) -> str:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+            return threading.current_thread().name
+
+        def slow(connection: sqlite3.Connection) -> str:
+            time.sleep(2 * BRIEF_S)
+            return where(connection)
+
+        def locked_here(connection: sqlite3.Connection) -> str:
+            if where(connection) == here:
+                raise sqlite3.OperationalError("database is locked")
+            return where(connection)
+
+        async with opened(tmp_path) as backend:
+            asked = (where, where, locked_here, where, slow, where)
+            answered = [await backend._read_briefly(ask) for ask in asked]
+            # The first one opens the connection.
+            assert answered == [lane, here, lane, here, here, lane]
+            backend._lanes._slow_until = 0.0
+            assert await backend._read_briefly(where) == here
+            child = os.fork()
+            if child == 0:
+                os._exit(0)
+            await asyncio.to_thread(os.waitpid, child, 0)
+            assert [await backend._read_briefly(where) for _ in range(2)] == [lane, here]
 
     on_loop(run())
 

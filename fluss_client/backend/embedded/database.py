@@ -160,10 +160,10 @@ class Database:
                 f"reads up to {ddl.FORMAT_VERSION}: upgrade it, nothing was changed"
             )
 
-    def connect(self, *, writer: bool) -> sqlite3.Connection:
+    def connect(self, *, writer: bool, wait: bool = True) -> sqlite3.Connection:
         """A connection of its own for one thread; autocommit, errors not yet translated."""
         # A writer waits by itself, see `begin`.
-        wait_ms = 0 if writer else self.settings.lock_timeout_ms
+        wait_ms = 0 if writer or not wait else self.settings.lock_timeout_ms
         connection = self._open("ro" if self.read_only else "rw", wait_ms)
         try:
             cache = WRITER_CACHE_KIB if writer else READER_CACHE_KIB

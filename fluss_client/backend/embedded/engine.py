@@ -40,6 +40,11 @@ class Engine(ProcessBound):
         self._counts["reads"] += 1
         return await self._lanes.read(run, snapshot=snapshot)
 
+    async def _read_briefly(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        self._check_process()
+        self._counts["reads"] += 1
+        return await self._lanes.read_briefly(run)
+
     async def _write(self, run: Callable[[sqlite3.Connection], T], weight: int = 0) -> T:
         self._check_process()
         self._counts["writes"] += 1

@@ -24,6 +24,7 @@ from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.runtime import workers
 
 T = TypeVar("T")
+BRIEF_KEYS_MAX = 4
 INLINE_VALUES_MAX = 64
 """So many values are decoded on the loop: handing them to a thread would take longer."""
 
@@ -80,11 +81,13 @@ class ReadPart(Engine):
     async def lookup_few(
         self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
     ) -> list[list[bytes] | FlussError]:
+        def look(connection: sqlite3.Connection) -> list[list[bytes] | FlussError]:
+            return lookups.lookup_few(connection, table, keys, prefix, self.bucket_numbers)
+
+        if len(keys) <= BRIEF_KEYS_MAX and not prefix:
+            return await self._read_briefly(look)
         # Each key is answered alone, so they need not see the same moment.
-        return await self._read(
-            lambda c: lookups.lookup_few(c, table, keys, prefix, self.bucket_numbers),
-            snapshot=False,
-        )
+        return await self._read(look, snapshot=False)
 
     async def decode_values(
         self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
