@@ -77,7 +77,7 @@ class Router:
                 buckets += codes * count
         elif codes is not None:
             buckets = codes
-        groups = _grouped(rows, deletes, buckets, max(1, len(names)) * count)
+        groups = grouped(rows, deletes, buckets, max(1, len(names)) * count)
         pieces: list[Piece] = []
         for number, part, mask in groups:
             partition, bucket = divmod(number, count)
@@ -104,11 +104,11 @@ class Router:
         single: bool,
     ) -> list[Piece]:
         pieces: list[Piece] = []
-        for number, part, mask in _grouped(rows, deletes, codes, max(1, len(names))):
+        for number, part, mask in grouped(rows, deletes, codes, max(1, len(names))):
             name = names[number] if names else None
             if single and self._assigner.by_row:
                 turns = self._assigner.next_rows(part.num_rows)
-                spread = _grouped(part, mask, turns, self._table.num_buckets)
+                spread = grouped(part, mask, turns, self._table.num_buckets)
                 for bucket, some, some_mask in spread:
                     pieces += self._cut(self._place(name, bucket), some, some_mask)
                 continue
@@ -125,7 +125,7 @@ class Router:
         return TableBucket(self._table.table_id, bucket, partition_id=partition_id)
 
 
-def _grouped(
+def grouped(
     rows: pa.RecordBatch,
     deletes: Deletes,
     numbers: npt.NDArray[np.int64] | None,

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_client.aio.routing import grouped
 from fluss_client.codec.buckets import assign_buckets
 from fluss_client.codec.keys import encode_keys, key_encoding_for
 from fluss_client.codec.partition_names import partition_names
@@ -74,20 +75,13 @@ class Placer:
         if self._partition_types:
             columns = [rows.column(name) for name in self._info.partition_keys]
             names, codes = partition_names(columns, self._partition_types)
-        numbers = codes * self._info.num_buckets + buckets
+        count = self._info.num_buckets
+        groups = grouped(rows, deletes, codes * count + buckets, max(1, len(names)) * count)
         placed = []
-        for number in np.unique(numbers).tolist():
-            mine = np.flatnonzero(numbers == number)
-            mask = None if deletes is None else deletes[mine]
-            code, own = divmod(number, self._info.num_buckets)
-            placed.append(
-                Placed(
-                    names[code] if names else None,
-                    own,
-                    rows.take(pa.array(mine)),
-                    mask if mask is not None and mask.any() else None,
-                )
-            )
+        for number, mine, mask in groups:
+            code, own = divmod(number, count)
+            marked = mask if mask is not None and mask.any() else None
+            placed.append(Placed(names[code] if names else None, own, mine, marked))
         return placed
 
     def _buckets(self, rows: pa.RecordBatch, bucket: int) -> npt.NDArray[np.int64]:
