@@ -17,6 +17,7 @@ from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.spark.gathering import gathered
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.spark.loading.load import run_load
 from fluss_orchestrate.spark.loading.progress import Say, say
@@ -50,10 +51,14 @@ def write(
     *,
     mode: str = "append",
     options: Mapping[str, str] | None = None,
+    gather: bool | None = None,
     load_id: str | None = None,
     **load: Any,
 ) -> Receipt | None:
     """Write a frame into a table.
+
+    `gather` brings the rows of each bucket into one task first, by a shuffle; by default where the
+    table has so many buckets in all its partitions that this pays.
 
     With a `load_id`, each row is there once whatever fails and however often this is called: the
     frame is staged as Parquet and loaded under that id (`load` are further fields of
@@ -69,6 +74,8 @@ def write(
     from fluss_orchestrate.spark.source.datasource import register
 
     register(spark)
+    if gather is not False:
+        frame = gathered(frame, ref.connection(), table, always=gather is True)
     with session_conf(spark, {ROWS_CONF: str(batch_rows(frame)), BYTES_CONF: UNMEASURED}):
         given = {**source_options(ref), "table": table, **(options or {})}
         frame.write.format("fluss").options(**given).mode(mode).save()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from fluss_client import TablePath
 from fluss_client.errors import FlussError
 from fluss_orchestrate import IncrementalScan
-from fluss_orchestrate.spark import fast
+from fluss_orchestrate.core.loading.placing import Placer
+from fluss_orchestrate.spark import fast, gathering
 from fluss_orchestrate.spark.source.datasource import FlussDataSource
 from tests.spark.conftest import Place
 
@@ -41,6 +44,35 @@ def test_append_and_the_tuned_helper(spark: SparkSession, place: Place) -> None:
     assert fast.write(frame.selectExpr("id + 300 AS id", "word"), table, place.ref) is None
     assert spark.conf.get(fast.ROWS_CONF) == before, "settings are as before"
     assert [row["id"] for row in found(place, table)] == list(range(600))
+
+
+def test_rows_of_a_bucket_are_gathered_in_one_task(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On demand, and by default where buckets are many; each task then writes to its own ones."""
+    table = place.table(BY_DAY, partition_keys=["day"], buckets=3, bucket_keys=["id"])
+    frame = spark.range(0, 600, 1, 4).selectExpr("id", "concat('d', id % 5) AS day")
+    options = {"create.partitions": "true"}
+    fast.write(frame, table, place.ref, options=options, gather=True)
+    fast.write(frame.selectExpr("id + 600 AS id", "day"), table, place.ref)
+    monkeypatch.setattr(gathering, "PLACES_MIN", 15)
+    fast.write(frame.selectExpr("id + 1200 AS id", "day"), table, place.ref)
+    assert [row["id"] for row in found(place, table)] == list(range(1800))
+
+    placed = gathering.gathered(frame, place.connection, table, always=False)
+    assert placed.columns == frame.columns
+    tasks = collections.defaultdict(set)
+    placer = Placer(place.connection.get_table(TablePath.parse(table)).result(30).get_table_info())
+    for task, part in enumerate(placed.rdd.glom().collect()):
+        if part:
+            rows = pa.RecordBatch.from_pylist([row.asDict() for row in part], BY_DAY)
+            for number in placer.numbers(rows).tolist():
+                tasks[number].add(task)
+    assert len(tasks) == 15
+    assert all(len(mine) == 1 for mine in tasks.values())
+    log = place.table(SCHEMA)
+    by_turn = spark.range(3).selectExpr("id", "'w' AS word")
+    assert gathering.gathered(by_turn, place.connection, log, always=True) is by_turn
 
 
 def test_a_frame_under_a_load_id_is_there_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,11 +71,7 @@ class Placer:
         if rows.num_rows == 0:
             return []
         buckets = self._buckets(rows, bucket)
-        names: list[str] = []
-        codes = np.zeros(rows.num_rows, np.int64)
-        if self._partition_types:
-            columns = [rows.column(name) for name in self._info.partition_keys]
-            names, codes = partition_names(columns, self._partition_types)
+        names, codes = self._partitions(rows)
         count = self._info.num_buckets
         groups = grouped(rows, deletes, codes * count + buckets, max(1, len(names)) * count)
         placed = []
@@ -83,6 +80,23 @@ class Placer:
             marked = mask if mask is not None and mask.any() else None
             placed.append(Placed(names[code] if names else None, own, mine, marked))
         return placed
+
+    def _partitions(self, rows: pa.RecordBatch) -> tuple[list[str], npt.NDArray[np.int64]]:
+        if not self._partition_types:
+            return [], np.zeros(rows.num_rows, np.int64)
+        columns = [rows.column(name) for name in self._info.partition_keys]
+        return partition_names(columns, self._partition_types)
+
+    def numbers(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        """One number per row, the same for rows of one bucket, in any batch and any process.
+
+        The rows need no more columns than those that place them.
+        """
+        names, codes = self._partitions(rows)
+        hashes = np.array([zlib.crc32(name.encode()) for name in names] or [0], np.uint32)
+        buckets = self._buckets(rows, 0).astype(np.uint32)
+        numbers: npt.NDArray[np.int32] = (hashes[codes] + buckets).view(np.int32)
+        return numbers
 
     def _buckets(self, rows: pa.RecordBatch, bucket: int) -> npt.NDArray[np.int64]:
         count = self._info.num_buckets
