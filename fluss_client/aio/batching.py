@@ -7,6 +7,7 @@ and the bucket can take another batch. Their order is never changed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,9 +17,18 @@ from fluss_client.aio.channels import Deletes, Prepared, joined_deletes
 from fluss_client.aio.write_handle import WriteResultHandle
 from fluss_client.backend.contract import NO_WRITER, Payload
 from fluss_client.errors import FlussError
-from fluss_client.model.table import TableBucket
+from fluss_client.model.table import TableBucket, TableInfo
 
 NO_SEQUENCE = -1
+KEY_ROWS_MAX = 60_000
+"""Fluss 0.9 keeps the change types of a batch's changelog, of which an update makes two, in one
+page of 128 KiB, and fails for good on a batch that makes more."""
+ANY_ROWS = sys.maxsize
+
+
+def rows_max_of(table: TableInfo) -> int:
+    """So many rows may be in one batch."""
+    return KEY_ROWS_MAX if table.has_primary_key() else ANY_ROWS
 
 
 @dataclass(slots=True)
@@ -78,16 +88,16 @@ class Batch:
 
 
 def cut(
-    rows: pa.RecordBatch, deletes: Deletes, bytes_max: int
+    rows: pa.RecordBatch, deletes: Deletes, bytes_max: int, rows_max: int = ANY_ROWS
 ) -> Iterator[tuple[pa.RecordBatch, Deletes, int]]:
-    """The rows in slices of at most `bytes_max` each, copying nothing; a large row stands alone."""
+    """The rows in slices within both bounds, copying nothing; a large row stands alone."""
     nbytes, count = rows.nbytes, rows.num_rows
-    if nbytes <= bytes_max or count <= 1:
+    if (nbytes <= bytes_max and count <= rows_max) or count <= 1:
         yield rows, deletes, nbytes
         return
-    parts = min(count, -(-nbytes // bytes_max))
+    parts = min(count, max(-(-nbytes // bytes_max), -(-count // rows_max)))
     for part in range(parts):
         first, last = count * part // parts, count * (part + 1) // parts
         mask = None if deletes is None else deletes[first:last]
         # Rows of uneven size make a slice too large: it is cut again.
-        yield from cut(rows.slice(first, last - first), mask, bytes_max)
+        yield from cut(rows.slice(first, last - first), mask, bytes_max, rows_max)

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from fluss_client.aio.batching import Batch, Piece
+from fluss_client.aio.batching import Batch, Piece, rows_max_of
 from fluss_client.aio.bucket_line import BucketLine
 from fluss_client.aio.buffer_memory import BufferMemory
 from fluss_client.aio.channels import Channel
@@ -46,6 +46,7 @@ class Pipeline:
         self._on_partition_gone = on_partition_gone
         self._rules = line_rules(config, channel)
         self._batch_bytes_max = config.writer_batch_size
+        self._batch_rows_max = rows_max_of(table)
         self._sender = Sender(
             channel,
             Preparer(backend, table, config),
@@ -98,7 +99,7 @@ class Pipeline:
         line = self._lines.get(piece.bucket)
         if line is None:
             line = self._lines[piece.bucket] = BucketLine(piece.bucket, self._rules)
-        if line.open is not None and line.open.nbytes + piece.nbytes > self._batch_bytes_max:
+        if line.open is not None and self._too_much(line.open, piece):
             self._seal(line)
         if line.open is None:
             line.open = Batch(piece.bucket, due)
@@ -107,6 +108,12 @@ class Pipeline:
         line.open.add(piece, handle)
         if line.open.nbytes >= self._batch_bytes_max:
             self._seal(line)
+
+    def _too_much(self, batch: Batch, piece: Piece) -> bool:
+        return (
+            batch.nbytes + piece.nbytes > self._batch_bytes_max
+            or batch.row_count + piece.rows.num_rows > self._batch_rows_max
+        )
 
     def _seal(self, line: BucketLine) -> None:
         batch, line.open = line.open, None

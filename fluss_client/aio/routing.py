@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_client.aio.batching import Piece, cut
+from fluss_client.aio.batching import Piece, cut, rows_max_of
 from fluss_client.aio.channels import Deletes
 from fluss_client.codec.buckets import assign_buckets
 from fluss_client.codec.keys import encode_keys, key_encoding_for
@@ -33,6 +33,7 @@ class Router:
         self._find_partitions = find_partitions
         self._partition_ids: dict[str, int] = {}
         self._bytes_max = config.writer_batch_size
+        self._rows_max = rows_max_of(table)
         types = {column.name: column.type for column in table.schema.columns}
         self._partition_types = [types[name] for name in table.partition_keys]
         self._keys = table.bucket_keys or table.physical_primary_keys
@@ -118,7 +119,8 @@ class Router:
         return pieces
 
     def _cut(self, place: TableBucket, rows: pa.RecordBatch, deletes: Deletes) -> list[Piece]:
-        return [Piece(place, *part) for part in cut(rows, deletes, self._bytes_max)]
+        parts = cut(rows, deletes, self._bytes_max, self._rows_max)
+        return [Piece(place, *part) for part in parts]
 
     def _place(self, partition: str | None, bucket: int) -> TableBucket:
         partition_id = None if partition is None else self._partition_ids[partition]

@@ -75,6 +75,20 @@ def test_bulk_upserts_and_deletes(tables: Tables) -> None:
     assert found[count - 1] == row(count - 1, f"n{count - 1}")
 
 
+def test_so_many_narrow_rows_that_their_changes_fill_a_page(tables: Tables) -> None:
+    """Servers refuse a batch that makes some 131,000 changes, which 2 MB of narrow rows can do."""
+    table = tables.create({"id": pa.int64(), "n": pa.int32()}, ["id"])
+    count = 150_000
+    for n in range(2):
+        with table.new_upsert().create_writer() as writer:
+            for part in np.array_split(np.arange(count), 7):
+                numbers = pa.array(np.full(part.size, n), pa.int32())
+                writer.write_arrow(pa.table({"id": part, "n": numbers}))
+            done(writer.flush())
+    found = done(table.new_lookup().create_lookuper().lookup_many([(0,), (count - 1,), (count,)]))
+    assert found == [{"id": 0, "n": 1}, {"id": count - 1, "n": 1}, None]
+
+
 def test_the_last_write_of_every_key_wins(tables: Tables, config: fluss.Config) -> None:
     table = tables.create(USERS, ["id"], buckets=3)
     config.writer_batch_size = 1024

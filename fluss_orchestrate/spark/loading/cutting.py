@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fluss_client.aio.batching import rows_max_of
 from fluss_client.aio.pinned import PINNED_BATCHES_MAX
 from fluss_client.model.table import TableInfo
 from fluss_orchestrate.core.loading.sources import SourceError
@@ -78,11 +79,11 @@ def digest_of_input(files: Iterable[InputFile]) -> str:
     return hasher.hexdigest()
 
 
-def batch_rows_of(footers: Sequence[Footer], batch_bytes: int) -> int:
+def batch_rows_of(info: TableInfo, footers: Sequence[Footer], batch_bytes: int) -> int:
     """How many rows make a batch of about `batch_bytes`, by a sample and by the widest rows."""
     widths = [size / rows for footer in footers for rows, size in footer.groups if rows]
     width = max([1.0, _sampled_width(footers), *widths])
-    return max(1, min(BATCH_ROWS_MAX, int(batch_bytes / width)))
+    return max(1, min(BATCH_ROWS_MAX, rows_max_of(info), int(batch_bytes / width)))
 
 
 def _sampled_width(footers: Sequence[Footer]) -> float:
@@ -101,7 +102,8 @@ def _sampled_width(footers: Sequence[Footer]) -> float:
 def unit_rows_of(info: TableInfo, batch_rows: int) -> int:
     """How many rows make a unit: five batches in a bucket, more where rows spread over buckets."""
     spread = min(info.num_buckets, SPREAD_MAX) if info.bucket_keys else 1
-    return batch_rows * PINNED_BATCHES_MAX * spread
+    # All of them may turn out to go to one bucket.
+    return min(batch_rows * spread, rows_max_of(info)) * PINNED_BATCHES_MAX
 
 
 def cut(footers: Sequence[Footer], unit_rows: int) -> list[Split]:

@@ -115,7 +115,7 @@ def _begun(
     if header is None:
         found = _first_input(spark, spec, info, frame)
         _check(spec, info, found)
-        batch_rows = batch_rows_of(found.footers, spec.batch_bytes)
+        batch_rows = batch_rows_of(info, found.footers, spec.batch_bytes)
         before = (
             runtime()
             .call(observe_offsets(connection.core.backend, cluster_alias(connection), info))
