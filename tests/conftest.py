@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 
+import hypothesis
 import pytest
 
 from fluss_client.testing.errors import JavaNotFoundError
@@ -15,12 +16,17 @@ from fluss_client.testing.java import find_java
 pytest_plugins = [
     "tests.fix_cluster",
     "tests.fix_backend",
+    "tests.fix_either",
     "tests.fix_support",
     "tests.fix_proxy",
     "tests.fix_postgres",
     "tests.docs.summary",
     "tests.faults.recording",
 ]
+
+# A busy machine makes any example slow; every test has a timeout of its own.
+hypothesis.settings.register_profile("house", deadline=None)
+hypothesis.settings.load_profile("house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,7 +5,6 @@ Airflow reads its settings as it is imported, so they are set here, before any t
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ import pytest
 
 from fluss_client import Config, FlussConnection
 from fluss_client.testing import LocalCluster
+from tests.fix_either import own_database
 
 HOME = Path(tempfile.mkdtemp(prefix="fluss-airflow-"))
 SETTINGS = {
@@ -32,8 +32,6 @@ SETTINGS = {
 }
 os.environ.update(SETTINGS)
 (HOME / "dags").mkdir()
-
-_numbers = itertools.count()
 
 
 def pytest_unconfigure() -> None:
@@ -50,11 +48,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}"))
         item.add_marker(pytest.mark.filterwarnings("ignore::UserWarning:airflow"))
         item.add_marker(pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning"))
-        spec = getattr(item, "callspec", None)
-        if spec is not None and spec.params.get("kind") == "cluster":
-            item.add_marker("cluster")
-            # Named openly, so that its start does not count against the test's own time.
-            item.fixturenames.insert(0, "plain_cluster")  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")
@@ -74,13 +67,6 @@ def airflow_home() -> Path:
     return HOME
 
 
-@pytest.fixture(scope="session", params=["embedded", "cluster"])
-def kind(request: pytest.FixtureRequest) -> str:
-    """Which backend the connection names."""
-    found: str = request.param
-    return found
-
-
 @pytest.fixture(scope="session")
 def embedded_conn_id(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An Airflow connection to an embedded directory."""
@@ -98,9 +84,9 @@ def cluster_conn_id(plain_cluster: LocalCluster) -> str:
 
 
 @pytest.fixture(scope="session")
-def conn_id(request: pytest.FixtureRequest, kind: str) -> str:
+def conn_id(request: pytest.FixtureRequest, fluss_kind: str) -> str:
     """The connection of this test's kind."""
-    found: str = request.getfixturevalue(f"{kind}_conn_id")
+    found: str = request.getfixturevalue(f"{fluss_kind}_conn_id")
     return found
 
 
@@ -123,8 +109,5 @@ def client(conn_id: str) -> Iterator[FlussConnection]:
 @pytest.fixture
 def database(client: FlussConnection) -> Iterator[str]:
     """A database of this test's own, gone afterwards."""
-    name = f"af_{os.getpid()}_{next(_numbers)}"
-    admin = client.get_admin().result(30)
-    admin.create_database(name).result(30)
-    yield name
-    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(30)
+    with own_database(client, "af") as name:
+        yield name

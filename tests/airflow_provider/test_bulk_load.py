@@ -22,6 +22,7 @@ from fluss_client import Config, FlussConnection
 from fluss_orchestrate.core.provisioning import TableSpec, apply
 from tests.airflow_provider.reading import ids_in
 from tests.airflow_provider.running import load_dags, result_of, run, states
+from tests.fix_either import CLUSTER_FIRST
 
 pytestmark = [pytest.mark.usefixtures("airflow_home"), pytest.mark.timeout(400)]
 DATE = datetime(2026, 11, 17, 3, tzinfo=UTC)
@@ -55,9 +56,7 @@ def shop(
     return spec
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("embedded", marks=pytest.mark.long), "cluster"], indirect=True
-)
+@pytest.mark.parametrize("fluss_kind", CLUSTER_FIRST, indirect=True)
 def test_the_shops_load_is_killed_whole_and_done_once(
     shop: TableSpec, client: FlussConnection, tmp_path: Path, long_form: bool
 ) -> None:

@@ -75,7 +75,7 @@ def test_assets_have_one_name_and_one_uri() -> None:
         fluss_table_asset("orders")
 
 
-def test_hook_connects_and_keeps_one_client(conn_id: str, kind: str) -> None:
+def test_hook_connects_and_keeps_one_client(conn_id: str, fluss_kind: str) -> None:
     from fluss_orchestrate.airflow import FlussHook
 
     hook = FlussHook(conn_id)
@@ -84,7 +84,7 @@ def test_hook_connects_and_keeps_one_client(conn_id: str, kind: str) -> None:
     client = hook.get_conn()
     assert FlussHook(conn_id).get_conn() is client
     assert asyncio.run(hook.aget_client()) is client
-    if kind == "cluster":
+    if fluss_kind == "cluster":
         assert hook.get_config().security_protocol == "sasl"
     client.close()
     again = hook.get_conn()

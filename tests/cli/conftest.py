@@ -72,55 +72,16 @@ class Shop:
         return str(path)
 
 
-CLUSTERS = {"place": "plain_cluster", "lake_place": "lake_cluster"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        params = getattr(getattr(item, "callspec", None), "params", {})
-        for place, cluster in CLUSTERS.items():
-            if params.get(place) == "cluster":
-                item.add_marker("cluster")
-                # Named openly, so that its start does not count against the test's own time.
-                item.fixturenames.insert(0, cluster)  # type: ignore[attr-defined]
-
-
-@pytest.fixture(scope="module", params=["embedded", "cluster"])
-def place(request: pytest.FixtureRequest) -> str:
-    """Where commands of a test go."""
-    kind: str = request.param
-    return kind
-
-
-@pytest.fixture(scope="module", params=["embedded", "cluster"])
-def lake_place(request: pytest.FixtureRequest) -> str:
-    """Where commands of a test go that need a lake."""
-    kind: str = request.param
-    return kind
-
-
 @pytest.fixture(scope="module")
-def shop(
-    request: pytest.FixtureRequest, place: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Shop]:
+def shop(fluss_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """The shop on the embedded engine, and on a real cluster."""
-    folder = tmp_path_factory.mktemp("shop")
-    address = f"embedded:{folder / 'fluss'}"
-    if place == "cluster":
-        address = request.getfixturevalue("plain_cluster").info.bootstrap_servers
-    yield from _open_shop(folder, address, lake=False)
+    yield from _open_shop(tmp_path_factory.mktemp("shop"), fluss_address, lake=False)
 
 
 @pytest.fixture(scope="module")
-def lake_shop(
-    request: pytest.FixtureRequest, lake_place: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Shop]:
+def lake_shop(lake_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """The same where events have a lake."""
-    folder = tmp_path_factory.mktemp("lake-shop")
-    address = f"embedded:{folder / 'fluss'}"
-    if lake_place == "cluster":
-        address = request.getfixturevalue("lake_cluster").info.bootstrap_servers
-    yield from _open_shop(folder, address, lake=True)
+    yield from _open_shop(tmp_path_factory.mktemp("lake-shop"), lake_address, lake=True)
 
 
 @pytest.fixture(scope="module")

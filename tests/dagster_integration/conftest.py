@@ -13,6 +13,7 @@ import pytest
 from fluss_client import FlussConnection, TablePath
 from fluss_orchestrate.dagster import FlussResource, close_connections
 from tests.dagster_integration.tables import make_table
+from tests.fix_either import own_database
 from tests.leftovers import no_process_is_left  # noqa: F401
 
 os.environ["DAGSTER_DISABLE_TELEMETRY"] = "1"
@@ -26,8 +27,6 @@ OWN_FAULTS = (
     "ignore:Function `PipesMessageReader.expected_writer_count`",
     "ignore::dagster.BetaWarning",
 )
-# For tests that start many processes: a real cluster always, the embedded engine in the long form.
-CLUSTER_FIRST = ("cluster", pytest.param("embedded", marks=pytest.mark.long))
 _numbers = itertools.count()
 
 
@@ -36,29 +35,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             for each in OWN_FAULTS:
                 item.add_marker(pytest.mark.filterwarnings(each))
-        spec = getattr(item, "callspec", None)
-        for kind, cluster in (("fluss_kind", "plain_cluster"), ("lake_kind", "lake_cluster")):
-            if spec is not None and spec.params.get(kind) == "cluster":
-                item.add_marker("cluster")
-                # Named openly, so that its start does not count against the test's own time.
-                item.fixturenames.insert(0, cluster)  # type: ignore[attr-defined]
-
-
-@pytest.fixture(scope="session", params=["embedded", "cluster"])
-def fluss_kind(request: pytest.FixtureRequest) -> str:
-    """Which Fluss the test runs on."""
-    kind: str = request.param
-    return kind
-
-
-@pytest.fixture(scope="session")
-def fluss_address(
-    request: pytest.FixtureRequest, fluss_kind: str, tmp_path_factory: pytest.TempPathFactory
-) -> str:
-    """How to reach it."""
-    if fluss_kind == "embedded":
-        return f"embedded:{tmp_path_factory.mktemp('fluss')}"
-    return str(request.getfixturevalue("plain_cluster").info.bootstrap_servers)
 
 
 @pytest.fixture
@@ -76,30 +52,14 @@ def connection(fluss: FlussResource) -> FlussConnection:
 @pytest.fixture
 def database(connection: FlussConnection) -> Iterator[str]:
     """A database of this test's own, gone afterwards."""
-    name = f"dagster_{os.getpid()}_{next(_numbers)}"
-    admin = connection.get_admin().result(30)
-    admin.create_database(name).result(30)
-    yield name
-    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(30)
-
-
-@pytest.fixture(scope="session", params=["embedded", "cluster"])
-def lake_kind(request: pytest.FixtureRequest) -> str:
-    """Which Fluss with a lake the test runs on."""
-    kind: str = request.param
-    return kind
+    with own_database(connection, "dagster") as name:
+        yield name
 
 
 @pytest.fixture(scope="session")
-def lake_fluss(
-    request: pytest.FixtureRequest, lake_kind: str, tmp_path_factory: pytest.TempPathFactory
-) -> FlussResource:
+def lake_fluss(lake_address: str) -> FlussResource:
     """A resource whose tables may have a lake."""
-    if lake_kind == "embedded":
-        address = f"embedded:{tmp_path_factory.mktemp('lake')}"
-    else:
-        address = str(request.getfixturevalue("lake_cluster").info.bootstrap_servers)
-    return FlussResource(bootstrap_servers=address, cluster_alias="lakes")
+    return FlussResource(bootstrap_servers=lake_address, cluster_alias="lakes")
 
 
 @pytest.fixture

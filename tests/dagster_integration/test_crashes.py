@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import FlussConnection, TablePath
-from tests.dagster_integration.conftest import CLUSTER_FIRST
 from tests.dagster_integration.crashing import ROWS
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
+from tests.fix_either import CLUSTER_FIRST
 
 NAMES = {"appended", "stored", "copied", "files"}
 JOB = "tests.dagster_integration.crashing"

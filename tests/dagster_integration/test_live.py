@@ -22,9 +22,9 @@ from fluss_client import TablePath
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate import TableSpec, apply, tier
 from fluss_orchestrate.dagster import FlussResource
-from tests.dagster_integration.conftest import CLUSTER_FIRST
 from tests.dagster_integration.live import Dev, dagster_dev
 from tests.dagster_integration.tables import append
+from tests.fix_either import CLUSTER_FIRST
 from tests.needs import chromium
 
 EXAMPLES = Path(__file__).parents[2] / "dags" / "dagster"

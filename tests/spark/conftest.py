@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from fluss_client import Config, FlussConnection, Schema, TableDescriptor, Table
 from fluss_orchestrate.core.clusters import CLUSTERS_FILE_VARIABLE, ClusterRef
 from fluss_orchestrate.spark.setup import make_session
 from fluss_orchestrate.spark.source.datasource import register
+from tests.fix_either import own_database
 from tests.spark.standalone import Standalone, standalone
 
 if TYPE_CHECKING:
@@ -35,16 +37,6 @@ CPU_QUIET = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
 }
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        spec = getattr(item, "callspec", None)
-        for name, cluster in (("kind", "plain_cluster"), ("lake_kind", "lake_cluster")):
-            if spec is not None and spec.params.get(name) == "cluster":
-                item.add_marker("cluster")
-                # Named openly, so that its start does not count against the test's own time.
-                item.fixturenames.insert(0, cluster)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")
@@ -85,13 +77,6 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalo
     """A real master and worker."""
     with standalone(tmp_path_factory.mktemp("standalone")) as running:
         yield running
-
-
-@pytest.fixture(scope="session", params=["embedded", "cluster"])
-def kind(request: pytest.FixtureRequest) -> str:
-    """Which backend the tables are on."""
-    name: str = request.param
-    return name
 
 
 @dataclass
@@ -143,26 +128,22 @@ class Place:
         return read_table(self.connection, table, columns).read_all()
 
 
-@pytest.fixture(scope="session")
-def address(
-    request: pytest.FixtureRequest, kind: str, tmp_path_factory: pytest.TempPathFactory
-) -> str:
-    """How to reach the backend."""
-    if kind == "embedded":
-        return f"embedded:{tmp_path_factory.mktemp('engine')}"
-    return str(request.getfixturevalue("plain_cluster").info.bootstrap_servers)
-
-
 @pytest.fixture(scope="module")
-def place(address: str) -> Iterator[Place]:
+def place(fluss_address: str) -> Iterator[Place]:
     """A database that goes away with the module."""
+    with open_place(fluss_address) as opened:
+        yield opened
+
+
+@contextmanager
+def open_place(address: str) -> Iterator[Place]:
+    """A database there, while it is wanted."""
     config = Config({"bootstrap.servers": address, "cluster.alias": "default"})
-    with FlussConnection.create(config).result(60) as connection:
-        name = f"spark_{os.getpid()}_{next(_numbers)}"
-        admin = connection.get_admin().result(30)
-        admin.create_database(name).result(30)
+    with (
+        FlussConnection.create(config).result(60) as connection,
+        own_database(connection, "spark") as name,
+    ):
         yield Place(address, connection, name)
-        admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(60)
 
 
 @pytest.fixture

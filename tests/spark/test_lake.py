@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fluss_client import Config, FlussConnection, TablePath
+from fluss_client import TablePath
 from fluss_client.errors import LakeTableAlreadyExistError
 from fluss_orchestrate import lake_status, tier
 from fluss_orchestrate.core.lake.tiering import TieringRound
@@ -19,7 +18,7 @@ from fluss_orchestrate.core.lake.tiering_worker import TieringWorker
 from fluss_orchestrate.spark.tiering import SparkRangeWriter
 from tests.orchestrate.lake.tables import append, as_rows, full_scan, lake_rows, make_table
 from tests.orchestrate.lake.test_worker import work_until
-from tests.spark.conftest import CPU_QUIET, Place
+from tests.spark.conftest import CPU_QUIET, Place, open_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,28 +36,11 @@ tiering.tier(cluster.connection(), sys.argv[2], allow_tiering=True, write=write)
 """
 
 
-@pytest.fixture(scope="module", params=["embedded", "cluster"])
-def lake_kind(request: pytest.FixtureRequest) -> str:
-    """Which lake the tables are in."""
-    name: str = request.param
-    return name
-
-
 @pytest.fixture(scope="module")
-def place(
-    request: pytest.FixtureRequest, lake_kind: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Place]:
+def place(lake_address: str) -> Iterator[Place]:
     """A database with a lake behind it."""
-    address = f"embedded:{tmp_path_factory.mktemp('lake')}"
-    if lake_kind == "cluster":
-        address = request.getfixturevalue("lake_cluster").info.bootstrap_servers
-    config = Config({"bootstrap.servers": address, "cluster.alias": "default"})
-    with FlussConnection.create(config).result(60) as connection:
-        name = f"spark_lake_{os.getpid()}"
-        admin = connection.get_admin().result(30)
-        admin.create_database(name, ignore_if_exists=True).result(30)
-        yield Place(address, connection, name)
-        admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(60)
+    with open_place(lake_address) as opened:
+        yield opened
 
 
 def lake_table_of(place: Place, name: str) -> TablePath:

@@ -120,7 +120,7 @@ def test_duckdb_reads_the_same_rows(connection: FlussConnection, new_table: NewT
 
 @pytest.mark.parametrize("lake_kind", ["cluster"], indirect=True)  # all that it can reach
 def test_the_official_client_agrees(
-    connection: FlussConnection, new_table: NewTable, lake_kind: str, address: str
+    connection: FlussConnection, new_table: NewTable, lake_kind: str, lake_address: str
 ) -> None:
     import fluss
 
@@ -130,7 +130,7 @@ def test_the_official_client_agrees(
 
     async def ask() -> Any:
         official = await fluss.FlussConnection.create(
-            fluss.Config({"bootstrap.servers": address.split(",")[0]})
+            fluss.Config({"bootstrap.servers": lake_address.split(",")[0]})
         )
         place = fluss.TablePath(path.database_name, path.table_name)
         return await official.get_admin().get_latest_lake_snapshot(place)
@@ -192,7 +192,7 @@ with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) a
 def test_killed_around_the_commits(
     connection: FlussConnection,
     new_table: NewTable,
-    address: str,
+    lake_address: str,
     stage: str,
     long_form: bool,
     record_fault: FaultRecorder,
@@ -204,7 +204,7 @@ def test_killed_around_the_commits(
     for number in range(kills):
         first = 100 + 150 * number
         append(connection, path, first, first + 100)
-        command = [sys.executable, "-c", KILLED, stage, address, str(path)]
+        command = [sys.executable, "-c", KILLED, stage, lake_address, str(path)]
         assert subprocess.run(command, check=False).returncode == -9
         assert lake_status(connection, path).lag_offsets == 100
         in_iceberg = lake_table(connection, path).scan().to_arrow().num_rows
@@ -216,7 +216,7 @@ def test_killed_around_the_commits(
         assert lake_status(connection, path).lag_offsets == 0
     written = full_scan(connection, path)
     found = lake_rows(connection, path)
-    kind = "embedded" if address.startswith("embedded:") else "cluster"
+    kind = "embedded" if lake_address.startswith("embedded:") else "cluster"
     record_fault(
         f"kill -9 of tiering, {PLACES[stage]} ({kind})",
         kills,
@@ -228,12 +228,12 @@ def test_killed_around_the_commits(
 
 @pytest.mark.timeout(300)
 def test_killed_in_the_first_round(
-    connection: FlussConnection, new_table: NewTable, address: str
+    connection: FlussConnection, new_table: NewTable, lake_address: str
 ) -> None:
     path = new_table()
     append(connection, path, 0, 100)
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, "between", address, str(path)], check=False
+        [sys.executable, "-c", KILLED, "between", lake_address, str(path)], check=False
     )
     assert done.returncode == -9
     assert tier(connection, path, allow_tiering=True).rows == 0
@@ -249,13 +249,14 @@ def _tier_often(address: str, table: str, rounds: int, barrier: Any) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_two_at_once(connection: FlussConnection, new_table: NewTable, address: str) -> None:
+def test_two_at_once(connection: FlussConnection, new_table: NewTable, lake_address: str) -> None:
     path = new_table(layout="keyed")
     append(connection, path, 0, 100)
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(3)
     rivals = [
-        context.Process(target=_tier_often, args=(address, str(path), 6, barrier)) for _ in range(2)
+        context.Process(target=_tier_often, args=(lake_address, str(path), 6, barrier))
+        for _ in range(2)
     ]
     for rival in rivals:
         rival.start()

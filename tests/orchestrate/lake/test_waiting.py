@@ -89,13 +89,13 @@ def test_a_table_that_was_created_again_is_not_covered() -> None:
 
 
 def test_waiters_are_let_go_when_the_lake_is_there_and_not_before(
-    connection: FlussConnection, new_table: NewTable, address: str
+    connection: FlussConnection, new_table: NewTable, lake_address: str
 ) -> None:
     path = new_table(buckets=1)
     append(connection, path, 0, 10)
 
     async def scenario() -> None:
-        config = Config({"bootstrap.servers": address})
+        config = Config({"bootstrap.servers": lake_address})
         async with (
             await aio.FlussConnection.create(config) as one,
             await aio.FlussConnection.create(config) as two,
@@ -138,13 +138,13 @@ def test_waiters_are_let_go_when_the_lake_is_there_and_not_before(
 
 
 def test_the_connection_that_polls_may_close(
-    connection: FlussConnection, new_table: NewTable, address: str
+    connection: FlussConnection, new_table: NewTable, lake_address: str
 ) -> None:
     path = new_table(buckets=1)
     append(connection, path, 0, 10)
 
     async def scenario() -> None:
-        config = Config({"bootstrap.servers": address})
+        config = Config({"bootstrap.servers": lake_address})
         one = await aio.FlussConnection.create(config)
         async with await aio.FlussConnection.create(config) as two:
             options: dict[str, Any] = {"poll_interval_s": 0.05, "timeout_s": 60}

@@ -95,10 +95,10 @@ with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) a
 
 @pytest.mark.parametrize("stage", ["within", "before-done", "after"])
 def test_killed(
-    sink_connection: FlussConnection, sink_database: str, sink_address: str, stage: str
+    sink_connection: FlussConnection, sink_database: str, fluss_address: str, stage: str
 ) -> None:
     path = make_target(sink_connection, sink_database)
-    command = [sys.executable, "-c", KILLED, stage, sink_address, str(path)]
+    command = [sys.executable, "-c", KILLED, stage, fluss_address, str(path)]
     assert subprocess.run(command, check=False).returncode == -9
     plan = make_plan((0, 0, 350))
     sink = FlussTableSink(sink_connection, path)

@@ -173,10 +173,10 @@ with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) a
 
 @pytest.mark.parametrize("stage", ["1", "8", "before-done", "after"])
 def test_a_load_that_was_killed_goes_on(
-    sink_connection: FlussConnection, sink_database: str, sink_address: str, stage: str
+    sink_connection: FlussConnection, sink_database: str, fluss_address: str, stage: str
 ) -> None:
     path = make_target(sink_connection, sink_database)
-    command = [sys.executable, "-c", KILLED, stage, sink_address, str(path)]
+    command = [sys.executable, "-c", KILLED, stage, fluss_address, str(path)]
     assert subprocess.run(command, check=False).returncode == -9
     receipt = load_rows(sink_connection, path, rows(400), "id")
     assert receipt.details["was_done_before"] == (stage == "after")
