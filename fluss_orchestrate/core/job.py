@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fluss_orchestrate.core.incremental.intervals import IntervalScan
-from fluss_orchestrate.core.incremental.reading import ProgressHook
+from fluss_orchestrate.core.incremental.reading import ProgressHook, ScanProgress
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
 from fluss_orchestrate.core.incremental.settings import Time, Until
+from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.core.sinks.base import Sink, SinkResult
 
@@ -41,7 +44,7 @@ def run_increment(
     """
     receipts: list[Receipt] = []
     for run in scan.runs(run_key, until, max_offsets, progress):
-        done = sink.write(run.plan, lambda plan: scan.read(plan, progress))
+        done = _taken(scan, sink, run.plan, progress)
         details = _details(sink, done)
         run.receipt = scan.commit(run.plan, rows=done.rows, bytes=done.bytes, details=details)
         receipts.append(run.receipt)
@@ -63,9 +66,49 @@ def run_interval(
     until the end of the interval is final.
     """
     plan = scan.plan(run_key, since, until)
-    done = sink.write(plan, lambda part: scan.read(part, progress))
+    done = _taken(scan, sink, plan, progress)
     details = _details(sink, done)
     return JobResult(scan.commit(plan, rows=done.rows, bytes=done.bytes, details=details))
+
+
+def _taken(
+    scan: IncrementalScan | IntervalScan, sink: Sink, plan: ScanPlan, progress: ProgressHook | None
+) -> SinkResult:
+    overall = _Overall(plan, progress)
+    return sink.write(plan, lambda part: scan.read(part, overall.part()))
+
+
+class _Overall:
+    """How far a whole plan is, whose parts a sink may read at once."""
+
+    def __init__(self, plan: ScanPlan, tell: ProgressHook | None) -> None:
+        self._plan = plan
+        self._tell = tell
+        self._parts: list[ScanProgress] = []
+        self._lock = threading.Lock()
+
+    def part(self) -> ProgressHook | None:
+        """The hook of one part's reading."""
+        if self._tell is None:
+            return None
+        with self._lock:
+            at = len(self._parts)
+            self._parts.append(ScanProgress(0, 0, 0, 0))
+        return partial(self._told, at)
+
+    def _told(self, at: int, now: ScanProgress) -> None:
+        assert self._tell is not None
+        with self._lock:
+            self._parts[at] = now
+            offsets = sum(part.offsets for part in self._parts)
+            self._tell(
+                ScanProgress(
+                    sum(part.rows for part in self._parts),
+                    sum(part.bytes for part in self._parts),
+                    min(offsets, self._plan.offsets),  # a sink may read a part twice
+                    self._plan.offsets,
+                )
+            )
 
 
 def _details(sink: Sink, done: SinkResult) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -47,6 +48,7 @@ from fluss_orchestrate.core.plan import Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
 TALLIES_KEPT_MAX = 64
+_keeping = threading.Lock()
 RUN_KEY_LENGTH_MAX = 2_000
 
 
@@ -277,9 +279,10 @@ class IncrementalScan:
 
 
 def _keep(kept: dict[tuple[str, int], Any], plan: ScanPlan, value: Any) -> None:
-    kept[plan.plan_id, plan.sequence] = value
-    while len(kept) > TALLIES_KEPT_MAX:
-        del kept[next(iter(kept))]
+    with _keeping:  # parts of a plan may be read by several threads
+        kept[plan.plan_id, plan.sequence] = value
+        while len(kept) > TALLIES_KEPT_MAX:
+            del kept[next(iter(kept))]
 
 
 def _rows_by_offsets(plan: ScanPlan) -> int:

@@ -11,8 +11,11 @@ are what a crash left, and `sweep` removes them.
 from __future__ import annotations
 
 import os
+import threading
 import time
 import uuid
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +27,8 @@ from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult, range_plan
 
 ROW_GROUP_BYTES = 16 << 20
 SWEEP_AGE_S = 24 * 3600
+WRITERS_MAX = min(4, os.cpu_count() or 1)
+"""Files that are encoded at once; each holds a row group and what its reader has fetched ahead."""
 _HIDDEN = "."
 _TEMPORARY = ".tmp"
 
@@ -69,16 +74,34 @@ class ParquetSink:
         return SinkResult(rows, size, {"files": files})
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Write the files that are not there yet, one after the other."""
+        """Write the files that are not there yet, a few at once."""
         self._fs.create_dir(self._directory, recursive=True)
-        rows = size = 0
-        files = []
-        for part in plan.ranges:
-            name = self.file_name(plan, part)
-            found = self._done(plan, part) or self._write_range(name, read(range_plan(plan, part)))
-            rows, size = rows + found[0], size + found[1]
-            files.append(name)
-        return SinkResult(rows, size, {"files": files})
+        given_up = threading.Event()
+
+        def write_one(part: BucketRange) -> tuple[int, int]:
+            found = self._done(plan, part)
+            if found is not None:
+                return found
+            rows = _unless(given_up, read(range_plan(plan, part)))
+            return self._write_range(self.file_name(plan, part), rows)
+
+        with ThreadPoolExecutor(WRITERS_MAX, "fluss-parquet") as pool:
+            writing = [pool.submit(write_one, part) for part in plan.ranges]
+            try:
+                ended, _ = wait(writing, return_when=FIRST_EXCEPTION)
+                for one in ended:
+                    one.result()
+            except BaseException:
+                # The other files are not waited for to the end.
+                given_up.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        written = [one.result() for one in writing]
+        return SinkResult(
+            sum(rows for rows, _ in written),
+            sum(size for _, size in written),
+            {"files": [self.file_name(plan, part) for part in plan.ranges]},
+        )
 
     def discard(self, plan: ScanPlan) -> int:
         """Delete the files of a plan that was abandoned; how many there were."""
@@ -149,6 +172,18 @@ def _open(directory: str, filesystem: Any) -> tuple[pafs.FileSystem, str]:
     if not isinstance(filesystem, pafs.FileSystem):
         filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
     return filesystem, directory
+
+
+def _unless(given_up: threading.Event, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """The batches of a reader until its rows are not wanted any more."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in reader:
+            if given_up.is_set():
+                raise InterruptedError("another file of the plan could not be written")
+            yield batch
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
 def _write_all(stream: Any, reader: pa.RecordBatchReader, compression: str) -> int:

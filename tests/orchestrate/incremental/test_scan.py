@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,7 +19,9 @@ from fluss_orchestrate.core.errors import (
     PendingPlanError,
 )
 from fluss_orchestrate.core.incremental import IncrementalScan, ScanProgress
+from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, ScanPlan
+from fluss_orchestrate.core.sinks import ParquetSink
 from tests.orchestrate.incremental.events import EventTables, rows
 
 MakeScan = Callable[..., IncrementalScan]
@@ -274,6 +277,21 @@ def test_progress_is_told(tables: EventTables, make_scan: MakeScan) -> None:
     assert told[-1].fraction == 1.0
     assert told[-1].rows == 100
     assert told[-1].bytes == run.receipt.bytes > 0  # type: ignore[union-attr]
+
+
+def test_progress_of_a_sink_that_reads_part_by_part(
+    tables: EventTables, make_scan: MakeScan, tmp_path: Path
+) -> None:
+    """It is told of the whole plan, whichever parts are read at once."""
+    table = tables.events(buckets=5)
+    tables.append(table, rows(range(500)))
+    told: list[ScanProgress] = []
+    result = run_increment(make_scan(table), ParquetSink(tmp_path), "one", progress=told.append)
+    assert result.rows == told[-1].rows == 500
+    assert {p.offsets_total for p in told} == {500}
+    fractions = [p.fraction for p in told]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
 
 
 def test_new_partitions_are_read_from_their_beginning(
