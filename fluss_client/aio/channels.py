@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fluss_client.aio.pieces import Deletes, Piece, Prepared, combined, joined_deletes
 from fluss_client.backend.contract import Backend, BucketAck, BucketWrite, Payload
 from fluss_client.codec.blobs import Blobs, offsets_of
 from fluss_client.codec.keys import encode_keys, key_encoding_for
@@ -18,18 +18,6 @@ from fluss_client.config import Config
 from fluss_client.model.table import KV_FORMAT, TableInfo
 
 ACKS = {"all": -1, "1": 1, "0": 0}
-Deletes = npt.NDArray[np.bool_] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Keys and rows of some upserts as bytes; the rows of deletes are empty."""
-
-    keys: Blobs
-    values: Blobs
-    deletes: Deletes
-    arrow: tuple[pa.RecordBatch, ...]
-    """The rows that are not deletes."""
 
 
 class Channel(Protocol):
@@ -44,11 +32,8 @@ class Channel(Protocol):
         A worker that needs the interpreter often gets it rarely while the caller loops over rows.
         """
 
-    def join(self, parts: Sequence[Prepared]) -> Payload:
-        """Prepared rows as one payload: the rest of `encode`."""
-
-    def encode(self, rows: pa.RecordBatch, deletes: Deletes) -> Payload:
-        """CPU work for a worker thread."""
+    def encode(self, pieces: Sequence[Piece]) -> Payload:
+        """The rows of a batch, prepared or not, as one payload; CPU work for a worker thread."""
 
     async def send(self, node: int, writes: Sequence[BucketWrite]) -> list[BucketAck]:
         """One request to one node."""
@@ -68,10 +53,8 @@ class AppendChannel:
     def prepare(self, rows: pa.RecordBatch, deletes: Deletes) -> Prepared | None:
         return None  # Arrow does all of it, without the interpreter
 
-    def join(self, parts: Sequence[Prepared]) -> Payload:
-        raise AssertionError("rows of a log table are not prepared")
-
-    def encode(self, rows: pa.RecordBatch, deletes: Deletes) -> Payload:
+    def encode(self, pieces: Sequence[Piece]) -> Payload:
+        rows, _ = combined(pieces)
         return self._backend.encode_append(self._table, rows)
 
     async def send(self, node: int, writes: Sequence[BucketWrite]) -> list[BucketAck]:
@@ -122,7 +105,10 @@ class UpsertChannel:
             values = _spread(values, ~deletes)
         return Prepared(keys, values, deletes, (rows,))
 
-    def join(self, parts: Sequence[Prepared]) -> Payload:
+    def encode(self, pieces: Sequence[Piece]) -> Payload:
+        parts = [piece.prepared for piece in pieces if piece.prepared is not None]
+        if len(parts) < len(pieces):
+            parts = [self.prepare(*combined(pieces))]
         if len(parts) == 1:
             (whole,) = parts
         else:
@@ -138,22 +124,10 @@ class UpsertChannel:
             self._table, whole.keys, values, whole.deletes, whole.arrow
         )
 
-    def encode(self, rows: pa.RecordBatch, deletes: Deletes) -> Payload:
-        return self.join([self.prepare(rows, deletes)])
-
     async def send(self, node: int, writes: Sequence[BucketWrite]) -> list[BucketAck]:
         return await self._backend.upsert(
             self._table, node, writes, self._target_columns, self._acks, self._timeout_ms
         )
-
-
-def joined_deletes(parts: Sequence[tuple[Deletes, int]]) -> Deletes:
-    """The marks of deletes of parts with so many rows each, one after the other."""
-    if all(deletes is None for deletes, _ in parts):
-        return None
-    return np.concatenate(
-        [np.zeros(count, bool) if deletes is None else deletes for deletes, count in parts]
-    )
 
 
 def _spread(blobs: Blobs, kept: npt.NDArray[np.bool_]) -> Blobs:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_client.aio.arrow_input import ArrowInput
-from fluss_client.aio.batching import Batch, Piece
+from fluss_client.aio.batching import Batch
 from fluss_client.aio.bucket_line import BucketLine, LineRules
 from fluss_client.aio.channels import AppendChannel, Channel, UpsertChannel
+from fluss_client.aio.pieces import Deletes, Piece
 from fluss_client.aio.preparing import Preparer
 from fluss_client.aio.sender import Sender
 from fluss_client.aio.write_handle import WriteResultHandle
@@ -27,7 +26,6 @@ from fluss_client.errors import RowError, WriteError
 from fluss_client.model.table import TableBucket, TableInfo
 
 PINNED_BATCHES_MAX = 5
-Deletes = npt.NDArray[np.bool_] | None
 
 
 async def append_pinned(

@@ -8,11 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from fluss_client.aio.batching import Batch, Piece, rows_max_of
+from fluss_client.aio.batching import Batch, rows_max_of
 from fluss_client.aio.bucket_line import BucketLine
 from fluss_client.aio.buffer_memory import BufferMemory
 from fluss_client.aio.channels import Channel
 from fluss_client.aio.flushing import Flushes
+from fluss_client.aio.pieces import Piece
 from fluss_client.aio.preparing import Preparer
 from fluss_client.aio.sender import Sender, line_rules
 from fluss_client.aio.write_handle import WriteResultHandle

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_client.aio.batching import Piece, cut, rows_max_of
-from fluss_client.aio.channels import Deletes
+from fluss_client.aio.batching import rows_max_of
+from fluss_client.aio.pieces import Deletes, Piece, cut
 from fluss_client.codec.buckets import assign_buckets
 from fluss_client.codec.keys import encode_keys, key_encoding_for
 from fluss_client.codec.partition_names import partition_names

@@ -90,18 +90,12 @@ class Sender:
             loop.call_soon_threadsafe(self._encoded, line, batch, job)
 
         try:
-            workers().submit(self._encode, batch).add_done_callback(tell)
+            workers().submit(self._channel.encode, batch.pieces).add_done_callback(tell)
         except RuntimeError as error:  # the interpreter is shutting down
             line.queue.remove(batch)
             self._done(batch, error)
             return
         self._wake(line)
-
-    def _encode(self, batch: Batch) -> Payload:
-        prepared = [piece.prepared for piece in batch.pieces if piece.prepared is not None]
-        if prepared and len(prepared) == len(batch.pieces):
-            return self._channel.join(prepared)
-        return self._channel.encode(*batch.combined())
 
     def _encoded(
         self, line: BucketLine, batch: Batch, job: concurrent.futures.Future[Payload]

@@ -22,10 +22,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from fluss_client.aio.batching import cut
 from fluss_client.aio.buffer_memory import BufferMemory
-from fluss_client.aio.channels import Channel, Deletes
+from fluss_client.aio.channels import Channel
 from fluss_client.aio.exit_flush import flush_at_exit
+from fluss_client.aio.pieces import Deletes, cut
 from fluss_client.aio.pipeline import Pipeline
 from fluss_client.aio.routing import Router
 from fluss_client.aio.row_input import CHUNK_BYTES_MAX, Chunk

@@ -10,13 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_client.aio.pieces import Deletes
 from fluss_client.aio.routing import grouped
 from fluss_client.codec.buckets import assign_buckets
 from fluss_client.codec.keys import encode_keys, key_encoding_for
 from fluss_client.codec.partition_names import partition_names
 from fluss_client.model.table import TableBucket, TableInfo
-
-Deletes = npt.NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_client.aio.batching import Piece
+from fluss_client.aio.pieces import Piece
 from fluss_client.aio.routing import Router
 from fluss_client.codec.buckets import bucket_of
 from fluss_client.codec.keys import KeyEncoding, encode_keys
