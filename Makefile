@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 # Tests mostly wait for servers, which the workers share.
-WORKERS ?= 3
+WORKERS ?= 2
 
 UV := $(BIN)/uv
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict

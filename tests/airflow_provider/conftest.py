@@ -26,6 +26,8 @@ SETTINGS = {
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
     "AIRFLOW__CORE__FERNET_KEY": "",
+    # Two tests may register different DAGs of one name within half a minute.
+    "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",
     "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
     "AIRFLOW__OPENLINEAGE__DISABLED": "True",
     "AIRFLOW__FLUSS__POLL_INTERVAL": "0.2",

@@ -62,6 +62,11 @@ class Dev:
         return self._log.read_text()[-4000:]
 
 
+def heed_interrupts() -> None:
+    """A job in the background of a shell ignores them, and so would all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def dagster_dev(files: list[Path], home: Path, variables: Mapping[str, str]) -> Iterator[Dev]:
     """`dagster dev` over some files; down again afterwards, with all that it started."""
@@ -79,6 +84,7 @@ def dagster_dev(files: list[Path], home: Path, variables: Mapping[str, str]) -> 
             cwd=home,
             stdout=output,
             stderr=subprocess.STDOUT,
+            preexec_fn=heed_interrupts,
         )
         try:
             yield Dev(port, log, process)
