@@ -27,7 +27,8 @@ class Decoder:
 
     def __init__(self, restore: Restore, bytes_max: int, settled: Callable[[Chunk], None]) -> None:
         self._restore = restore
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
+        """May be changed at any time."""
         self._settled = settled
         self._waiting: deque[Chunk] = deque()
         self._jobs: dict[_Job, Chunk] = {}
@@ -66,7 +67,7 @@ class Decoder:
     def _next(self) -> Chunk | None:
         while self._waiting and self._waiting[0].dropped:
             self._waiting.popleft()
-        if self.bytes_held + self._bytes_in_jobs * self._growth < self._bytes_max:
+        if self.bytes_held + self._bytes_in_jobs * self._growth < self.bytes_max:
             return self._waiting.popleft() if self._waiting else None
         urgent = self.urgent
         if urgent is None or urgent.has_rows_ready:

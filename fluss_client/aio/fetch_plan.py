@@ -1,9 +1,10 @@
 """Which buckets the next fetch of a node asks for, and for how much.
 
-What was fetched and not yet handed out has a bound: `PREFETCH_FACTOR` times
-`scanner.log.fetch.max-bytes`, shared evenly by the nodes, and within a node by the buckets that
-have something to read; a bucket that holds its share is left out. (An urgent bucket may hold as
-much as a whole node, so that the bound is twice as high where there is one.)
+What was fetched and not yet handed out has a bound: `PREFETCH_FACTOR` times the bytes of a fetch,
+shared evenly by the nodes, and within a node by the buckets that have something to read; a bucket
+that holds its share is left out. (An urgent bucket may hold as much as a whole node, so that the
+bound is twice as high where there is one.) The bytes of a fetch are `scanner.log.fetch.max-bytes`,
+or less where a process has many scans: together they hold `PROCESS_BYTES_MAX` at most.
 
 A server keeps a fetch waiting until one of its buckets has something. Therefore buckets at their
 end are not asked for while another one of the node is left out for being full: its turn would
@@ -22,6 +23,8 @@ from fluss_client.config import Config
 from fluss_client.model.table import TableInfo
 
 PREFETCH_FACTOR = 2
+PROCESS_BYTES_MAX = 256 << 20
+"""What all scans of a process may hold ahead of their readers."""
 FETCH_BYTES_MIN = 64 << 10
 """The least that a fetch asks for, however many nodes share the bound."""
 FIRST_FETCH_BYTES = 2 << 20
@@ -40,9 +43,15 @@ class FetchPlan:
     look_again_at: float
 
 
+def fetch_bytes_max(config: Config, scans: int) -> int:
+    """The most that one fetch asks for, while so many scans share the process."""
+    fair = PROCESS_BYTES_MAX // PREFETCH_FACTOR // max(1, scans)
+    return min(config.scanner_log_fetch_max_bytes, max(fair, FETCH_BYTES_MIN))
+
+
 def plan_fetch(
     states: Collection[BucketState],
-    config: Config,
+    fetch_max: int,
     *,
     nodes: int,
     now: float,
@@ -55,7 +64,6 @@ def plan_fetch(
     While nobody waits, only buckets that are known to have more are fetched ahead. `bytes_max`
     bounds this fetch further.
     """
-    fetch_max = config.scanner_log_fetch_max_bytes
     share = max(PREFETCH_FACTOR * fetch_max // max(1, nodes), 2 * FETCH_BYTES_MIN)
     size = min(fetch_max, share // 2)
     room = sum(state.buffered for state in states) + size <= share

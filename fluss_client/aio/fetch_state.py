@@ -15,6 +15,8 @@ from fluss_client.errors import CorruptDataError
 from fluss_client.model.records import RecordBatch
 from fluss_client.model.table import TableBucket
 
+SLICE_BYTES = 1024
+"""What a decoded slice takes beside its rows: small ones are mostly that."""
 NO_ROWS = pa.record_batch([], schema=pa.schema([]))
 
 Restore = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -228,7 +230,7 @@ def decode_slices(
 ) -> tuple[list[Decoded], int]:
     """Decode on a worker thread; rows from `stop` on are cut off. Gives the bytes held, too."""
     results = []
-    nbytes = 0
+    nbytes = SLICE_BYTES * len(slices)
     for part in slices:
         following = part.next_offset if stop is None else min(part.next_offset, stop)
         if not part.row_count:

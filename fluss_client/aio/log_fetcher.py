@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import math
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from fluss_client.aio.decoding import Decoder
 from fluss_client.aio.fetch_errors import Diagnosis, may_start_again, wants_diagnosis
-from fluss_client.aio.fetch_plan import FIRST_FETCH_BYTES, make_request, plan_fetch
+from fluss_client.aio.fetch_plan import (
+    FIRST_FETCH_BYTES,
+    fetch_bytes_max,
+    make_request,
+    plan_fetch,
+)
 from fluss_client.aio.fetch_state import BucketState, Chunk, Piece
 from fluss_client.aio.offsets import resolve_offsets
 from fluss_client.aio.projection import Projection
@@ -35,6 +41,8 @@ LOCATE_PATIENCE_S = 2.0
 """How long a backend may look for a leader before the table's existence is doubted."""
 EMPTY_PAUSE_S = 0.01
 """The least time between two fetches of a node when the first brought nothing."""
+_under_way: weakref.WeakSet[LogFetcher] = weakref.WeakSet()
+"""The scans that are under way."""
 
 
 class _Node:
@@ -181,6 +189,7 @@ class LogFetcher:
     async def wait(self, timeout_s: float | None, until: Callable[[], bool] | None = None) -> bool:
         """Wait for rows, an error, or what `until` says; False when the time was over first."""
         self._started = True
+        _under_way.add(self)
         self._waiters += 1
         try:
             self._kick()
@@ -211,6 +220,7 @@ class LogFetcher:
         if self._closed:
             return
         self._closed = True
+        _under_way.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         self._decoder.close()
@@ -237,6 +247,7 @@ class LogFetcher:
             return
         now = self._loop.time()
         look_again_at = min(self._find_offsets(now), self._find_leaders(now))
+        fetch_max = self._decoder.bytes_max = fetch_bytes_max(self._config, len(_under_way))
         with_buckets = sum(1 for node in self._nodes.values() if node.states)
         for node in self._nodes.values():
             if node.busy or not node.states:
@@ -246,7 +257,7 @@ class LogFetcher:
                 continue
             plan = plan_fetch(
                 node.states.values(),
-                self._config,
+                fetch_max,
                 nodes=with_buckets,
                 now=now,
                 wanted=self._waiters > 0,
@@ -257,7 +268,7 @@ class LogFetcher:
             if plan.chosen:
                 request = make_request(plan, self._table, self._columns, self._config)
                 node.busy = True
-                node.fetch_bytes = min(2 * plan.bytes_max, self._config.scanner_log_fetch_max_bytes)
+                node.fetch_bytes = 2 * plan.bytes_max
                 self._spawn(self._fetch(node, plan.chosen, request), plan.chosen)
         if self._timer is not None:
             self._timer.cancel()
@@ -381,7 +392,7 @@ class LogFetcher:
             self._give_up(state, error)
             return 0
         if chunks:
-            self._counts["bytes"] += sum(chunk.nbytes for chunk in chunks)
+            self._counts["bytes"] += sum(part.nbytes for part in answer.slices)
             self._counts["batches"] += len(answer.slices)
             # Whoever got something goes to the end: a full answer may have left others out.
             if node.states.pop(state.bucket, None) is not None:

@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 
+from fluss_client.aio import log_fetcher
 from fluss_client.aio.decoding import DECODE_JOBS_MAX
-from fluss_client.aio.fetch_plan import make_request, plan_fetch
+from fluss_client.aio.fetch_plan import (
+    PREFETCH_FACTOR,
+    PROCESS_BYTES_MAX,
+    fetch_bytes_max,
+    make_request,
+    plan_fetch,
+)
 from fluss_client.aio.fetch_state import BucketState
 from fluss_client.aio.projection import Projection
 from fluss_client.aio.ranges import RangeReader
@@ -158,9 +165,11 @@ def states(count: int) -> list[BucketState]:
     return [BucketState(TableBucket(1, i), 0) for i in range(count)]
 
 
-def plan(buckets: list[BucketState], config: Config | None = None, **options: Any) -> Any:
+def plan(
+    buckets: list[BucketState], config: Config | None = None, scans: int = 1, **options: Any
+) -> Any:
     options = {"nodes": 1, "now": 0.0, "wanted": True, "urgent": None, **options}
-    return plan_fetch(buckets, config or Config(), **options)
+    return plan_fetch(buckets, fetch_bytes_max(config or Config(), scans), **options)
 
 
 def bucket_bytes(config: Config, buckets: list[BucketState]) -> set[int]:
@@ -188,6 +197,27 @@ def test_idle_buckets_take_nothing_from_the_busy_ones() -> None:
     for state in buckets[1:]:
         state.at_end = True
     assert bucket_bytes(Config(), buckets) == {16 << 20}
+
+
+def test_the_scans_of_a_process_share_a_bound() -> None:
+    sizes = {scans: plan(states(1), scans=scans).bytes_max for scans in (1, 8, 64, 100_000)}
+    assert sizes == {1: 16 << 20, 8: 16 << 20, 64: 2 << 20, 100_000: 64 << 10}
+    assert 64 * PREFETCH_FACTOR * sizes[64] == PROCESS_BYTES_MAX
+    small = Config({"scanner.log.fetch.max-bytes": "16kb"})
+    assert fetch_bytes_max(small, 1) == fetch_bytes_max(small, 100_000) == 16 << 10
+
+
+@on_loop
+async def test_a_scan_counts_while_it_is_under_way() -> None:
+    backend = FakeBackend(make_table(buckets=1))
+    fill(backend, 0, 3)
+    before = len(log_fetcher._under_way)
+    async with scanner(backend) as scan:
+        assert len(log_fetcher._under_way) == before
+        scan.subscribe(0, 0)
+        await scan.poll(LONG_MS)
+        assert len(log_fetcher._under_way) == before + 1
+    assert len(log_fetcher._under_way) == before
 
 
 def test_nodes_share_the_bound() -> None:
