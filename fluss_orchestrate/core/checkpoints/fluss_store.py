@@ -89,10 +89,8 @@ class FlussEventLog:
         self._open_lock = threading.Lock()
         self._table: CheckpointTable | None = None
         self._heads: dict[str, Event] = {}
-        self._slots: tuple[str, int, dict[str, Any] | None] = ("", 0, None)
-        """The nonce of an event that is not in the index yet, and the slots of its run key."""
-        self._asked: tuple[str, str, int, dict[str, Any] | None] = ("", "", 0, None)
-        """The nonce of a head upon which a run key was looked for, the key, and its slots."""
+        self._unindexed: tuple[str, frozenset[str]] = ("", frozenset())
+        """The nonce of a head, and run keys without an entry in the index while it is that."""
 
     def _opened(self) -> CheckpointTable:
         with self._open_lock:
@@ -128,7 +126,7 @@ class FlussEventLog:
     def plan_event_of(self, name: str, run_key: str) -> Event | None:
         """The plan of a run key, by the index."""
         head = self._heads.get(name)
-        if head is not None and self._asked == (head.nonce, run_key, 0, None):
+        if head is not None and self._is_unindexed(run_key, head):
             return None
         return self._call(self._plan_event_of(self._opened(), name, run_key))
 
@@ -163,9 +161,9 @@ class FlussEventLog:
     ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """The rows of a known event and of the one after it.
 
-        Who asks is likely to append next, so it is noted along the way that the run keys of both
-        have no entry in the index, as they mostly have not. That cannot change while the event is
-        the head.
+        Who asks is likely to append next, so it is noted along the way which run keys have no
+        entry in the index, as they mostly have not. That cannot change while the event is the
+        head.
         """
         run_keys = [known.run_key] if known.kind in INDEXED_KINDS else []
         run_keys += [run_key] if run_key is not None else []
@@ -176,11 +174,9 @@ class FlussEventLog:
                 *((_run_name(known.name, key), 0) for key in run_keys),
             ]
         )
-        free = [key for key, slot in zip(run_keys, slots, strict=True) if slot is None]
-        if after is None and known.run_key in free and known.kind in INDEXED_KINDS:
-            self._slots = (known.nonce, 0, None)
-        if after is None and run_key in free:
-            self._asked = (known.nonce, run_key, 0, None)
+        if after is None:
+            found = zip(run_keys, slots, strict=True)
+            self._unindexed = (known.nonce, frozenset(key for key, slot in found if slot is None))
         return here, after
 
     async def _head_from(self, table: CheckpointTable, name: str, base: int) -> Event | None:
@@ -282,18 +278,21 @@ class FlussEventLog:
         won = await self._visible(table, (event.name, event.sequence)) == event.nonce
         if won:
             self._remember(event)
-            self._note_slots(event, previous)
+            self._note_successor(event, previous)
         return won
 
-    def _note_slots(self, event: Event, previous: Event | None) -> None:
-        """Keep the slots of the new head's run key if they were looked at upon the head before."""
-        nonce, run_key, count, last = self._asked
-        if previous is None or previous.nonce != nonce or event.run_key != run_key:
+    def _is_unindexed(self, run_key: str, head: Event) -> bool:
+        """Whether it was seen upon this head that the run key has no entry in the index."""
+        nonce, run_keys = self._unindexed
+        return nonce == head.nonce and run_key in run_keys
+
+    def _note_successor(self, event: Event, previous: Event | None) -> None:
+        """What was noted upon the head before holds on, but for the key that got an entry now."""
+        nonce, run_keys = self._unindexed
+        if previous is None or previous.nonce != nonce:
             return
-        if previous.kind in INDEXED_KINDS and previous.run_key == run_key:
-            # This batch has added one.
-            return
-        self._slots = (event.nonce, count, last)
+        added = {previous.run_key} if previous.kind in INDEXED_KINDS else set()
+        self._unindexed = (event.nonce, run_keys - added)
 
     async def _visible(self, table: CheckpointTable, key: Key) -> str:
         """The nonce of the row that holds a key which was put, by us or by another."""
@@ -316,8 +315,8 @@ class FlussEventLog:
         No other entry can take the slot: the next event of this run key comes after that
         successor, whose batch holds this entry too.
         """
-        nonce, count, last = self._slots
-        if nonce != event.nonce:
+        count, last = 0, None
+        if not self._is_unindexed(event.run_key, event):
             count, last = await self._run_slots(table, event.name, event.run_key)
         if last is not None and _number(last) >= event.sequence:
             return []
