@@ -9,6 +9,7 @@ first that needs one starts it, and the controller takes them down.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -29,11 +30,13 @@ from fluss_client.testing.user_dirs import state_dir
 from tests.needs import unavailable
 
 START_DEADLINE_S = 300.0
+REPLICATES_SOON = {"log.replica.fetch.wait-max-time": "50ms"}
+"""By default a row waits half a second for its replicas, and checkpoints have three of them."""
 SHARED: dict[str, dict[str, Any]] = {
     "plain_cluster": {
         "tablet_servers": 3,
         "sasl": True,
-        "config": {"default.replication.factor": "1"},
+        "config": {"default.replication.factor": "1", **REPLICATES_SOON},
     },
     "lake_cluster": {"tablet_servers": 1, "lake": "iceberg"},
 }
@@ -71,7 +74,7 @@ class SharedClusters:
             return
         for name in SHARED:
             if (self._folder / name).is_dir():
-                LocalCluster(self._folder / name).down()
+                discard(LocalCluster(self._folder / name))
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
@@ -85,6 +88,15 @@ class SharedClusters:
             else:
                 self._folder = _run_folder()
         return self._folder
+
+
+def discard(cluster: LocalCluster) -> None:
+    """End a cluster that nobody will start again: its servers need not put anything in order."""
+    with contextlib.suppress(LocalClusterError):
+        for name in cluster.info.pids:
+            with contextlib.suppress(LocalClusterError):
+                cluster.kill(name)
+    cluster.down()
 
 
 def _up_again(cluster: LocalCluster) -> None:
@@ -106,7 +118,7 @@ def _run_folder() -> Path:
         pid, _, started = old.name.partition("@")
         if pid.isdigit() and not ProcessMark(int(pid), started.replace("_", "/")).is_alive():
             for cluster in filter(Path.is_dir, old.iterdir()):
-                LocalCluster(cluster).down()
+                discard(LocalCluster(cluster))
             shutil.rmtree(old, ignore_errors=True)
     mark = (process_start(os.getpid()) or "").replace("/", "_")
     return base / f"{os.getpid()}@{mark}"
@@ -186,7 +198,7 @@ def server_jars() -> None:
 
 @pytest.fixture
 def make_cluster(server_jars: None, tmp_path: Path) -> Iterator[Callable[..., LocalCluster]]:
-    """Make a `LocalCluster` of one's own, not yet up; down at the end of the test."""
+    """Make a `LocalCluster` of one's own, not yet up; it ends with the test."""
     made: list[LocalCluster] = []
 
     def make(name: str = "cluster", **options: Any) -> LocalCluster:
@@ -195,4 +207,4 @@ def make_cluster(server_jars: None, tmp_path: Path) -> Iterator[Callable[..., Lo
 
     yield make
     for cluster in made:
-        cluster.down()
+        discard(cluster)

@@ -11,6 +11,7 @@ import fluss_client as fluss
 from fluss_client import Config
 from fluss_client.testing import LocalCluster
 from tests.contract.tables import Tables, done
+from tests.fix_cluster import discard
 
 
 @pytest.fixture(scope="session")
@@ -62,8 +63,9 @@ def strict_cluster(
             "log.replica.high-watermark.checkpoint-interval": "100ms",
         },
     )
-    with cluster:
-        yield cluster
+    cluster.up()
+    yield cluster
+    discard(cluster)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import pytest
 import fluss_client as fluss
 from fluss_client.testing import LocalCluster
 from tests.contract.tables import Tables, done
+from tests.fix_cluster import REPLICATES_SOON
 
 ROUNDS = 60
 ROWS = 500
@@ -19,7 +20,7 @@ ROWS = 500
 def test_a_writer_outlives_the_death_of_any_server(
     make_cluster: Callable[..., LocalCluster],
 ) -> None:
-    cluster = make_cluster(tablet_servers=3)
+    cluster = make_cluster(tablet_servers=3, config=REPLICATES_SOON)
     info = cluster.up()
     config = fluss.Config({"bootstrap.servers": info.bootstrap_servers})
     with done(fluss.FlussConnection.create(config)) as connection:

@@ -18,6 +18,7 @@ from fluss_client.model.table import TableBucket
 from fluss_client.runtime import runtime
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.checkpoints import CheckpointStore, EventKind, FlussCheckpointStore
+from tests.fix_cluster import REPLICATES_SOON
 from tests.orchestrate.checkpoints.test_state_machine import check_history
 
 PROCESSES = 8
@@ -91,7 +92,7 @@ def test_the_stores_server_dies_in_the_middle(
     make_cluster: Callable[..., LocalCluster], long_form: bool
 ) -> None:
     """With three replicas, the leader of the store is killed while all race, and comes back."""
-    cluster = make_cluster(tablet_servers=3, config={"log.replica.fetch.wait-max-time": "20ms"})
+    cluster = make_cluster(tablet_servers=3, config=REPLICATES_SOON)
     info = cluster.up()
     spec = {
         "config": {"bootstrap.servers": info.bootstrap_servers},

@@ -27,7 +27,7 @@ from tests.orchestrate.incremental.events import EventTables, rows
 ROOT = Path(__file__).parents[3]
 KILLED = -9
 SEED = 20261117
-KILLS_SHORT = {"parquet": 20, "iceberg": 10}
+KILLS_SHORT = {"parquet": 14, "iceberg": 8}
 KILLS_LONG = {"parquet": 500, "iceberg": 200}
 
 

@@ -31,6 +31,7 @@ from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.lake import tier
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, ScanPlan
 from tests.contract.tables import eventually
+from tests.fix_cluster import discard
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.events import EventTables
 from tests.orchestrate.incremental.test_times import cuts_of, true_cuts
@@ -61,7 +62,7 @@ def short_cluster(
     )
     cluster.up()
     yield cluster
-    cluster.down()
+    discard(cluster)
 
 
 @pytest.fixture(scope="module", params=["embedded", "short"])

@@ -21,6 +21,7 @@ from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.errors import RetentionPassedError
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
 from fluss_orchestrate.core.lake import lake_reader, tier
+from tests.fix_cluster import discard
 
 COLUMNS = pa.schema([("id", pa.int64()), ("text", pa.string())])
 BATCH_ROWS = 100
@@ -51,7 +52,7 @@ def expiring(
             yield made
     finally:
         if cluster is not None:
-            cluster.down()
+            discard(cluster)
 
 
 def append(connection: FlussConnection, first: int) -> int:
