@@ -73,7 +73,7 @@ FAULT_RECORDS := $(VENV)/fault-records.jsonl
 .PHONY: test-faults
 test-faults: setup ## inject faults in the long form, and write docs/reliability.md from the results
 	@rm -f $(FAULT_RECORDS)
-	$(PYTEST) --long --fault-records=$(FAULT_RECORDS) $(or $(ARGS),$(FAULT_TESTS)); status=$$?; \
+	$(PYTEST) --long -n $(WORKERS) --dist worksteal --fault-records=$(FAULT_RECORDS) $(or $(ARGS),$(FAULT_TESTS)); status=$$?; \
 	  $(if $(ARGS),{ cat $(FAULT_RECORDS) 2>/dev/null || echo "no fault was recorded"; },$(BIN)/python -m tests.faults.reliability $(FAULT_RECORDS)) && exit $$status
 
 .PHONY: audit
