@@ -82,7 +82,6 @@ class BucketState:
         "buffered",
         "busy",
         "closed",
-        "cursor",
         "error",
         "failing_since",
         "failures",
@@ -110,8 +109,6 @@ class BucketState:
         self.stale = False
         """What the backend remembers as its node was contradicted."""
         self.queue: deque[Chunk] = deque()
-        self.cursor = 0
-        """Rows of the first decoded slice that were handed out already."""
         self.buffered = 0
         self.at_end = False
         """The last answer reached the end of the log, or there was nothing to be had."""
@@ -194,31 +191,22 @@ class BucketState:
             chunk.dropped = True
         self.queue.clear()
         self.buffered = 0
-        self.cursor = 0
         return dropped
 
-    def take(self, rows_max: int | None) -> tuple[Piece, Chunk | None]:
+    def take(self) -> tuple[Piece, Chunk | None]:
         """The next rows and the chunk that is used up with them, if one is."""
         chunk = self.queue[0]
         assert chunk.results is not None
-        decoded = chunk.results[0]
-        left = decoded.batch.num_rows - self.cursor
-        whole = rows_max is None or left <= rows_max
-        count = left if whole or rows_max is None else rows_max
-        batch, changes = decoded.batch, decoded.change_types
-        if count < batch.num_rows:
-            batch = batch.slice(self.cursor, count)
-            if changes is not None:
-                changes = changes[self.cursor : self.cursor + count]
-        base = decoded.base_offset + self.cursor
-        following = decoded.next_offset if whole else base + count
-        piece = Piece(self.bucket, batch, changes, base, following, decoded.timestamp)
-        self.position = following
-        self.cursor += count
-        if not whole:
-            return piece, None
-        self.cursor = 0
-        chunk.results.popleft()
+        decoded = chunk.results.popleft()
+        piece = Piece(
+            self.bucket,
+            decoded.batch,
+            decoded.change_types,
+            decoded.base_offset,
+            decoded.next_offset,
+            decoded.timestamp,
+        )
+        self.position = decoded.next_offset
         if chunk.results:
             return piece, None
         self.queue.popleft()

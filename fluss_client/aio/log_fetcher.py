@@ -166,18 +166,18 @@ class LogFetcher:
             self.remove(state.bucket)
         return error
 
-    def take(self, rows_max: int | None = None) -> Piece | None:
+    def take(self) -> Piece | None:
         """The next rows of the bucket whose turn it is; None when nothing is decoded yet."""
         while self._ready:
             state = self._ready.popleft()
             state.listed = False
             if not state.closed and state.has_rows_ready:
-                return self.take_from(state, rows_max)
+                return self.take_from(state)
         return None
 
-    def take_from(self, state: BucketState, rows_max: int | None = None) -> Piece:
+    def take_from(self, state: BucketState) -> Piece:
         """The next rows of a bucket that has some."""
-        piece, used_up = state.take(rows_max)
+        piece, used_up = state.take()
         self._counts["rows"] += piece.batch.num_rows
         if used_up is not None:
             state.buffered -= used_up.nbytes

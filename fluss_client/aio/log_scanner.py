@@ -17,14 +17,13 @@ from fluss_client.aio.log_fetcher import LogFetcher
 from fluss_client.aio.offsets import Ranges, ranges_to_latest
 from fluss_client.aio.projection import Projection
 from fluss_client.aio.ranges import RangeReader, check_bucket, place_of
-from fluss_client.aio.records import RecordRun, StagedRecords, build_records
 from fluss_client.aio.scan_errors import SubscriptionError
 from fluss_client.aio.scan_frames import shown_batch, shown_schema, to_frame
+from fluss_client.aio.staging import StagedRecords
 from fluss_client.backend.contract import Backend
 from fluss_client.config import Config
 from fluss_client.errors import (
     ClosedError,
-    FlussError,
     TableNotPartitionedError,
     UnsupportedError,
 )
@@ -36,8 +35,6 @@ from fluss_client.runtime import ProcessBound, runtime, wait_for
 if TYPE_CHECKING:
     import pandas as pd
 
-ROWS_PER_STEP = 2048
-"""Records that are built before other tasks of the loop get their turn."""
 POLL_BATCHES_MAX = 256
 READ_PIECES_MAX = 64
 
@@ -120,12 +117,17 @@ class LogScanner(ProcessBound):
         limit = self._config.scanner_log_max_poll_records
         deadline = self._loop.time() + timeout_ms / 1000
         while True:
-            if self._staged.count < limit:
-                await self._stage(limit)
+            await self._stage(limit)
             if self._staged.count:
                 return self._staged.take(limit)
             if not await self._fetcher.wait(max(0.0, deadline - self._loop.time())):
                 return ScanRecords({})
+
+    def poll_staged(self) -> ScanRecords | None:
+        """What `poll` would give at once, on any thread; None if it has to look for more."""
+        self._check_kind("poll()", batches=False)
+        limit = self._config.scanner_log_max_poll_records
+        return self._staged.take(limit) if self._staged.count >= limit else None
 
     async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
         """The next Arrow batches with bucket and offsets; none after the timeout."""
@@ -350,28 +352,12 @@ class LogScanner(ProcessBound):
         return shown_batch(piece, self._schema)
 
     async def _stage(self, limit: int) -> None:
-        """Build records from what is ready, in steps, until there are `limit`."""
+        """Take in what is ready, until there are `limit` rows."""
         await asyncio.sleep(0)
         if not self._staged.count:
             self._raise_error()
-        while self._staged.count < limit:
-            piece = self._fetcher.take(min(limit - self._staged.count, ROWS_PER_STEP))
-            if piece is None:
-                return
-            if piece.batch.num_rows:
-                self._staged.add(piece.bucket, self._records_of(piece))
-                if self._staged.count < limit:
-                    await asyncio.sleep(0)
-
-    def _records_of(self, piece: Piece) -> RecordRun:
-        try:
-            return build_records(
-                piece.batch, piece.base_offset, piece.timestamp, piece.change_types
-            )
-        except FlussError:
-            # Nothing is skipped: these rows are the next ones again.
-            self._fetcher.add(piece.bucket, piece.base_offset)
-            raise
+        while self._staged.count < limit and (piece := self._fetcher.take()) is not None:
+            self._staged.add(piece)
 
     async def _next_batch(self) -> RecordBatch:
         while not (pieces := await self._ready_pieces(1)):

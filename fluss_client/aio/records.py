@@ -7,7 +7,6 @@ of each row would cost several times as much. Values are those that `to_pylist` 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from datetime import tzinfo
 from functools import lru_cache
@@ -20,8 +19,7 @@ import pyarrow as pa
 
 from fluss_client.errors import MissingExtraError, RowError
 from fluss_client.model.cluster import ChangeType
-from fluss_client.model.records import ScanRecord, ScanRecords
-from fluss_client.model.table import TableBucket
+from fluss_client.model.records import ScanRecord
 
 ROW_MAKERS_KEPT = 256
 
@@ -177,63 +175,3 @@ def _row_maker(names: tuple[str, ...]) -> Callable[..., Iterator[Row]]:
     source = f"lambda *columns: ({{{fields}}} for {targets}, in zip(*columns, strict=True))"
     maker: Callable[..., Iterator[Row]] = eval(source, {"__builtins__": {"zip": zip}})  # noqa: S307
     return maker
-
-
-class StagedRecords:
-    """Records that were built and not yet handed out, so that a cancelled poll loses none."""
-
-    __slots__ = ("_at", "_records", "_runs", "count")
-
-    def __init__(self) -> None:
-        self._runs: deque[tuple[TableBucket, RecordRun]] = deque()
-        self._at = 0
-        """Records of the first run that were handed out."""
-        self._records: Iterator[ScanRecord] | None = None
-        """The rest of the first run, when it is handed out one by one."""
-        self.count = 0
-
-    def add(self, bucket: TableBucket, records: RecordRun) -> None:
-        """Put records of a bucket at the end."""
-        if len(records):
-            self._runs.append((bucket, records))
-            self.count += len(records)
-
-    def take(self, limit: int) -> ScanRecords:
-        """At most so many records, oldest first within each bucket."""
-        found: dict[TableBucket, Collection[ScanRecord]] = {}
-        while self._runs and limit > 0:
-            bucket, run = self._runs[0]
-            part = run.part(self._at, self._at + limit)
-            before = found.get(bucket)
-            found[bucket] = part if before is None else [*before, *part]
-            limit -= len(part)
-            self._records = None
-            self._advance(len(part))
-        return ScanRecords(found)
-
-    def take_one(self) -> ScanRecord:
-        """The next record; there must be one."""
-        if self._records is None:
-            run = self._runs[0][1]
-            self._records = iter(run.part(self._at, len(run)))
-        record = next(self._records)
-        self._advance(1)
-        return record
-
-    def _advance(self, taken: int) -> None:
-        self.count -= taken
-        self._at += taken
-        if self._at == len(self._runs[0][1]):
-            self._runs.popleft()
-            self._at = 0
-            self._records = None
-
-    def drop(self, bucket: TableBucket) -> None:
-        """Forget a bucket's records."""
-        if self._runs and self._at:
-            place, run = self._runs[0]
-            self._runs[0] = (place, run.part(self._at, len(run)))
-            self._at = 0
-            self._records = None
-        self._runs = deque(entry for entry in self._runs if entry[0] != bucket)
-        self.count = sum(len(run) for _, run in self._runs)

@@ -95,7 +95,8 @@ class LogScanner:
 
     def poll(self, timeout_ms: int) -> ScanRecords:
         """Records as soon as there are some; empty after the timeout."""
-        return runtime().call(self._core.poll(timeout_ms))
+        ready = self._core.poll_staged()
+        return runtime().call(self._core.poll(timeout_ms)) if ready is None else ready
 
     def poll_arrow(self, timeout_ms: int) -> pa.Table:
         """The same as an Arrow table."""

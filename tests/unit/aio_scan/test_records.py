@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_client.aio.records import StagedRecords, build_records, column_values
+from fluss_client.aio.fetch_state import Piece
+from fluss_client.aio.records import build_records, column_values
+from fluss_client.aio.staging import ROWS_AT_ONCE_MAX, StagedRecords
 from fluss_client.errors import RowError
 from fluss_client.model.cluster import ChangeType
 from fluss_client.model.records import ScanRecord, ScanRecords
@@ -115,13 +117,16 @@ def test_a_record_shows_its_fields_and_can_be_copied() -> None:
         record.offset = 3  # type: ignore[misc]
 
 
+def staged_piece(bucket: TableBucket, column: pa.Array, base: int) -> Piece:
+    batch = pa.record_batch({"id": column})
+    return Piece(bucket, batch, None, base, base + batch.num_rows, 0)
+
+
 def test_staged_records_are_handed_out_in_order_and_within_limits() -> None:
     first, second = TableBucket(1, 0), TableBucket(1, 1)
     staged = StagedRecords()
-    batch = pa.record_batch({"id": list(range(5))})
-    staged.add(first, build_records(batch, 0, 0, None))
-    staged.add(second, build_records(batch, 100, 0, None))
-    staged.add(first, build_records(batch, 5, 0, None))
+    for bucket, base in ((first, 0), (second, 100), (first, 5)):
+        staged.add(staged_piece(bucket, pa.array(range(5)), base))
     taken = staged.take(3)
     assert [r.offset for r in taken.records(first)] == [0, 1, 2]
     assert staged.take_one().offset == 3
@@ -129,8 +134,44 @@ def test_staged_records_are_handed_out_in_order_and_within_limits() -> None:
     assert [r.offset for r in taken.records(first)] == [4, 5, 6]
     assert [r.offset for r in taken.records(second)] == [100, 101, 102, 103, 104]
     assert staged.count == 3
+    assert [staged.take_one().offset for _ in range(2)] == [7, 8]
+    staged.drop(second)
+    assert staged.count == 1
     staged.drop(first)
     assert staged.count == 0
+
+
+def test_rows_of_a_dropped_bucket_do_not_hold_up_others() -> None:
+    first, second = TableBucket(1, 0), TableBucket(1, 1)
+    staged = StagedRecords()
+    staged.add(staged_piece(first, pa.array(range(5)), 0))
+    staged.add(staged_piece(second, pa.array(range(5)), 100))
+    assert staged.take_one().offset == 0
+    staged.drop(first)
+    assert staged.take_one().offset == 100
+    assert staged.count == 4
+
+
+def test_many_records_are_built_in_steps() -> None:
+    staged = StagedRecords()
+    count = 2 * ROWS_AT_ONCE_MAX + 1
+    staged.add(staged_piece(TableBucket(1, 0), pa.array(range(count)), 0))
+    assert staged.take(count).count() == ROWS_AT_ONCE_MAX
+    assert [staged.take_one().offset for _ in range(staged.count)][-1] == count - 1
+    assert staged.count == 0
+
+
+def test_rows_that_cannot_be_shown_stay_the_next_ones() -> None:
+    bucket = TableBucket(1, 0)
+    far = pa.array([1 << 62], pa.timestamp("us"))
+    staged = StagedRecords()
+    staged.add(staged_piece(bucket, pa.array([1], pa.timestamp("us")), 0))
+    staged.add(staged_piece(bucket, far, 1))
+    assert [r.offset for r in staged.take(10)] == [0]
+    for _ in range(2):
+        with pytest.raises(RowError, match="outside the years"):
+            staged.take(10)
+    assert staged.count == 1
 
 
 def test_polled_records_are_a_sequence_and_a_mapping_whatever_is_asked_first() -> None:
