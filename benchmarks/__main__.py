@@ -11,7 +11,7 @@ from benchmarks.parts import PARTS, run_part
 from benchmarks.place import Place, Scale
 from benchmarks.report import as_json, facts, table
 
-ROUNDS = {Scale.TINY: 1, Scale.QUICK: 3, Scale.FULL: 5}
+ROUNDS = {Scale.TINY: 1, Scale.QUICK: 3, Scale.FULL: 3}
 
 
 def main(given: Sequence[str] | None = None) -> None:

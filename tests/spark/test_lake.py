@@ -43,11 +43,11 @@ def place(lake_address: str) -> Iterator[Place]:
         yield opened
 
 
-def lake_table_of(place: Place, name: str) -> TablePath:
+def lake_table_of(place: Place, name: str, freshness: str = "1d") -> TablePath:
     for attempt in range(CREATE_ATTEMPTS_MAX):
         path = TablePath(place.database, f"{name}{attempt}")
         try:
-            make_table(place.connection, path, layout="partitioned", buckets=2)
+            make_table(place.connection, path, layout="partitioned", buckets=2, freshness=freshness)
         except LakeTableAlreadyExistError:
             # The server forgot the table that it had just made, but not its Iceberg table.
             continue
@@ -113,7 +113,7 @@ def test_tiering_lake_and_tail(spark: SparkSession, place: Place, long_form: boo
 
 def test_what_the_coordinator_hands_out(spark: SparkSession, place: Place) -> None:
     """The worker's rounds by Spark, with the lease confirmed before each commit."""
-    path = lake_table_of(place, "handed")
+    path = lake_table_of(place, "handed", freshness="1s")
     append(place.connection, path, 0, 50)
     worker = TieringWorker(
         place.connection, allow_tiering=True, write=SparkRangeWriter(spark, place.ref)

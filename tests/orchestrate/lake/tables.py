@@ -40,9 +40,14 @@ def make_table(
     layout: str = "turns",
     primary_keys: list[str] | None = None,
     buckets: int = 3,
+    freshness: str = "1d",
     properties: dict[str, str] | None = None,
 ) -> None:
-    """Create a lake table, and its partitions."""
+    """Create a lake table, and its partitions.
+
+    Tests at the same time share a coordinator, which hands a table to whoever serves it once its
+    freshness has passed: a short one is for tests of those who serve.
+    """
     admin = connection.get_admin().result()
     options = dict(LAYOUTS[layout])
     descriptor = TableDescriptor(
@@ -50,7 +55,7 @@ def make_table(
         bucket_count=buckets,
         properties={
             "table.datalake.enabled": "true",
-            "table.datalake.freshness": "1s",
+            "table.datalake.freshness": freshness,
             **(properties or {}),
         },
         **options,

@@ -41,7 +41,7 @@ def work_until(worker: TieringWorker, path: TablePath) -> Any:
 def test_takes_what_the_coordinator_hands_out(
     connection: FlussConnection, new_table: NewTable
 ) -> None:
-    path = new_table()
+    path = new_table(freshness="1s")
     append(connection, path, 0, 100)
     worker = TieringWorker(connection, allow_tiering=True)
     assert work_until(worker, path).rows == 100
@@ -51,7 +51,7 @@ def test_takes_what_the_coordinator_hands_out(
 
 
 def test_two_workers_while_rows_come(connection: FlussConnection, new_table: NewTable) -> None:
-    path = new_table(layout="keyed")
+    path = new_table(layout="keyed", freshness="1s")
     workers = [TieringWorker(connection, allow_tiering=True, idle_interval_s=0.1) for _ in range(2)]
     threads = [threading.Thread(target=worker.run) for worker in workers]
     for thread in threads:
@@ -94,7 +94,7 @@ def heard(connection: FlussConnection, monkeypatch: pytest.MonkeyPatch) -> list[
 def test_nothing_is_committed_after_the_table_was_taken_away(
     connection: FlussConnection, new_table: NewTable, heard: list[Any]
 ) -> None:
-    path = new_table()
+    path = new_table(freshness="1s")
     append(connection, path, 0, 10)
     heard.append("fenced")
     worker = TieringWorker(connection, allow_tiering=True)
@@ -117,7 +117,7 @@ def test_renews_in_the_background(
     heard: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = new_table()
+    path = new_table(freshness="1s")
     append(connection, path, 0, 10)
     real = tiering_worker.TieringRound.run
 
@@ -141,7 +141,7 @@ def test_off_unless_asked_for(connection: FlussConnection) -> None:
 def test_key_tables_are_given_back(
     connection: FlussConnection, new_table: NewTable, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = new_table(primary_keys=["id"])
+    path = new_table(primary_keys=["id"], freshness="1s")
     worker = TieringWorker(connection, allow_tiering=True)
     deadline = time.monotonic() + HAND_OUT_TIMEOUT_S
     while str(path) not in caplog.text and time.monotonic() < deadline:
