@@ -392,7 +392,7 @@ class LogFetcher:
             self._give_up(state, error)
             return 0
         if chunks:
-            self._counts["bytes"] += sum(part.nbytes for part in answer.slices)
+            self._counts["bytes"] += sum(chunk.nbytes for chunk in chunks)
             self._counts["batches"] += len(answer.slices)
             # Whoever got something goes to the end: a full answer may have left others out.
             if node.states.pop(state.bucket, None) is not None:

@@ -127,7 +127,11 @@ class LogScanner(ProcessBound):
         """What `poll` would give at once, on any thread; None if it has to look for more."""
         self._check_kind("poll()", batches=False)
         limit = self._config.scanner_log_max_poll_records
-        return self._staged.take(limit) if self._staged.count >= limit else None
+        if self._staged.count < limit:
+            return None
+        found = self._staged.take(limit)
+        # Another thread may have been first.
+        return found if found.count() else None
 
     async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
         """The next Arrow batches with bucket and offsets; none after the timeout."""
