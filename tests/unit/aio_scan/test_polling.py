@@ -52,6 +52,30 @@ async def poll_offsets(scan: LogScanner, count: int) -> list[int]:
 
 
 @on_loop
+async def test_polls_of_many_threads_share_what_is_staged() -> None:
+    backend = FakeBackend(make_table(buckets=1))
+    backend.append(0, 1_050)
+    async with scanner(backend, scanner__log__max_poll_records=100) as scan:
+        scan.subscribe(0, 0)
+        assert scan.poll_staged() is None
+        found = [record.offset for record in await scan.poll(LONG_MS)]
+
+        def polls() -> list[int]:
+            mine: list[int] = []
+            while (records := scan.poll_staged()) is not None:
+                mine += [record.offset for record in records]
+            return mine
+
+        parts = await asyncio.gather(*(asyncio.to_thread(polls) for _ in range(4)))
+        found += [offset for part in parts for offset in part]
+        assert len(found) == 1_000, "the rest is less than a poll"
+        found += [record.offset for record in await scan.poll(LONG_MS)]
+        assert sorted(found) == list(range(1_050))
+    with pytest.raises(ClosedError):
+        scan.poll_staged()
+
+
+@on_loop
 async def test_records_come_in_order_with_their_place() -> None:
     backend = FakeBackend(make_table(buckets=1))
     backend.append(0, 3)
