@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from fluss_client.aio.fetch_state import BucketState, Chunk, Decoded, Restore, decode_slices
+from fluss_client.aio.fetch_state import BucketState, Chunk, Piece, Restore, decode_slices
 from fluss_client.runtime import workers
 
 DECODE_JOBS_MAX = 4
@@ -19,7 +19,7 @@ JOB_BYTES_MAX = 1 << 20
 JOBS_PER_BOUND = 16
 """Jobs are small enough that about so many fit into the bound, if bytes do not grow."""
 
-_Job = asyncio.Future[tuple[list[Decoded], int]]
+_Job = asyncio.Future[tuple[list[Piece], int]]
 
 
 class Decoder:
@@ -58,7 +58,7 @@ class Decoder:
                 return
             state = chunk.state
             job: _Job = asyncio.get_running_loop().run_in_executor(
-                workers(), decode_slices, chunk.slices, self._restore, state.stop
+                workers(), decode_slices, state.bucket, chunk.slices, self._restore, state.stop
             )
             self._jobs[job] = chunk
             self._bytes_in_jobs += chunk.nbytes

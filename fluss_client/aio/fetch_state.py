@@ -23,17 +23,6 @@ Restore = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
-    """One slice after decoding."""
-
-    batch: pa.RecordBatch
-    change_types: npt.NDArray[np.uint8] | None
-    base_offset: int
-    next_offset: int
-    timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
 class Piece:
     """Rows of one bucket on their way to the user; without rows, only offsets went by."""
 
@@ -64,7 +53,7 @@ class Chunk:
         self.state = state
         self.slices = slices
         self.nbytes = sum(part.nbytes for part in slices)
-        self.results: deque[Decoded] | None = None
+        self.results: deque[Piece] | None = None
         self.error: Exception | None = None
         self.dropped = False
 
@@ -197,16 +186,8 @@ class BucketState:
         """The next rows and the chunk that is used up with them, if one is."""
         chunk = self.queue[0]
         assert chunk.results is not None
-        decoded = chunk.results.popleft()
-        piece = Piece(
-            self.bucket,
-            decoded.batch,
-            decoded.change_types,
-            decoded.base_offset,
-            decoded.next_offset,
-            decoded.timestamp,
-        )
-        self.position = decoded.next_offset
+        piece = chunk.results.popleft()
+        self.position = piece.next_offset
         if chunk.results:
             return piece, None
         self.queue.popleft()
@@ -214,15 +195,17 @@ class BucketState:
 
 
 def decode_slices(
-    slices: Sequence[LogSlice], restore: Restore, stop: int | None
-) -> tuple[list[Decoded], int]:
+    bucket: TableBucket, slices: Sequence[LogSlice], restore: Restore, stop: int | None
+) -> tuple[list[Piece], int]:
     """Decode on a worker thread; rows from `stop` on are cut off. Gives the bytes held, too."""
     results = []
     nbytes = SLICE_BYTES * len(slices)
     for part in slices:
         following = part.next_offset if stop is None else min(part.next_offset, stop)
         if not part.row_count:
-            results.append(Decoded(NO_ROWS, None, part.base_offset, following, part.timestamp))
+            results.append(
+                Piece(bucket, NO_ROWS, None, part.base_offset, following, part.timestamp)
+            )
             continue
         batch, changes = part.decode()
         if batch.num_rows != part.row_count:
@@ -236,7 +219,7 @@ def decode_slices(
             changes = None if changes is None else changes[:keep]
         nbytes += batch.nbytes
         results.append(
-            Decoded(restore(batch), changes, part.base_offset, following, part.timestamp)
+            Piece(bucket, restore(batch), changes, part.base_offset, following, part.timestamp)
         )
     return results, nbytes
 

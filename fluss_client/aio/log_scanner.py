@@ -127,10 +127,7 @@ class LogScanner(ProcessBound):
         """What `poll` would give at once, on any thread; None if it has to look for more."""
         self._check_kind("poll()", batches=False)
         limit = self._config.scanner_log_max_poll_records
-        if self._staged.count < limit:
-            return None
-        found = self._staged.take(limit)
-        # Another thread may have been first.
+        found = self._staged.take(limit, at_least=limit)
         return found if found.count() else None
 
     async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:

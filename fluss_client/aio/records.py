@@ -70,20 +70,6 @@ class RecordRun(Collection[ScanRecord]):
     def __contains__(self, record: object) -> bool:
         return any(record == mine for mine in self)
 
-    def part(self, start: int, stop: int) -> RecordRun:
-        """Some of the records."""
-        stop = min(stop, self._count)
-        if start == 0 and stop == self._count:
-            return self
-        return RecordRun(
-            self._base + start,
-            self._timestamp,
-            None if self._changes is None else self._changes[start:stop],
-            self._names,
-            [column[start:stop] for column in self._columns],
-            stop - start,
-        )
-
 
 def build_records(
     batch: pa.RecordBatch,

@@ -41,9 +41,11 @@ class StagedRecords:
                 self._pieces.append(piece)
                 self.count += piece.batch.num_rows
 
-    def take(self, limit: int) -> ScanRecords:
-        """Some records, at most so many, oldest first within each bucket."""
+    def take(self, limit: int, at_least: int = 1) -> ScanRecords:
+        """Some records, at most so many, oldest first within each bucket; none of too few."""
         with self._lock:
+            if self.count < at_least:
+                return ScanRecords({})
             self._one_by_one = iter(())
             found: dict[TableBucket, Collection[ScanRecord]] = {}
             left = min(limit, ROWS_AT_ONCE_MAX)
