@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_client.aio.lookup_keys import EncodedKeys, KeyLike, KeyMaker
+from fluss_client.aio.partition_ids import PartitionIds
 from fluss_client.backend.contract import Backend, LookupAnswer
 from fluss_client.codec.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, decode_row_scalar
@@ -159,25 +160,22 @@ class _Places:
         self.backend = backend
         self.table = table
         self.config = config
-        self._partition_ids: dict[str, int] = {}
+        self._partitions = PartitionIds(backend, table)
 
     async def partition_id(self, name: str) -> int | None:
         """The partition's id; None when there is no such partition, hence no such row."""
-        known = self._partition_ids.get(name)
-        if known is None:
-            try:
-                known = await self.backend.partition_id(self.table, name)
-            except PartitionNotExistError:
-                return None
-            self._partition_ids[name] = known
-        return known
+        try:
+            (found,) = self._partitions.known([name]) or await self._partitions.find([name])
+        except PartitionNotExistError:
+            return None
+        return found
 
     async def forget(self, bucket: TableBucket, error: FlussError) -> None:
         """After a stale answer: ask again where the bucket is, and whether it still is."""
         if error.stale_metadata:
             await self.backend.forget_location(self.table, bucket)
         if bucket.partition_id is not None:
-            self._partition_ids.clear()
+            self._partitions.forget()
 
     def deadline(self) -> Deadline:
         return Deadline(self.config.request_timeout_ms)

@@ -21,7 +21,7 @@ from fluss_client.codec.partition_names import partition_names
 from fluss_client.config import Config
 from fluss_client.model.table import TableBucket, TableInfo
 
-FindPartitions = Callable[[Sequence[str]], dict[str, int]]
+FindPartitions = Callable[[Sequence[str]], list[int]]
 SMALL_SORT_KEYS = 1 << 16
 
 
@@ -31,7 +31,6 @@ class Router:
     def __init__(self, table: TableInfo, config: Config, find_partitions: FindPartitions) -> None:
         self._table = table
         self._find_partitions = find_partitions
-        self._partition_ids: dict[str, int] = {}
         self._bytes_max = config.writer_batch_size
         self._rows_max = rows_max_of(table)
         types = {column.name: column.type for column in table.schema.columns}
@@ -47,10 +46,6 @@ class Router:
         in_turn = config.writer_bucket_no_key_assigner == "round_robin"
         self._assigner: Assigner = (RoundRobin if in_turn else Sticky)(table.num_buckets)
 
-    def forget_partitions(self) -> None:
-        """A partition is gone; names may have new ids now."""
-        self._partition_ids = {}
-
     def batch_closed(self) -> None:
         """Rows are being sent before their batch is full: the next ones may go elsewhere."""
         self._assigner.move_on()
@@ -65,9 +60,9 @@ class Router:
         """
         if rows.num_rows == 0:
             return []
-        names, codes = self._partitions(rows)
+        partitions, codes = self._partitions(rows)
         if self._encoding is None:
-            return self._split_by_turn(rows, deletes, names, codes, single)
+            return self._split_by_turn(rows, deletes, partitions, codes, single)
         buckets: npt.NDArray[np.int64] | None = None
         count = self._table.num_buckets
         if count > 1:
@@ -78,52 +73,50 @@ class Router:
                 buckets += codes * count
         elif codes is not None:
             buckets = codes
-        groups = grouped(rows, deletes, buckets, max(1, len(names)) * count)
+        groups = grouped(rows, deletes, buckets, len(partitions) * count)
         pieces: list[Piece] = []
         for number, part, mask in groups:
             partition, bucket = divmod(number, count)
-            place = self._place(names[partition] if names else None, bucket)
-            pieces += self._cut(place, part, mask)
+            pieces += self._cut(self._place(partitions[partition], bucket), part, mask)
         return pieces
 
-    def _partitions(self, rows: pa.RecordBatch) -> tuple[list[str], npt.NDArray[np.int64] | None]:
+    def _partitions(
+        self, rows: pa.RecordBatch
+    ) -> tuple[Sequence[int | None], npt.NDArray[np.int64] | None]:
+        """The ids of the rows' partitions, and which one each row belongs to."""
         if not self._partition_types:
-            return [], None
+            return [None], None
         columns = [rows.column(name) for name in self._table.partition_keys]
         names, codes = partition_names(columns, self._partition_types)
-        unknown = [name for name in names if name not in self._partition_ids]
-        if unknown:
-            self._partition_ids |= self._find_partitions(unknown)
-        return names, codes
+        return self._find_partitions(names), codes
 
     def _split_by_turn(
         self,
         rows: pa.RecordBatch,
         deletes: Deletes,
-        names: list[str],
+        partitions: Sequence[int | None],
         codes: npt.NDArray[np.int64] | None,
         single: bool,
     ) -> list[Piece]:
         pieces: list[Piece] = []
-        for number, part, mask in grouped(rows, deletes, codes, max(1, len(names))):
-            name = names[number] if names else None
+        for number, part, mask in grouped(rows, deletes, codes, len(partitions)):
+            partition = partitions[number]
             if single and self._assigner.by_row:
                 turns = self._assigner.next_rows(part.num_rows)
                 spread = grouped(part, mask, turns, self._table.num_buckets)
                 for bucket, some, some_mask in spread:
-                    pieces += self._cut(self._place(name, bucket), some, some_mask)
+                    pieces += self._cut(self._place(partition, bucket), some, some_mask)
                 continue
             for some, some_mask, nbytes in cut(part, mask, self._bytes_max):
                 bucket = self._assigner.next(nbytes, self._bytes_max)
-                pieces.append(Piece(self._place(name, bucket), some, some_mask, nbytes))
+                pieces.append(Piece(self._place(partition, bucket), some, some_mask, nbytes))
         return pieces
 
     def _cut(self, place: TableBucket, rows: pa.RecordBatch, deletes: Deletes) -> list[Piece]:
         parts = cut(rows, deletes, self._bytes_max, self._rows_max)
         return [Piece(place, *part) for part in parts]
 
-    def _place(self, partition: str | None, bucket: int) -> TableBucket:
-        partition_id = None if partition is None else self._partition_ids[partition]
+    def _place(self, partition_id: int | None, bucket: int) -> TableBucket:
         return TableBucket(self._table.table_id, bucket, partition_id=partition_id)
 
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 from fluss_client.aio.buffer_memory import BufferMemory
 from fluss_client.aio.channels import Channel
 from fluss_client.aio.exit_flush import flush_at_exit
+from fluss_client.aio.partition_ids import PartitionIds
 from fluss_client.aio.pieces import Deletes, cut
 from fluss_client.aio.pipeline import Pipeline
 from fluss_client.aio.routing import Router
@@ -44,7 +45,6 @@ from fluss_client.runtime import ProcessBound, runtime, workers
 STRIDE_BYTES_MAX = 8 << 20
 """How much of a table is taken at a time where no handle is asked for."""
 GATE_RETRY_S = 0.005
-PARTITIONS_ASKED_AT_ONCE_MAX = 16
 
 
 class WriterCore(ProcessBound):
@@ -65,9 +65,10 @@ class WriterCore(ProcessBound):
         )
         self._channel = channel
         self._runtime = runtime()
+        self._partitions = PartitionIds(backend, table)
         self._router = Router(table, config, self._find_partitions)
         self._pipeline = Pipeline(
-            backend, table, config, channel, self._memory, self._router.forget_partitions
+            backend, table, config, channel, self._memory, self._partitions.forget
         )
         self._lock = threading.Lock()
         self._gate = threading.Lock()
@@ -308,17 +309,9 @@ class WriterCore(ProcessBound):
 
     # Checks
 
-    def _find_partitions(self, names: Sequence[str]) -> dict[str, int]:
-        async def find() -> dict[str, int]:
-            gate = asyncio.Semaphore(PARTITIONS_ASKED_AT_ONCE_MAX)
-
-            async def one(name: str) -> int:
-                async with gate:
-                    return await self._backend.partition_id(self._table, name)
-
-            return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
-
-        return self._runtime.call(find())
+    def _find_partitions(self, names: Sequence[str]) -> list[int]:
+        known = self._partitions.known(names)
+        return self._runtime.call(self._partitions.find(names)) if known is None else known
 
     def _reserve(self, nbytes: int) -> None:
         if not self._memory.try_reserve(nbytes):

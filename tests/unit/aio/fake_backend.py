@@ -69,6 +69,7 @@ class FakeBackend:
         self.writer_ids = 0
         self.targets: set[tuple[int, ...] | None] = set()
         self.partition_questions: list[str] = []
+        self.partition_lists = 0
         self.encode_error: FlussError | None = None
         self.dropped = False
         self._states: dict[tuple[TableBucket, int], deque[tuple[int, int]]] = {}
@@ -139,6 +140,7 @@ class FakeBackend:
     async def list_partitions(
         self, path: TablePath, spec: Mapping[str, str] | None
     ) -> list[PartitionInfo]:
+        self.partition_lists += 1
         return [PartitionInfo(at, name) for name, at in self.partitions.items()]
 
     async def partition_id(self, table: TableInfo, name: str) -> int:
