@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -89,6 +90,10 @@ class Layout:
         """The folder that a server runs in; it looks for plugins there."""
         return self.directory / "work" / name
 
+    def scratch(self, name: str) -> Path:
+        """Where a server unpacks its native libraries: 20 MB, which a killed one leaves behind."""
+        return self.directory / "tmp" / name
+
     def log(self, name: str) -> Path:
         """What a server logs."""
         return self.directory / "logs" / f"{name}.log"
@@ -100,9 +105,10 @@ class Layout:
 
 def write_config(layout: Layout, state: ClusterState, name: str, plugins: Sequence[Path]) -> None:
     """Write all that server `name` reads, anew."""
+    shutil.rmtree(layout.scratch(name), ignore_errors=True)
     plugin_folder = layout.work(name) / "plugins"
-    folders = [layout.config(name), layout.data(name), plugin_folder, layout.log(name).parent]
-    for folder in [*folders, layout.remote]:
+    folders = [layout.config(name), layout.data(name), layout.scratch(name), plugin_folder]
+    for folder in [*folders, layout.log(name).parent, layout.remote]:
         folder.mkdir(parents=True, exist_ok=True)
     folder = layout.config(name)
     _write_private(folder / "log4j2.properties", _LOG4J.format(log=layout.log(name)))
@@ -215,6 +221,7 @@ def command_line(
         *_JVM_OPTIONS.get(name, _TABLET_JVM_OPTIONS),
         "-XX:+ExitOnOutOfMemoryError",
         "--add-opens=java.base/java.nio=ALL-UNNAMED",
+        f"-Djava.io.tmpdir={layout.scratch(name)}",
         f"-Dlog4j.configurationFile={folder / 'log4j2.properties'}",
         *("-cp", os.pathsep.join(map(str, class_path))),
         _MAIN.get(name, _TABLET_MAIN),

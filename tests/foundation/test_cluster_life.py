@@ -138,6 +138,18 @@ def test_one_server_is_killed_and_started_by_name(one_server: LocalCluster) -> N
     assert one_server.status().answering
 
 
+def test_what_a_killed_server_had_unpacked_goes_with_its_next_start(
+    one_server: LocalCluster,
+) -> None:
+    scratch = one_server.directory / "tmp" / "tablet-1"
+    (unpacked,) = scratch.glob("librocksdb*")
+    one_server.kill("tablet-1")
+    assert unpacked.exists(), "it could not clean up"
+    one_server.start("tablet-1")
+    (again,) = scratch.glob("librocksdb*")
+    assert again != unpacked
+
+
 def test_a_crash_shows_and_up_mends_it(one_server: LocalCluster) -> None:
     info = one_server.info
     os.kill(info.pids["coordinator"], signal.SIGKILL)
