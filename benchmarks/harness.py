@@ -89,12 +89,16 @@ def stopwatch(work: Callable[[], tuple[float, object]]) -> Measured:
     return Measured(amount / (time.perf_counter() - started), checksum)
 
 
-def milliseconds(work: Callable[[], object]) -> Measured:
-    """Time a function: the figure is its duration."""
+def milliseconds(work: Callable[[], object], count: int) -> float:
+    """The middle of the durations of some calls."""
     gc.collect()
-    started = time.perf_counter()
-    checksum = work()
-    return Measured((time.perf_counter() - started) * 1000, checksum)
+
+    def one() -> float:
+        started = time.perf_counter()
+        work()
+        return (time.perf_counter() - started) * 1000
+
+    return statistics.median(one() for _ in range(count))
 
 
 def median_of(measured: Sequence[Measured]) -> Measured:

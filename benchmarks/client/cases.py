@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
+import fluss as pyfluss
+
+from benchmarks.client.awaited import Awaited
 from benchmarks.client.data import SIZES
 from benchmarks.client.key_cases import key_cases
 from benchmarks.client.limit import Limit
 from benchmarks.client.ours import Ours
-from benchmarks.client.peer import Peer
 from benchmarks.client.read_cases import read_cases
 from benchmarks.client.subjects import IMPATIENT_WAIT_MS, Subjects
 from benchmarks.client.tables import Tables
 from benchmarks.client.write_cases import write_cases
 from benchmarks.harness import Case
 from benchmarks.place import Place, connected, own_database
+from fluss_client import aio
 
 
 @contextmanager
@@ -27,7 +30,8 @@ def cases(place: Place) -> Iterator[Sequence[Case]]:
         connected(
             place.bootstrap, scanner_log_fetch_wait_max_time_ms=IMPATIENT_WAIT_MS
         ) as impatient,
-        closing(Peer(place.bootstrap)) as peer,
+        closing(Awaited(aio, place.bootstrap)) as awaited,
+        closing(Awaited(pyfluss, place.bootstrap)) as peer,
     ):
         tables = Tables(connection, database)
         subjects = Subjects(
@@ -36,6 +40,7 @@ def cases(place: Place) -> Iterator[Sequence[Case]]:
             tables,
             Ours(connection),
             Ours(impatient),
+            awaited,
             peer,
             Limit(connection),
         )

@@ -1,13 +1,17 @@
 """The limit: pre-encoded batches on a bare socket, and a bare fetch with pyarrow's decoding.
 
 Nothing of the client's own machinery is used but the encoders of single messages, so this is what
-one Python thread, one connection and this server can do at all.
+one Python thread, one connection and this server can do at all. `encode` and `decode` need no
+server: they are what all cores of the machine can do when nothing else has to be done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +21,15 @@ import fluss_client as fluss
 from benchmarks.client.bare_socket import BareSocket
 from benchmarks.harness import Measured, stopwatch
 from fluss_client.codec.keys import encode_keys, key_encoding_for
-from fluss_client.codec.log_batch import iter_log_batches
+from fluss_client.codec.log_batch import LogBatchHeader, iter_log_batches
 from fluss_client.codec.rows import RowFormat, encode_rows
 from fluss_client.wire import apis, hot
 from fluss_client.wire import fluss_pb2 as pb
 
 FETCH_BYTES = 16 << 20
 ACKS_ALL, TIMEOUT_MS = -1, 30_000
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Limit:
@@ -56,6 +62,17 @@ class Limit:
                 return sum(batch.nbytes for batch in batches), None
 
             return stopwatch(work)
+
+    def encode(self, path: fluss.TablePath, batches: Sequence[pa.RecordBatch]) -> Measured:
+        """Encoding and nothing else, on every core."""
+        info = self._connection.get_table(path).result().get_table_info()
+
+        def work() -> tuple[float, object]:
+            for _ in _on_every_core(partial(self._backend.encode_append, info), batches):
+                pass
+            return sum(batch.nbytes for batch in batches), None
+
+        return stopwatch(work)
 
     def put(self, path: fluss.TablePath, batches: Sequence[pa.RecordBatch]) -> Measured:
         """Key batches that were encoded before the clock starts."""
@@ -91,19 +108,20 @@ class Limit:
                 schema = pa.schema([schema.field(column)])
 
             def work() -> tuple[float, object]:
-                offset = 0
-                decoded = []
-                while offset < rows:
-                    body = line.ask(apis.FETCH_LOG, [_fetch_request(line.info, offset, column)])
-                    records = hot.decode_fetch_log(body)[0].records
-                    assert records is not None
-                    for header in iter_log_batches(records):
-                        decoded.append(pa.ipc.read_record_batch(pa.py_buffer(header.body), schema))
-                        offset = header.next_offset
-                read = pa.Table.from_batches(decoded)
-                return size, (read.num_rows, pc.sum(read.column("id")).as_py())
+                return size, _sums([_decoded(h, schema) for h in _fetched(line, rows, column)])
 
             return stopwatch(work)
+
+    def decode(self, path: fluss.TablePath, rows: int, size: float) -> Measured:
+        """Decoding what was fetched before and nothing else, on every core."""
+        with BareSocket(self._connection, path) as line:
+            headers = list(_fetched(line, rows, None))
+            schema = line.info.schema.wire
+
+        def work() -> tuple[float, object]:
+            return size, _sums(_on_every_core(partial(_decoded, schema=schema), headers))
+
+        return stopwatch(work)
 
     def lookup(self, path: fluss.TablePath, count: int) -> Measured:
         """One key after the other; the rows come back and are not decoded."""
@@ -122,6 +140,31 @@ class Limit:
 
 
 _ROWS = RowFormat.COMPACTED
+
+
+def _on_every_core(work: Callable[[T], R], things: Sequence[T]) -> list[R]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(work, things))
+
+
+def _fetched(line: BareSocket, rows: int, column: int | None) -> Iterator[LogBatchHeader]:
+    offset = 0
+    while offset < rows:
+        body = line.ask(apis.FETCH_LOG, [_fetch_request(line.info, offset, column)])
+        records = hot.decode_fetch_log(body)[0].records
+        assert records is not None
+        for header in iter_log_batches(records):
+            yield header
+            offset = header.next_offset
+
+
+def _decoded(header: LogBatchHeader, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.ipc.read_record_batch(pa.py_buffer(header.body), schema)
+
+
+def _sums(batches: Sequence[pa.RecordBatch]) -> tuple[int, int]:
+    read = pa.Table.from_batches(batches)
+    return read.num_rows, pc.sum(read.column("id")).as_py()
 
 
 def _records(payload: Any) -> hot.BucketRecords:

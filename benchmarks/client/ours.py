@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import fluss_client as fluss
-from benchmarks.client.data import LINES, Row
+from benchmarks.client.data import Row
 from benchmarks.harness import Measured, median_of, stopwatch
 
 POLL_MS = 5_000
@@ -178,18 +178,6 @@ class Ours:
         def work() -> tuple[float, object]:
             rows: Any = lookuper.lookup_many(keys).result()
             assert rows.column("name").null_count == 0
-            return count, None
-
-        return stopwatch(work)
-
-    def lookup_prefix(self, path: fluss.TablePath, count: int) -> Measured:
-        """The rows of one prefix after the other."""
-        lookuper = self._table(path).new_lookup().lookup_by(["id"]).create_lookuper()
-        lookuper.lookup({"id": 0}).result()
-
-        def work() -> tuple[float, object]:
-            for key in range(count):
-                assert len(lookuper.lookup({"id": key}).result()) == LINES
             return count, None
 
         return stopwatch(work)

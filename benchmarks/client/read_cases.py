@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.child import in_child
+from benchmarks.client.awaited import Awaited
 from benchmarks.client.ours import Ours
-from benchmarks.client.peer import Peer
 from benchmarks.client.subjects import IMPATIENT_WAIT_MS, Subjects
 from benchmarks.harness import Case, Measured, Subject
 
@@ -28,6 +28,7 @@ def _scans(s: Subjects) -> list[Case]:
                 "ours": lambda: ours.scan(s.log, s.bytes),
                 "pyfluss": lambda: peer.scan(s.log, s.bytes),
                 "socket": lambda: s.limit.fetch(s.log, rows, s.bytes),
+                "decode alone": lambda: s.limit.decode(s.log, rows, s.bytes),
             },
             {"pyfluss": 4, "socket": 0.8},
         ),
@@ -85,7 +86,7 @@ def _memory(s: Subjects) -> list[Case]:
 
 
 def _fresh_row(s: Subjects) -> Case:
-    def polled(who: Ours | Peer) -> Measured:
+    def polled(who: Ours | Awaited) -> Measured:
         with s.tables.fresh() as path:
             return who.poll_fresh(path, s.dicts[0], s.sizes.polls)
 

@@ -8,10 +8,10 @@ from functools import cached_property
 import pyarrow as pa
 
 import fluss_client as fluss
+from benchmarks.client.awaited import Awaited
 from benchmarks.client.data import Row, Sizes, batches, day_batches, dict_rows, nbytes, order_lines
 from benchmarks.client.limit import Limit
 from benchmarks.client.ours import Ours
-from benchmarks.client.peer import Peer
 from benchmarks.client.tables import Tables
 
 BUCKETS = 16
@@ -28,7 +28,9 @@ class Subjects:
     ours: Ours
     impatient: Ours
     """Ours with servers that wait less before they answer a fetch that found nothing."""
-    peer: Peer
+    awaited: Awaited
+    """Ours as pyfluss is called: awaited on the caller's loop."""
+    peer: Awaited
     limit: Limit
 
     @cached_property

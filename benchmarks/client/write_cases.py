@@ -31,6 +31,7 @@ def write_cases(subjects: Subjects) -> list[Case]:
                 "pyfluss": fresh(lambda path: peer.append_arrow(path, s.rows)),
                 "encode+socket": fresh(lambda path: limit.encode_and_produce(path, s.rows)),
                 "socket": fresh(lambda path: limit.produce(path, s.rows)),
+                "encode alone": fresh(lambda path: limit.encode(path, s.rows)),
             },
             {"pyfluss": 2.2, "encode+socket": 0.85},
         ),

@@ -11,7 +11,7 @@ from pathlib import Path
 import fluss_client as fluss
 from benchmarks.client.data import batches, nbytes
 from benchmarks.client.tables import Tables
-from benchmarks.harness import Case, Measured, Subject, median_of, milliseconds
+from benchmarks.harness import Case, Measured, Subject, milliseconds
 from benchmarks.incremental import loops
 from benchmarks.incremental.data import SIZES, Sizes
 from benchmarks.incremental.wide import WideTable, planning, sinking
@@ -92,24 +92,19 @@ class Work:
         """Runs that find nothing new, at first and after a long history."""
 
         @cache
-        def job() -> Callable[[int], Measured]:
+        def job() -> Callable[[], object]:
             path = Tables(connection, self._database).new(buckets=16)
             scan = IncrementalScan(connection, path, f"empty-{where}", self._store(connection))
             sink = ParquetSink(self._place.folder())
-
-            def one() -> Measured:
-                key = f"run/{next(self._numbers)}"
-                return milliseconds(lambda: run_increment(scan, sink, key) and None)
-
-            return lambda count: median_of([one() for _ in range(count)])
+            return lambda: run_increment(scan, sink, f"run/{next(self._numbers)}")
 
         def subject() -> Measured:
-            run = job()
-            run(2)
-            first = run(self._sizes.empty_runs)
-            run(self._sizes.history)
-            later = run(self._sizes.empty_runs).value
-            return Measured(first.value, also={f"ms after {self._sizes.history} more": later})
+            run, sizes = job(), self._sizes
+            milliseconds(run, 2)
+            first = milliseconds(run, sizes.empty_runs)
+            milliseconds(run, sizes.history)
+            later = milliseconds(run, sizes.empty_runs)
+            return Measured(first, also={f"ms after {sizes.history} more": later})
 
         return Case(
             f"empty run, {where}",

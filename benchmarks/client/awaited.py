@@ -1,13 +1,16 @@
-"""What the official client does in each case; the methods are those of `Ours`."""
+"""A client that is awaited: pyfluss in each case, and `fluss_client.aio`, which has its surface.
+
+The methods are those of `Ours`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from types import ModuleType
 from typing import Any
 
-import fluss as pyfluss
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,13 +21,14 @@ from fluss_client import TablePath
 POLL_MS = 5_000
 
 
-class Peer:
-    """pyfluss on a loop of its own."""
+class Awaited:
+    """The client of a module, on a loop of its own."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, client: ModuleType, bootstrap: str) -> None:
+        self._client = client
         self._loop = asyncio.new_event_loop()
-        config = pyfluss.Config({"bootstrap.servers": bootstrap.split(",")[0]})
-        self._connection = self._do(lambda: pyfluss.FlussConnection.create(config))
+        config = client.Config({"bootstrap.servers": bootstrap.split(",")[0]})
+        self._connection = self._do(lambda: client.FlussConnection.create(config))
 
     def _do(self, call: Callable[[], Awaitable[Any]]) -> Any:
         # pyfluss wants a running loop at the call already, not only at the await.
@@ -38,7 +42,7 @@ class Peer:
         self._loop.close()
 
     def _table(self, path: TablePath) -> Any:
-        named = pyfluss.TablePath(path.database_name, path.table_name)
+        named = self._client.TablePath(path.database_name, path.table_name)
         return self._do(lambda: self._connection.get_table(named))
 
     def append_arrow(self, path: TablePath, batches: Sequence[pa.RecordBatch]) -> Measured:
@@ -93,10 +97,10 @@ class Peer:
 
         def work() -> tuple[float, object]:
             if partitions:
-                places = {(p, b): pyfluss.EARLIEST_OFFSET for p in partitions for b in buckets}
+                places = {(p, b): self._client.EARLIEST_OFFSET for p in partitions for b in buckets}
                 scanner.subscribe_partition_buckets(places)
             else:
-                scanner.subscribe_buckets(dict.fromkeys(buckets, pyfluss.EARLIEST_OFFSET))
+                scanner.subscribe_buckets(dict.fromkeys(buckets, self._client.EARLIEST_OFFSET))
             read = self._do(scanner.to_arrow)
             return size, (read.num_rows, pc.sum(read.column("id")).as_py())
 
@@ -106,7 +110,7 @@ class Peer:
         scanner = self._do(self._table(path).new_scan().create_log_scanner)
 
         def work() -> tuple[float, object]:
-            scanner.subscribe(0, pyfluss.EARLIEST_OFFSET)
+            scanner.subscribe(0, self._client.EARLIEST_OFFSET)
             seen = total = 0
             while seen < rows:
                 for record in self._do(lambda: scanner.poll(POLL_MS)):
@@ -122,7 +126,7 @@ class Peer:
         writer.append(row)
         self._do(writer.flush)
         scanner = self._do(table.new_scan().create_log_scanner)
-        scanner.subscribe(0, pyfluss.EARLIEST_OFFSET)
+        scanner.subscribe(0, self._client.EARLIEST_OFFSET)
         while self._do(lambda: scanner.poll(200)).count():
             continue
 
