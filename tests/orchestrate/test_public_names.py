@@ -1,4 +1,4 @@
-"""What `fluss_orchestrate` offers, and that importing it costs nothing."""
+"""What `fluss_orchestrate` offers, and what importing it brings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import sys
 import pytest
 
 import fluss_orchestrate
+
+HEAVY = {
+    *("pyarrow", "numpy", "pandas", "polars", "duckdb", "pyiceberg", "sqlalchemy"),
+    *("airflow", "dagster", "pyspark"),
+}
 
 
 @pytest.mark.parametrize("name", fluss_orchestrate.__all__)
@@ -20,11 +25,18 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = fluss_orchestrate.Nothing
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, fluss_orchestrate\n"
-        "heavy = {'pyarrow', 'numpy', 'pandas', 'pyiceberg', 'sqlalchemy', 'airflow', 'dagster'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
+@pytest.mark.parametrize(
+    ("statement", "allowed"),
+    [
+        ("import fluss_orchestrate", set()),
+        ("from fluss_client import *", {"numpy", "pyarrow"}),
+        ("from fluss_orchestrate import *", {"numpy", "pyarrow"}),
+        ("from fluss_orchestrate.spark import *", {"numpy", "pyarrow", "pyspark"}),
+        ("from fluss_orchestrate.dagster import *", {"numpy", "pyarrow", "dagster"}),
+        ("from fluss_orchestrate.airflow import *", {"airflow", "sqlalchemy"}),
+    ],
+)
+def test_an_import_brings_only_what_it_needs(statement: str, allowed: set[str]) -> None:
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert HEAVY & set(done.stdout.splitlines()[-1].split()) == allowed

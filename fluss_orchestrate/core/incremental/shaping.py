@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,6 @@ METADATA_FIELDS = {
     "_bucket": pa.field("_bucket", pa.int32(), nullable=False),
     "_partition": pa.field("_partition", pa.string()),
 }
-_CHANGES = pa.array([change.short_string() for change in ChangeType])
 Codes = npt.NDArray[np.uint8]
 
 
@@ -71,12 +71,18 @@ class Shaper:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
+@cache
+def _changes() -> pa.Array:
+    # Not at import: the first array that pyarrow makes of Python values imports pandas.
+    return pa.array([change.short_string() for change in ChangeType])
+
+
 def _change_type(rows: Rows, where: BucketRange) -> pa.Array:
     count = rows.batch.num_rows
     if rows.change_types is None:
         kind = ChangeType.Insert if rows.base_offset == STATE_OFFSET else ChangeType.AppendOnly
         return pa.repeat(pa.scalar(kind.short_string()), count)
-    return _CHANGES.take(pa.array(rows.change_types))
+    return _changes().take(pa.array(rows.change_types))
 
 
 def _offset(rows: Rows, where: BucketRange) -> pa.Array:
