@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fluss_client.errors import RowError
+from fluss_orchestrate.core.parquet_layout import ROW_GROUP_BYTES, columns_with_dictionary
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 log = logging.getLogger(__name__)
-ROW_GROUP_BYTES = 16 << 20
-"""Arrow bytes that are collected before they are written as one row group."""
 FILE_BYTES_MAX = 256 << 20
 """A file that has grown to this is closed, and the next one begun."""
 OPEN_FILES_MAX = 16
@@ -86,6 +85,7 @@ class DataFileWriter:
             self._stream,
             self._stored,
             compression="none" if codec == "uncompressed" else codec,
+            use_dictionary=columns_with_dictionary(self._stored),
             store_decimal_as_integer=True,
         )
         self._held: list[pa.RecordBatch] = []

@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from fluss_orchestrate.core.parquet_layout import ROW_GROUP_BYTES, columns_with_dictionary
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult, range_plan
 
-ROW_GROUP_BYTES = 16 << 20
 SWEEP_AGE_S = 24 * 3600
 WRITERS_MAX = min(4, os.cpu_count() or 1)
 """Files that are encoded at once; each holds a row group and what its reader has fetched ahead."""
@@ -189,7 +189,10 @@ def _unless(given_up: threading.Event, reader: pa.RecordBatchReader) -> pa.Recor
 def _write_all(stream: Any, reader: pa.RecordBatchReader, compression: str) -> int:
     rows = held_bytes = 0
     held: list[pa.RecordBatch] = []
-    settings = {"compression": compression, "use_dictionary": _repeating(reader.schema)}
+    settings = {
+        "compression": compression,
+        "use_dictionary": columns_with_dictionary(reader.schema),
+    }
     with pq.ParquetWriter(stream, reader.schema, **settings) as writer:
 
         def flush() -> None:
@@ -207,24 +210,3 @@ def _write_all(stream: Any, reader: pa.RecordBatchReader, compression: str) -> i
                 held_bytes = 0
         flush()
     return rows
-
-
-def _repeating(schema: pa.Schema) -> list[str] | bool:
-    """The columns that get a dictionary: not those whose values seldom come again.
-
-    A dictionary of ids, measures or times grows until it is given up, which takes a third of the
-    time of writing and makes files larger.
-    """
-    types = [field.type for field in schema]
-    if any(pa.types.is_nested(kind) for kind in types):
-        return True
-    return [field.name for field in schema if not _seldom_repeats(field.type)] or False
-
-
-def _seldom_repeats(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_floating(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_int64(kind)
-        or pa.types.is_decimal(kind)
-    )
