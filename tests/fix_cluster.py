@@ -30,6 +30,7 @@ from fluss_client.testing.user_dirs import state_dir
 from tests.needs import unavailable
 
 START_DEADLINE_S = 300.0
+TURN_S = 300.0
 REPLICATES_SOON = {"log.replica.fetch.wait-max-time": "50ms"}
 """By default a row waits half a second for its replicas, and checkpoints have three of them."""
 SHARED: dict[str, dict[str, Any]] = {
@@ -130,6 +131,16 @@ _CLUSTERS = pytest.StashKey[SharedClusters]()
 def clusters_folder(config: pytest.Config) -> Path:
     """Where the shared clusters of this run live."""
     return config.stash[_CLUSTERS].folder
+
+
+@pytest.fixture
+def only_tierer(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Nobody else of this run asks the shared lake's coordinator for tables to tier.
+
+    It hands out any table that is due to whoever asks, also to a worker of another test.
+    """
+    with file_lock(clusters_folder(request.config) / "tierer.lock", TURN_S, "tiering"):
+        yield
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -114,6 +114,7 @@ def test_a_lake_snapshot_is_prepared_committed_and_read(tables: Tables) -> None:
     assert (older.snapshot_id, dict(older.table_buckets_offset)) == (101, first)
 
 
+@pytest.mark.usefixtures("only_tierer")
 @pytest.mark.supports("Tiering (heartbeat)")
 def test_a_heartbeat_hands_out_a_table(tables: Tables, backend_kind: str) -> None:
     if backend_kind in ("plain", "sasl"):

@@ -111,6 +111,7 @@ def test_tiering_lake_and_tail(spark: SparkSession, place: Place, long_form: boo
     assert as_rows(shown) == as_rows(full_scan(connection, path))
 
 
+@pytest.mark.usefixtures("only_tierer")
 def test_what_the_coordinator_hands_out(spark: SparkSession, place: Place) -> None:
     """The worker's rounds by Spark, with the lease confirmed before each commit."""
     path = lake_table_of(place, "handed", freshness="1s")

@@ -22,6 +22,7 @@ from fluss_orchestrate.core.lake import (
 )
 from tests.orchestrate.lake.tables import append, as_rows, full_scan, lake_rows, lake_table
 
+pytestmark = pytest.mark.usefixtures("only_tierer")
 NewTable = Callable[..., TablePath]
 HAND_OUT_TIMEOUT_S = 60
 
