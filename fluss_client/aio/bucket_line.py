@@ -89,6 +89,7 @@ class BucketLine:
         self.open: Batch | None = None
         self.queue: deque[Batch] = deque()
         self.inflight: list[Batch] = []
+        self._resend: deque[Batch] = deque()
         self.awaiting = 0
         """Requests on the line that carry a batch of this bucket."""
         self.writer_id = NO_WRITER
@@ -122,7 +123,11 @@ class BucketLine:
 
     def sendable(self) -> Batch | None:
         """The batch that may go out next, if any may."""
-        if self.state is not State.READY or self._gap or not self.queue:
+        if self.state is not State.READY:
+            return None
+        if self._resend:
+            return self._resend[0]
+        if self._gap or not self.queue:
             return None
         if self._span() >= self.rules.inflight_max:
             return None
@@ -141,6 +146,9 @@ class BucketLine:
 
     def take(self) -> Batch:
         """The sendable batch, numbered and counted as in flight."""
+        self.awaiting += 1
+        if self._resend:
+            return self._resend.popleft()
         batch = self.queue.popleft()
         if self.rules.idempotent:
             batch.writer_id, batch.sequence = self.writer_id, self.next_sequence
@@ -148,15 +156,14 @@ class BucketLine:
             self.next_sequence = 0 if last else self.next_sequence + 1
         batch.behind = bool(self.inflight)
         self.inflight.append(batch)
-        self.awaiting += 1
         return batch
 
-    def take_again(self) -> list[Batch]:
-        """What is unacknowledged, to be sent again in order."""
+    def ready(self) -> None:
+        """Batches may go out: first what is unacknowledged, again and in order."""
         for position, batch in enumerate(self.inflight):
             batch.behind = position > 0
-        self.awaiting += len(self.inflight)
-        return list(self.inflight)
+        self._resend = deque(self.inflight)
+        self.state = State.READY
 
     def acknowledged(self, batch: Batch, now: float) -> None:
         """The batch is in the log."""

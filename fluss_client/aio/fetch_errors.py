@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
+from fluss_client.aio.existence import Existence
 from fluss_client.aio.fetch_state import BucketState
 from fluss_client.aio.offsets import bucket_offsets
 from fluss_client.aio.scan_errors import OffsetUnavailableError
@@ -12,8 +11,6 @@ from fluss_client.errors import (
     FlussError,
     LeaderNotAvailableError,
     LogOffsetOutOfRangeError,
-    PartitionNotExistError,
-    TableNotExistError,
     UnknownServerError,
     UnknownTableOrBucketError,
 )
@@ -24,8 +21,6 @@ UNKNOWN_TRIES_MAX = 3
 """Answers "unknown bucket" in a row before the table and partition are looked up."""
 EARLIEST_TRIES_MAX = 3
 """How often a subscription from the earliest offset is moved on when retention overtakes it."""
-EXISTENCE_FRESH_S = 0.5
-"""How long one look at the table answers for all of its buckets."""
 
 
 def wants_diagnosis(state: BucketState, error: FlussError) -> bool:
@@ -48,10 +43,7 @@ class Diagnosis:
     def __init__(self, backend: Backend, table: TableInfo) -> None:
         self._backend = backend
         self._table = table
-        self._asking = asyncio.Lock()
-        self._asked_at = float("-inf")
-        self._table_error: FlussError | None = None
-        self._partitions: set[int] = set()
+        self._existence = Existence(backend, table)
 
     async def of(self, state: BucketState, error: FlussError) -> FlussError:
         """The error that tells most: what range there is, what was dropped, or `error` itself."""
@@ -84,29 +76,4 @@ class Diagnosis:
 
     async def find_dropped(self, bucket: TableBucket) -> FlussError | None:
         """The error for a table or partition that is gone; None when both are there."""
-        loop = asyncio.get_running_loop()
-        async with self._asking:
-            if loop.time() - self._asked_at > EXISTENCE_FRESH_S:
-                await self._look()
-                self._asked_at = loop.time()
-        if self._table_error is not None:
-            return self._table_error
-        if bucket.partition_id is None or bucket.partition_id in self._partitions:
-            return None
-        path = self._table.table_path
-        return PartitionNotExistError(f"partition {bucket.partition_id} of {path} was dropped")
-
-    async def _look(self) -> None:
-        path = self._table.table_path
-        try:
-            now = await self._backend.get_table_info(path)
-        except TableNotExistError:
-            self._table_error = TableNotExistError(f"table {path} was dropped")
-            return
-        if now.table_id != self._table.table_id:
-            self._table_error = TableNotExistError(
-                f"table {path} was dropped and made anew with id {now.table_id}; open it again"
-            )
-        elif now.is_partitioned():
-            partitions = await self._backend.list_partitions(path, None)
-            self._partitions = {partition.partition_id for partition in partitions}
+        return await self._existence.find_dropped(bucket)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from fluss_client.aio.bucket_line import BucketLine
+from fluss_client.aio.existence import Existence
 from fluss_client.backend.contract import NO_WRITER, Backend
 from fluss_client.config import Config
-from fluss_client.errors import (
-    FlussError,
-    PartitionNotExistError,
-    StorageBackpressureError,
-    TableNotExistError,
-)
-from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.errors import FlussError, StorageBackpressureError
+from fluss_client.model.table import TableInfo
 from fluss_client.net.retry import backoff_ms
 
 EXISTENCE_CHECK_EVERY = 4
@@ -27,6 +23,7 @@ class Preparer:
         self._backend = backend
         self._table = table
         self._throttle_max_ms = config.writer_kv_backpressure_max_throttle_ms
+        self._existence = Existence(backend, table)
         self._first_writer: asyncio.Task[int] | None = None
 
     async def attempt(self, line: BucketLine) -> None:
@@ -37,7 +34,9 @@ class Preparer:
             await self._backend.forget_location(self._table, line.bucket)
             line.stale = False
             if line.failures and line.failures % EXISTENCE_CHECK_EVERY == 0:
-                await self._check_existence(line.bucket)
+                gone = await self._existence.find_dropped(line.bucket)
+                if gone is not None:
+                    raise gone
         if line.needs_writer:
             line.adopt_writer(await self._writer_id(line))
         line.node = await self._backend.locate(self._table, line.bucket)
@@ -61,20 +60,3 @@ class Preparer:
             if self._first_writer is task:
                 self._first_writer = None
             raise
-
-    async def _check_existence(self, bucket: TableBucket) -> None:
-        """Servers answer for ever that they do not know the buckets of what was dropped."""
-        table = self._table
-        path = table.table_path
-        current = await self._backend.get_table_info(path)
-        if current.table_id != table.table_id:
-            raise TableNotExistError(
-                f"table {path} with id {table.table_id} was dropped and another one created; get "
-                "the table anew"
-            )
-        if bucket.partition_id is not None:
-            partitions = await self._backend.list_partitions(path, None)
-            if all(p.partition_id != bucket.partition_id for p in partitions):
-                raise PartitionNotExistError(
-                    f"the partition with id {bucket.partition_id} of table {path} was dropped"
-                )

@@ -236,9 +236,7 @@ class Sender:
                 line.state = State.NEW
                 raise
         if line.backlog:
-            line.state = State.READY
-            for batch in line.take_again():
-                self._start_request(line.node, [(line, batch)])
+            line.ready()
         else:
             line.state, line.failures = State.NEW, 0
         self._wake(line)

@@ -11,7 +11,14 @@ import logging
 from collections.abc import Iterable
 
 from fluss_client.config import Config
-from fluss_client.errors import ClosedError, FlussError, LeaderNotAvailableError
+from fluss_client.errors import (
+    ClosedError,
+    ConnectError,
+    FlussError,
+    LeaderNotAvailableError,
+    NetworkError,
+    TimedOutError,
+)
 from fluss_client.model.cluster import ServerNode
 from fluss_client.model.table import TableBucket, TablePath
 from fluss_client.net.connection import Address, Connection
@@ -23,6 +30,7 @@ log = logging.getLogger(__name__)
 COORDINATOR = "CoordinatorServer"
 TABLET_SERVER = "TabletServer"
 NO_LEADER = -1
+NO_ANSWER = (ConnectError, NetworkError, TimedOutError)
 
 Question = tuple[TablePath, int | None]
 """A table, or one partition of it."""
@@ -110,12 +118,12 @@ class Metadata:
             try:
                 await self._ask(batch)
             except FlussError as error:
-                # One missing table fails the whole request, so each is asked alone.
-                if len(batch) == 1:
+                # One missing table fails the whole request, so each is asked alone; but no answer
+                # is an answer to all.
+                if len(batch) == 1 or isinstance(error, NO_ANSWER):
                     _settle(batch.values(), error)
                     continue
-                for question, future in batch.items():
-                    await self._ask_alone(question, future)
+                await asyncio.gather(*(self._ask_alone(*asked) for asked in batch.items()))
             else:
                 _settle(batch.values(), None)
 

@@ -7,6 +7,7 @@ caller says that doing it twice is harmless.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -45,6 +46,7 @@ class Calls:
         self.pool = ConnectionPool(config, self.net_metrics)
         self.metadata = Metadata(bootstrap, self.pool, config)
         self.schemas: dict[tuple[int, int], Schema] = {}
+        self._looks: dict[TablePath, asyncio.Task[set[int | None]]] = {}
 
     def _deadline(self) -> Deadline:
         return Deadline(self.config.request_timeout_ms)
@@ -152,17 +154,36 @@ class Calls:
     async def check_exists(self, table: TableInfo, bucket: TableBucket | None = None) -> None:
         """Raise a typed error when the table, or the bucket's partition, is gone."""
         path = table.table_path
-        answer = await self.on_any(TABLE_EXISTS, pb.TableExistsRequest(table_path=path_pb(path)))
-        if not answer.exists:
-            raise TableNotExistError(f"table {path} does not exist (any more)")
-        if bucket is None or bucket.partition_id is None:
-            return
-        request = pb.ListPartitionInfosRequest(table_path=path_pb(path))
-        found = await self.on_any(LIST_PARTITION_INFOS, request)
-        if all(p.partition_id != bucket.partition_id for p in found.partitions_info):
+        partitions = await self._partitions_of(table)
+        if bucket is not None and bucket.partition_id not in partitions:
             raise PartitionNotExistError(
                 f"partition {bucket.partition_id} of table {path} does not exist (any more)"
             )
+
+    async def _partitions_of(self, table: TableInfo) -> set[int | None]:
+        """The ids of a table's partitions; who asks while a question is under way shares it."""
+        path = table.table_path
+        task = self._looks.get(path)
+        if task is None:
+            task = self._looks[path] = asyncio.ensure_future(self._look_at(table))
+
+            def done(task: asyncio.Task[set[int | None]]) -> None:
+                del self._looks[path]
+                _ = task.cancelled() or task.exception()
+
+            task.add_done_callback(done)
+        return await asyncio.shield(task)
+
+    async def _look_at(self, table: TableInfo) -> set[int | None]:
+        path = table.table_path
+        answer = await self.on_any(TABLE_EXISTS, pb.TableExistsRequest(table_path=path_pb(path)))
+        if not answer.exists:
+            raise TableNotExistError(f"table {path} does not exist (any more)")
+        if not table.is_partitioned():
+            return {None}
+        request = pb.ListPartitionInfosRequest(table_path=path_pb(path))
+        found = await self.on_any(LIST_PARTITION_INFOS, request)
+        return {info.partition_id for info in found.partitions_info}
 
     def metrics(self) -> dict[str, float]:
         """What this client has done so far."""

@@ -48,9 +48,8 @@ def send_again(line: BucketLine, writer_id: int = 9) -> list[Batch]:
     line.drained()
     if line.needs_writer:
         line.adopt_writer(writer_id)
-    line.state = State.READY
-    again = line.take_again()
-    return again + send_all(line)
+    line.ready()
+    return send_all(line)
 
 
 def numbers(batches: list[Batch]) -> list[tuple[int, int]]:
@@ -90,6 +89,21 @@ def test_after_a_lost_answer_all_go_again_with_the_same_numbers_before_anything_
     assert line.sendable() is None, "nothing new while the line drains"
     assert not line.refused(sent[2], GAP, 1.0)
     line.acknowledged(sent[0], 1.0)
+    assert send_again(line) == batches[1:]
+    assert numbers(batches) == [(1, at) for at in range(4)]
+
+
+def test_an_error_before_all_have_gone_again_begins_anew() -> None:
+    line, batches = line_with(4)
+    sent = send_all(line)
+    for batch in sent:
+        assert not line.refused(batch, LOST, 1.0)
+    line.drained()
+    line.ready()
+    assert [line.take(), line.take()] == batches[:2]
+    line.acknowledged(batches[0], 2.0)
+    assert not line.refused(batches[1], LOST, 2.0)
+    assert line.sendable() is None, "the rest waits for its turn after the next pause"
     assert send_again(line) == batches[1:]
     assert numbers(batches) == [(1, at) for at in range(4)]
 

@@ -315,7 +315,7 @@ def test_a_table_that_was_dropped_and_made_again(appender: Make) -> None:
     object.__setattr__(other, "table_id", 8)
     backend.table = other
     one_batch_each(writer, 1)
-    with pytest.raises(TableNotExistError, match="dropped and another one created"):
+    with pytest.raises(TableNotExistError, match="dropped and made anew"):
         wait(writer.flush_future())
 
 
@@ -330,11 +330,33 @@ def test_a_dropped_partition_and_the_one_made_after_it(appender: Make) -> None:
         Fault(UnknownTableOrBucketError("who?")) if write.bucket.partition_id == 10 else None
     )
     writer.append((1,))
-    with pytest.raises(PartitionNotExistError, match="id 10"):
+    with pytest.raises(PartitionNotExistError, match="partition 10"):
         wait(writer.flush_future())
     writer.append((1,))
     wait(writer.flush_future())
     assert backend.logs[TableBucket(7, 0, partition_id=11)] == [(1,)]
+
+
+def test_buckets_that_a_server_does_not_know_yet_share_a_look_at_what_there_is(
+    appender: Make,
+) -> None:
+    count, rounds = 200, preparing.EXISTENCE_CHECK_EVERY + 1
+    backend = log_backend(partition_keys=["id"])
+    backend.partitions = {str(number): number for number in range(count)}
+    refusals: Counter[TableBucket] = Counter()
+
+    def unknown_at_first(write: BucketWrite) -> Fault | None:
+        refusals[write.bucket] += 1
+        known = refusals[write.bucket] > rounds
+        return None if known else Fault(UnknownTableOrBucketError("who?"))
+
+    backend.script = unknown_at_first
+    writer = appender(backend)
+    writer.write_arrow_batch(pa.record_batch([pa.array(range(count), pa.int32())], ["id"]))
+    wait(writer.flush_future())
+    assert len(backend.logs) == count
+    first_list = 1
+    assert backend.partition_lists - first_list < count / 10
 
 
 def test_the_first_error_is_told_once_per_flush(appender: Make) -> None:
