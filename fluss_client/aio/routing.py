@@ -15,9 +15,7 @@ import pyarrow as pa
 
 from fluss_client.aio.batching import rows_max_of
 from fluss_client.aio.pieces import Deletes, Piece, cut
-from fluss_client.codec.buckets import assign_buckets
-from fluss_client.codec.keys import encode_keys, key_encoding_for
-from fluss_client.codec.partition_names import partition_names
+from fluss_client.aio.placement import Placement, numbered
 from fluss_client.config import Config
 from fluss_client.model.table import TableBucket, TableInfo
 
@@ -33,16 +31,7 @@ class Router:
         self._find_partitions = find_partitions
         self._bytes_max = config.writer_batch_size
         self._rows_max = rows_max_of(table)
-        types = {column.name: column.type for column in table.schema.columns}
-        self._partition_types = [types[name] for name in table.partition_keys]
-        self._keys = table.bucket_keys or table.physical_primary_keys
-        self._key_types = [types[name] for name in self._keys]
-        self._encoding = None
-        if self._keys:
-            # Also for a single bucket: it refuses tables whose keys no client can write.
-            _, self._encoding = key_encoding_for(
-                table.properties, table.bucket_keys, table.physical_primary_keys, types
-            )
+        self._placement = Placement(table)
         in_turn = config.writer_bucket_no_key_assigner == "round_robin"
         self._assigner: Assigner = (RoundRobin if in_turn else Sticky)(table.num_buckets)
 
@@ -61,19 +50,11 @@ class Router:
         if rows.num_rows == 0:
             return []
         partitions, codes = self._partitions(rows)
-        if self._encoding is None:
+        if not self._placement.by_key:
             return self._split_by_turn(rows, deletes, partitions, codes, single)
-        buckets: npt.NDArray[np.int64] | None = None
         count = self._table.num_buckets
-        if count > 1:
-            columns = [rows.column(name) for name in self._keys]
-            keys = encode_keys(columns, self._key_types, self._keys, self._encoding)
-            buckets = assign_buckets(keys, count, self._encoding).astype(np.int64)
-            if codes is not None:
-                buckets += codes * count
-        elif codes is not None:
-            buckets = codes
-        groups = grouped(rows, deletes, buckets, len(partitions) * count)
+        numbers = numbered(codes, self._placement.buckets(rows), count)
+        groups = grouped(rows, deletes, numbers, len(partitions) * count)
         pieces: list[Piece] = []
         for number, part, mask in groups:
             partition, bucket = divmod(number, count)
@@ -84,11 +65,8 @@ class Router:
         self, rows: pa.RecordBatch
     ) -> tuple[Sequence[int | None], npt.NDArray[np.int64] | None]:
         """The ids of the rows' partitions, and which one each row belongs to."""
-        if not self._partition_types:
-            return [None], None
-        columns = [rows.column(name) for name in self._table.partition_keys]
-        names, codes = partition_names(columns, self._partition_types)
-        return self._find_partitions(names), codes
+        names, codes = self._placement.partitions(rows)
+        return (self._find_partitions(names) if names else [None]), codes
 
     def _split_by_turn(
         self,

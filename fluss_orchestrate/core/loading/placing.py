@@ -11,10 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_client.aio.pieces import Deletes
+from fluss_client.aio.placement import Placement, numbered
 from fluss_client.aio.routing import grouped
-from fluss_client.codec.buckets import assign_buckets
-from fluss_client.codec.keys import encode_keys, key_encoding_for
-from fluss_client.codec.partition_names import partition_names
 from fluss_client.model.table import TableBucket, TableInfo
 
 
@@ -47,15 +45,7 @@ class Placer:
     """Places rows by their keys; those of a table without keys go where they are told."""
 
     def __init__(self, info: TableInfo) -> None:
-        self._info = info
-        types = {column.name: column.type for column in info.schema.columns}
-        self._partition_types = [types[name] for name in info.partition_keys]
-        self._keys = info.bucket_keys or info.physical_primary_keys
-        self._key_types = [types[name] for name in self._keys]
-        if self._keys:
-            _, self._encoding = key_encoding_for(
-                info.properties, info.bucket_keys, info.physical_primary_keys, types
-            )
+        self._placement = Placement(info)
 
     def place(self, rows: pa.RecordBatch, changes: pa.Array | None, bucket: int) -> list[Placed]:
         """Rows in the table's wire schema by bucket; `changes` says what happened to each.
@@ -69,38 +59,31 @@ class Placer:
             deletes = pc.equal(changes, "-D").to_numpy(zero_copy_only=False)
         if rows.num_rows == 0:
             return []
-        buckets = self._buckets(rows, bucket)
-        names, codes = self._partitions(rows)
-        count = self._info.num_buckets
-        groups = grouped(rows, deletes, codes * count + buckets, max(1, len(names)) * count)
+        names, codes = self._placement.partitions(rows)
+        count = self._placement.bucket_count
+        numbers = numbered(codes, self._buckets(rows, bucket), count)
         placed = []
-        for number, mine, mask in groups:
+        for number, mine, mask in grouped(rows, deletes, numbers, max(1, len(names)) * count):
             code, own = divmod(number, count)
             marked = mask if mask is not None and mask.any() else None
             placed.append(Placed(names[code] if names else None, own, mine, marked))
         return placed
-
-    def _partitions(self, rows: pa.RecordBatch) -> tuple[list[str], npt.NDArray[np.int64]]:
-        if not self._partition_types:
-            return [], np.zeros(rows.num_rows, np.int64)
-        columns = [rows.column(name) for name in self._info.partition_keys]
-        return partition_names(columns, self._partition_types)
 
     def numbers(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
         """One number per row, the same for rows of one bucket, in any batch and any process.
 
         The rows need no more columns than those that place them.
         """
-        names, codes = self._partitions(rows)
-        hashes = np.array([zlib.crc32(name.encode()) for name in names] or [0], np.uint32)
-        buckets = self._buckets(rows, 0).astype(np.uint32)
-        numbers: npt.NDArray[np.int32] = (hashes[codes] + buckets).view(np.int32)
-        return numbers
+        numbers = np.zeros(rows.num_rows, np.uint32)
+        names, codes = self._placement.partitions(rows)
+        if codes is not None:
+            numbers += np.array([zlib.crc32(name.encode()) for name in names], np.uint32)[codes]
+        buckets = self._buckets(rows, 0)
+        if buckets is not None:
+            numbers += buckets.astype(np.uint32)
+        return numbers.view(np.int32)
 
-    def _buckets(self, rows: pa.RecordBatch, bucket: int) -> npt.NDArray[np.int64]:
-        count = self._info.num_buckets
-        if not self._keys:
-            return np.full(rows.num_rows, bucket % count, np.int64)
-        columns = [rows.column(name) for name in self._keys]
-        keys = encode_keys(columns, self._key_types, self._keys, self._encoding)
-        return assign_buckets(keys, count, self._encoding).astype(np.int64)
+    def _buckets(self, rows: pa.RecordBatch, bucket: int) -> npt.NDArray[np.int64] | None:
+        if self._placement.by_key:
+            return self._placement.buckets(rows)
+        return np.full(rows.num_rows, bucket % self._placement.bucket_count, np.int64)
