@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -132,6 +135,35 @@ ON_A_TABLE: dict[str, Call] = {
     "kv snapshots": lambda t, path: t.admin.list_kv_snapshots(path),
     "lake snapshot": lambda t, path: t.admin.get_latest_lake_snapshot(path),
 }
+
+
+def test_many_who_create_a_table_at_once_all_have_it(
+    tables: Tables, settings: dict[str, Any]
+) -> None:
+    """As the first tasks of a new deployment do."""
+    count = 8
+    with contextlib.ExitStack() as opened, ThreadPoolExecutor(count) as pool:
+        connections = [
+            opened.enter_context(done(fluss.FlussConnection.create(fluss.Config(settings))))
+            for _ in range(count)
+        ]
+        admins = [done(connection.get_admin()) for connection in connections]
+        for _ in range(5):
+            path, descriptor = tables.path(), fluss.TableDescriptor(fluss.Schema(LOG))
+            start = threading.Barrier(count)
+
+            def create(
+                admin: fluss.FlussAdmin,
+                path: fluss.TablePath = path,
+                descriptor: fluss.TableDescriptor = descriptor,
+                start: threading.Barrier = start,
+            ) -> int:
+                start.wait()
+                done(admin.create_table(path, descriptor, ignore_if_exists=True))
+                return int(done(admin.get_table_info(path)).table_id)
+
+            assert len(set(pool.map(create, admins))) == 1
+            done(admins[0].drop_table(path))
 
 
 @pytest.mark.parametrize("call", ON_A_TABLE)

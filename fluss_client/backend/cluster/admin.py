@@ -54,6 +54,8 @@ TABLE_KNOWN_WAIT_MS = 10_000
 TABLE_KNOWN_SOON_MS = 5_000
 CREATE_ATTEMPTS_MAX = 3
 HALF_MADE = "No content to map due to end-of-input"
+MADE_MEANWHILE = "NodeExists"
+MADE_MEANWHILE_WAIT_MS = 5_000
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,11 @@ def _retriable_look(error: FlussError) -> bool:
     """A table that is being created has a node without content for a moment (0.9)."""
     half_made = isinstance(error, UnknownServerError) and HALF_MADE in str(error)
     return half_made or error.retriable
+
+
+def _made_meanwhile(error: FlussError) -> bool:
+    """Of two that create a table at once, 0.9 fails one; a moment later it says that it exists."""
+    return isinstance(error, UnknownServerError) and MADE_MEANWHILE in str(error)
 
 
 class AdminCalls(Calls):
@@ -128,7 +135,11 @@ class AdminCalls(Calls):
             table_json=descriptor_to_json(descriptor),
             ignore_if_exists=ignore_if_exists,
         )
-        await self.on_coordinator(apis.CREATE_TABLE, request, repeatable=ignore_if_exists)
+
+        async def send() -> None:
+            await self.on_coordinator(apis.CREATE_TABLE, request, repeatable=ignore_if_exists)
+
+        await retrying(send, Deadline(MADE_MEANWHILE_WAIT_MS), retriable=_made_meanwhile)
 
     async def drop_table(self, path: TablePath, ignore_if_not_exists: bool) -> None:
         request = pb.DropTableRequest(
