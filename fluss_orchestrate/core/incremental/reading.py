@@ -74,21 +74,31 @@ class ReadOptions:
     progress: ProgressHook | None = None
 
 
+def prepare_plan(connection: FlussConnection, plan: ScanPlan, options: ReadOptions) -> Prepared:
+    """Check a plan that is to be read with these options."""
+    alias = connection.config.resolved_alias()
+    lake = options.lake_reader is not None
+    return runtime().call(
+        prepare(connection.core.backend, alias, plan, options.backwards_wait_ms, lake)
+    )
+
+
 class PlanReading:
-    """One read of one plan."""
+    """One read of one plan, which is checked first unless that was done."""
 
     def __init__(
-        self, connection: FlussConnection, plan: ScanPlan, options: ReadOptions | None = None
+        self,
+        connection: FlussConnection,
+        plan: ScanPlan,
+        options: ReadOptions | None = None,
+        prepared: Prepared | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self.plan = plan
-        self.tally = Tally()
+        self.tally = tally or Tally()
         self._options = options or ReadOptions()
         self._core = connection.core
-        alias = connection.config.resolved_alias()
-        lake = self._options.lake_reader is not None
-        self._prepared: Prepared = runtime().call(
-            prepare(self._core.backend, alias, plan, self._options.backwards_wait_ms, lake)
-        )
+        self._prepared = prepared or prepare_plan(connection, plan, self._options)
         self._shaper = Shaper(plan, self._prepared.table)
 
     @property

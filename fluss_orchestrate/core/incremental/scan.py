@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +17,6 @@ from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints import transitions
 from fluss_orchestrate.core.checkpoints.events import Event, now_ms
 from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
-from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.checkpoints.store import (
     CLAIM_ATTEMPTS_MAX,
     CheckpointStore,
@@ -27,12 +25,14 @@ from fluss_orchestrate.core.checkpoints.store import (
 )
 from fluss_orchestrate.core.errors import CheckpointConflictError
 from fluss_orchestrate.core.incremental.finishing import last_commit_times
+from fluss_orchestrate.core.incremental.memory import PlanMemories, PlanMemory
 from fluss_orchestrate.core.incremental.planning import Planner
 from fluss_orchestrate.core.incremental.reading import (
     PlanReading,
     ProgressHook,
     ReadOptions,
     Tally,
+    prepare_plan,
 )
 from fluss_orchestrate.core.incremental.resetting import reset_position
 from fluss_orchestrate.core.incremental.run import ScanRun
@@ -47,8 +47,6 @@ from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.plan import Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
-TALLIES_KEPT_MAX = 64
-_keeping = threading.Lock()
 RUN_KEY_LENGTH_MAX = 2_000
 
 
@@ -102,8 +100,7 @@ class IncrementalScan:
         self._lake_reader = lake_reader
         core = connection.core
         self._planner = Planner(core.backend, core.config, self.settings, self.can_read_lake)
-        self._tallies: dict[tuple[str, int], Tally] = {}
-        self._begins: dict[tuple[str, int], TablePosition] = {}
+        self._memories = PlanMemories()
 
     @property
     def name(self) -> str:
@@ -125,6 +122,11 @@ class IncrementalScan:
         it; `skip` gives an empty plan that is not recorded; `fail` raises `PendingPlanError`.
         """
         _check_run_key(run_key)
+        plan = self._plan(run_key, until, max_offsets)
+        self._memories.of(plan).remember(plan)
+        return plan
+
+    def _plan(self, run_key: str, until: Until, max_offsets: int | None) -> ScanPlan:
         deadline = Deadline(self.settings.pending_timeout_ms)
         attempt = 0
         while attempt < CLAIM_ATTEMPTS_MAX:
@@ -141,7 +143,7 @@ class IncrementalScan:
             draft = runtime().call(self._planner.draft(head, run_key, until, max_offsets))
             recorded = self.store.try_plan(head, draft.plan, draft.position, draft.details)
             if recorded is not None:
-                _keep(self._begins, recorded, draft.position)
+                self._memories.of(recorded).begin = draft.position
                 return recorded
             pause(attempt)
             attempt += 1
@@ -171,24 +173,24 @@ class IncrementalScan:
 
     def open_plan(self, plan: ScanPlan, progress: ProgressHook | None = None) -> PlanReading:
         """A read of the plan that also tells how far it is."""
+        memory = self._memories.of(plan)
         options = ReadOptions(
-            commit_ms=self._times_before(plan),
+            commit_ms=self._times_before(plan, memory),
             lake_reader=self._lake_reader if self.settings.on_retention == "lake" else None,
             backwards_wait_ms=self.settings.backwards_wait_ms,
             progress=progress,
         )
-        reading = PlanReading(self.connection, plan, options)
-        _keep(self._tallies, plan, reading.tally)
-        return reading
+        prepared = memory.prepared(plan, lambda plan: prepare_plan(self.connection, plan, options))
+        return PlanReading(self.connection, plan, options, prepared, memory.new_tally(plan))
 
-    def _times_before(self, plan: ScanPlan) -> dict[Place, int]:
+    def _times_before(self, plan: ScanPlan, memory: PlanMemory) -> dict[Place, int]:
         """When the last rows before the plan's ranges were committed, by what the plan records."""
         if plan.sequence < 0 or plan.kind == "state" or plan.is_empty:
             return {}
-        position = self._begins.get((plan.plan_id, plan.sequence))
-        if position is None:
+        if memory.begin is None:
             event = self.store.log.event(plan.name, plan.sequence)
-            position = None if event is None else event.state.position
+            memory.begin = None if event is None else event.state.position
+        position = memory.begin
         if position is None:
             return {}
         return {
@@ -212,7 +214,8 @@ class IncrementalScan:
         Compare-and-set: a plan that was committed already gives the receipt of that commit, an
         abandoned one is an error. `rows` and `bytes` are counted when this scan did the reading.
         """
-        tally = tally or self._tallies.get((plan.plan_id, plan.sequence)) or Tally()
+        memory = self._memories.of(plan)
+        tally = tally or memory.tally(plan) or Tally()
         if rows is None:
             rows = tally.rows if tally.complete else _rows_by_offsets(plan)
         receipt = Receipt(
@@ -230,16 +233,8 @@ class IncrementalScan:
         )
         if plan.sequence < 0:
             return replace(receipt, details={**receipt.details, "skipped": True})
-        times = last_commit_times(self.connection, plan, self._times_at_end(plan, tally))
+        times = last_commit_times(self.connection, plan, memory.commit_ms | tally.commit_ms)
         return record_receipt(self.store.commit(plan, receipt, times))
-
-    def _times_at_end(self, plan: ScanPlan, tally: Tally) -> dict[tuple[Place, int], int]:
-        """What reads of this plan, or of parts of it, have seen of the ends of its ranges."""
-        seen = dict(tally.commit_ms)
-        for (_, sequence), other in self._tallies.items():
-            if sequence == plan.sequence:
-                seen |= other.commit_ms
-        return seen
 
     def run(
         self,
@@ -276,13 +271,6 @@ class IncrementalScan:
         """Set the checkpoint to `earliest`, `latest`, a time or offsets, and record why."""
         position = reset_position(self.connection, self.settings, to)
         return self.store.reset(self.name, position, reason, abandon_pending=abandon_pending)
-
-
-def _keep(kept: dict[tuple[str, int], Any], plan: ScanPlan, value: Any) -> None:
-    with _keeping:  # parts of a plan may be read by several threads
-        kept[plan.plan_id, plan.sequence] = value
-        while len(kept) > TALLIES_KEPT_MAX:
-            del kept[next(iter(kept))]
 
 
 def _rows_by_offsets(plan: ScanPlan) -> int:

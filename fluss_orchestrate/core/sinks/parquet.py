@@ -97,6 +97,7 @@ class ParquetSink:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         written = [one.result() for one in writing]
+        self._sync(self._directory)
         return SinkResult(
             sum(rows for rows, _ in written),
             sum(size for _, size in written),
@@ -142,7 +143,6 @@ class ParquetSink:
             self._sync(hidden)
             size = self._fs.get_file_info(hidden).size
             self._fs.move(hidden, self._path(name))
-            self._sync(self._directory)
         except BaseException:
             if self._fs.get_file_info(hidden).type == pafs.FileType.File:
                 self._fs.delete_file(hidden)

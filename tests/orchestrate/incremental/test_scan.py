@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,10 +20,17 @@ from fluss_orchestrate.core.errors import (
     NotYetError,
     PendingPlanError,
 )
-from fluss_orchestrate.core.incremental import IncrementalScan, ScanProgress
+from fluss_orchestrate.core.incremental import (
+    IncrementalScan,
+    ScanProgress,
+    finishing,
+    memory,
+    reading,
+)
 from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, ScanPlan
 from fluss_orchestrate.core.sinks import ParquetSink
+from fluss_orchestrate.core.sinks.base import range_plan
 from tests.orchestrate.incremental.events import EventTables, rows
 
 MakeScan = Callable[..., IncrementalScan]
@@ -263,6 +272,48 @@ def test_parts_together_are_the_whole(tables: EventTables, make_scan: MakeScan) 
     tables.append(table, rows(range(60, 70), "d1"))
     with scan.run("two") as run:
         assert run.to_arrow().num_rows == 10
+
+
+def test_ranges_that_are_read_one_by_one_share_what_is_asked_for_a_plan(
+    tables: EventTables, make_scan: MakeScan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tables.days("d1", "d2")
+    for start in (0, 30):
+        for day in ("d1", "d2"):
+            tables.append(table, rows(range(start, start + 30), day))
+        scan = make_scan(table)
+        plan = scan.plan(f"from {start}")
+        if start == 0:
+            scan.commit(plan)
+    asked: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(*given: Any, **more: Any) -> Any:
+            asked[name] += 1
+            return real(*given, **more)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(reading, "prepare")
+    count(finishing, "_ask")
+    count(scan.store.log, "event")
+    parts = [range_plan(plan, part) for part in plan.ranges]
+    assert len(parts) > 2
+    assert sum(scan.read(part).read_all().num_rows for part in parts) == 60
+    assert asked == {"prepare": 1}
+
+    monkeypatch.setattr(memory, "PREPARED_FRESH_S", -1.0)
+    scan.read(parts[0]).read_all()
+    assert asked == {"prepare": 2}, "what was checked long ago is checked again"
+
+    elsewhere = make_scan(table)
+    assert sum(elsewhere.read(part).read_all().num_rows for part in parts) == 60
+    assert asked == {"prepare": 2 + len(parts), "event": 1}
+
+    assert scan.commit(plan).rows == 60
+    assert asked["_ask"] == 0, "the reads have seen when the last rows were committed"
 
 
 def test_progress_is_told(tables: EventTables, make_scan: MakeScan) -> None:
