@@ -23,19 +23,25 @@ class Existence:
         self._backend = backend
         self._table = table
         self._asking = asyncio.Lock()
-        self._asked_at = float("-inf")
-        self._table_error: FlussError | None = None
+        self._looked_at = float("-inf")
+        self._table_is_gone = ""
         self._partitions: set[int] = set()
 
     async def find_dropped(self, bucket: TableBucket) -> FlussError | None:
         """The error for a table or partition that is gone; None when both are there."""
-        loop = asyncio.get_running_loop()
+        clock = asyncio.get_running_loop().time
+        asked_at = clock()
         async with self._asking:
-            if loop.time() - self._asked_at > FRESH_S:
+            # A partition may be younger than the last look: what it did not see is looked for.
+            fresh = clock() - self._looked_at <= FRESH_S
+            if not fresh or (self._gone(bucket) and self._looked_at < asked_at):
+                self._looked_at = clock()
                 await self._look()
-                self._asked_at = loop.time()
-        if self._table_error is not None:
-            return self._table_error
+        return self._gone(bucket)
+
+    def _gone(self, bucket: TableBucket) -> FlussError | None:
+        if self._table_is_gone:
+            return TableNotExistError(self._table_is_gone)
         if bucket.partition_id is None or bucket.partition_id in self._partitions:
             return None
         path = self._table.table_path
@@ -46,10 +52,10 @@ class Existence:
         try:
             now = await self._backend.get_table_info(path)
         except TableNotExistError:
-            self._table_error = TableNotExistError(f"table {path} was dropped")
+            self._table_is_gone = f"table {path} was dropped"
             return
         if now.table_id != self._table.table_id:
-            self._table_error = TableNotExistError(
+            self._table_is_gone = (
                 f"table {path} was dropped and made anew with id {now.table_id}; open it again"
             )
         elif now.is_partitioned():

@@ -43,9 +43,11 @@ class PartitionIds:
             known |= {info.partition_name: info.partition_id for info in listed}
             unknown = [name for name in unknown if name not in known]
         # What the list has not is looked up as well: that raises the error which names it.
-        look_ups = (self._backend.partition_id(self._table, name) for name in unknown)
-        known |= dict(zip(unknown, await asyncio.gather(*look_ups), strict=True))
-        self._looked_up += len(unknown)
+        for start in range(0, len(unknown), LOOKED_UP_MAX):
+            some = unknown[start : start + LOOKED_UP_MAX]
+            look_ups = (self._backend.partition_id(self._table, name) for name in some)
+            known |= dict(zip(some, await asyncio.gather(*look_ups), strict=True))
+            self._looked_up += len(some)
         return [known[name] for name in names]
 
     def forget(self) -> None:

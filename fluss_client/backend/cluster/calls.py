@@ -153,11 +153,21 @@ class Calls:
 
     async def check_exists(self, table: TableInfo, bucket: TableBucket | None = None) -> None:
         """Raise a typed error when the table, or the bucket's partition, is gone."""
-        path = table.table_path
+        shared = table.table_path in self._looks
+        try:
+            await self._check_exists(table, bucket)
+        except (TableNotExistError, PartitionNotExistError):
+            if not shared:
+                raise
+            # It may be younger than the look that was under way.
+            await self._check_exists(table, bucket)
+
+    async def _check_exists(self, table: TableInfo, bucket: TableBucket | None) -> None:
         partitions = await self._partitions_of(table)
         if bucket is not None and bucket.partition_id not in partitions:
             raise PartitionNotExistError(
-                f"partition {bucket.partition_id} of table {path} does not exist (any more)"
+                f"partition {bucket.partition_id} of table {table.table_path} does not exist"
+                " (any more)"
             )
 
     async def _partitions_of(self, table: TableInfo) -> set[int | None]:

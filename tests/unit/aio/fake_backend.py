@@ -141,6 +141,7 @@ class FakeBackend:
         self, path: TablePath, spec: Mapping[str, str] | None
     ) -> list[PartitionInfo]:
         self.partition_lists += 1
+        await asyncio.sleep(0)
         return [PartitionInfo(at, name) for name, at in self.partitions.items()]
 
     async def partition_id(self, table: TableInfo, name: str) -> int:

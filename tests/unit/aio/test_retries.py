@@ -361,10 +361,12 @@ def test_buckets_that_a_server_does_not_know_yet_share_a_look_at_what_there_is(
 
 def test_the_first_error_is_told_once_per_flush(appender: Make) -> None:
     backend = log_backend()
-    backend.script = lambda write: Fault(RecordTooLargeError("too large"))
+    both_wait = asyncio.Event()
+    backend.script = lambda write: Fault(RecordTooLargeError("too large"), until=both_wait)
     writer = appender(backend, writer_batch_size=1024)
     one_batch_each(writer, 3)
     first, second = writer.flush_future(), writer.flush_future()
+    runtime().loop.call_soon_threadsafe(both_wait.set)
     assert isinstance(first.exception(WAIT_S), WriteError)
     assert isinstance(second.exception(WAIT_S), WriteError), "both flushes cover the rows"
     wait(writer.flush_future())
