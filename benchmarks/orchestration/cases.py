@@ -42,7 +42,11 @@ def cases(place: Place) -> Iterator[Sequence[Case]]:
             Crowd(place.bootstrap, connection, tables, count, sizes.watch_s, sizes.wakes)
             for count in sizes.waiters
         )
-        yield [*(_waiting(crowd, sizes) for crowd in crowds), *_imports()[: sizes.imports]]
+        yield [
+            *(_waiting(crowd, sizes) for crowd in crowds),
+            *(_deferred(place, tables, count, sizes) for count in sizes.deferred),
+            *_imports()[: sizes.imports],
+        ]
 
 
 def _tables(connection: FlussConnection, database: str, count: int) -> list[TablePath]:
@@ -60,6 +64,23 @@ def _waiting(crowd: Crowd, sizes: Sizes) -> Case:
         subjects["each alone"] = crowd.each_alone
     return Case(
         f"{crowd.waiters:,} sensors wait, CPU", "% of a core", subjects, lower_is_better=True
+    )
+
+
+def _deferred(place: Place, tables: Sequence[TablePath], count: int, sizes: Sizes) -> Case:
+    def on_triggerer() -> Measured:
+        found = in_child(
+            "benchmarks.orchestration.triggerer",
+            *(place.bootstrap, str(place.folder()), str(count), str(2 * sizes.watch_s)),
+            *(str(sizes.wakes), *map(str, tables)),
+        )
+        return Measured(found.pop("cpu"), also=found)
+
+    return Case(
+        f"{count:,} sensors on a triggerer, CPU",
+        "% of a core",
+        {"ours": on_triggerer},
+        lower_is_better=True,
     )
 
 
