@@ -15,7 +15,7 @@ from fluss_client.testing import LocalCluster
 
 ROOT = Path(__file__).parents[2]
 PEERS = {
-    "client": {"pyfluss", "socket", "encode+socket"},
+    "client": {"pyfluss", "socket", "encode+socket", "encode alone", "decode alone"},
     "embedded": {"sqlite", "duckdb"},
     "incremental": {"pyfluss loop", "client loop"},
     "spark": {"format", "client", "Spark's Parquet"},

@@ -35,12 +35,11 @@ def file_ids(folder: Path) -> list[int]:
 def test_killed_retried_and_re_executed(
     fluss_address: str, connection: FlussConnection, database: str, tmp_path: Path
 ) -> None:
-    for name in ("appended", "stored", "source", "copied"):
+    for name in ("appended", "stored", "copied"):
         make_table(connection, TablePath(database, name))
-    # Two appends, so that both buckets of the source have rows and the plan two ranges.
-    source = TablePath(database, "source")
-    for first in range(0, ROWS, ROWS // 4):
-        append(connection, source, orders(ROWS // 4, first))
+    # Rows go by their ids, so that both buckets have some and the plan two ranges.
+    source = make_table(connection, TablePath(database, "source"), bucket_keys=["id"])
+    append(connection, source, orders(ROWS))
     settings = (fluss_address, database, str(tmp_path))
     job = dg.build_reconstructable_job(JOB, "crashing_job", settings)
     with dg.instance_for_test() as instance:
