@@ -14,7 +14,7 @@ from fluss_client.aio.fetch_state import BucketState, Chunk, Piece, Restore, dec
 from fluss_client.runtime import workers
 
 DECODE_JOBS_MAX = 4
-JOB_BYTES_MAX = 1 << 20
+JOB_BYTES_MAX = 1 << 19
 """Encoded bytes that one job decodes, unless a single slice has more."""
 JOBS_PER_BOUND = 16
 """Jobs are small enough that about so many fit into the bound, if bytes do not grow."""

@@ -27,7 +27,7 @@ PROCESS_BYTES_MAX = 256 << 20
 """What all scans of a process may hold ahead of their readers."""
 FETCH_BYTES_MIN = 64 << 10
 """The least that a fetch asks for, however many nodes share the bound."""
-FIRST_FETCH_BYTES = 2 << 20
+FIRST_FETCH_BYTES = 1 << 20
 """What the first fetch of a node asks for; each one after it asks for twice as much, up to the
 bound. So decoding starts early, and what it has to do lasts until the next answer is there."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, repeat
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_client.backend.contract import FetchedBucket, LogSlice
+from fluss_client.backend.contract import DecodedSlice, FetchedBucket, LogSlice
 from fluss_client.errors import CorruptDataError
 from fluss_client.model.records import RecordBatch
 from fluss_client.model.table import TableBucket
@@ -18,6 +19,7 @@ from fluss_client.model.table import TableBucket
 SLICE_BYTES = 1024
 """What a decoded slice takes beside its rows: small ones are mostly that."""
 NO_ROWS = pa.record_batch([], schema=pa.schema([]))
+_NOTHING: DecodedSlice = (NO_ROWS, None)
 
 Restore = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -200,14 +202,13 @@ def decode_slices(
     """Decode on a worker thread; rows from `stop` on are cut off. Gives the bytes held, too."""
     results = []
     nbytes = SLICE_BYTES * len(slices)
-    for part in slices:
+    for part, (batch, changes) in _decoded(slices):
         following = part.next_offset if stop is None else min(part.next_offset, stop)
         if not part.row_count:
             results.append(
                 Piece(bucket, NO_ROWS, None, part.base_offset, following, part.timestamp)
             )
             continue
-        batch, changes = part.decode()
         if batch.num_rows != part.row_count:
             raise CorruptDataError(
                 f"{batch.num_rows} rows were decoded at offset {part.base_offset}, not the "
@@ -217,11 +218,19 @@ def decode_slices(
         if keep < part.row_count:
             batch = batch.slice(0, keep)
             changes = None if changes is None else changes[:keep]
-        nbytes += batch.nbytes
+        nbytes += batch.get_total_buffer_size()
         results.append(
             Piece(bucket, restore(batch), changes, part.base_offset, following, part.timestamp)
         )
     return results, nbytes
+
+
+def _decoded(slices: Sequence[LogSlice]) -> Iterator[tuple[LogSlice, DecodedSlice]]:
+    """Every slice with its rows; neighbours that share a decoder are decoded together."""
+    for decoder, group in groupby(slices, lambda part: part.decoder if part.row_count else None):
+        parts = list(group)
+        rows = repeat(_NOTHING, len(parts)) if decoder is None else decoder(parts)
+        yield from zip(parts, rows, strict=True)
 
 
 def _grouped(slices: Sequence[LogSlice], chunk_bytes: int) -> list[list[LogSlice]]:
@@ -237,4 +246,4 @@ def _grouped(slices: Sequence[LogSlice], chunk_bytes: int) -> list[list[LogSlice
 
 
 def _gap(start: int, stop: int) -> LogSlice:
-    return LogSlice(start, stop, 0, -1, 0, lambda: (NO_ROWS, None))
+    return LogSlice(start, stop, 0, -1, 0, lambda slices: [_NOTHING for _ in slices], None)

@@ -17,9 +17,9 @@ Who owns what:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,9 @@ from fluss_client.model.table import (
 )
 
 NO_WRITER = -1
+
+DecodedSlice = tuple[pa.RecordBatch, np.ndarray | None]
+"""Rows and, for changelogs, their change types (uint8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,24 +137,36 @@ class FetchRequest:
     wait_ms: int = 500
 
 
-@dataclass(frozen=True, slots=True)
-class LogSlice:
-    """Some consecutive records of one bucket, still encoded.
+class SliceDecoder(Protocol):
+    """Decodes slices, which takes less time for several at once; CPU work for a worker thread.
 
-    `decode` is CPU work for a worker thread. It gives a batch with exactly the requested columns
-    of the table's schema, whatever schema the records were written with, rows below the requested
-    offset already dropped, and `change_types` (uint8) for changelogs.
+    For each it gives a batch with exactly the requested columns of the table's schema, whatever
+    schema the records were written with, rows below the requested offset already dropped, and
+    change types for changelogs.
     """
 
+    def __call__(self, slices: Sequence[LogSlice]) -> Sequence[DecodedSlice]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """Some consecutive records of one bucket, still encoded; slices may share a decoder."""
+
     base_offset: int
-    """Offset of the first row that `decode` gives."""
+    """Offset of the first row that the decoder gives."""
     next_offset: int
     """Where the log goes on after this slice (holes and empty batches included)."""
     row_count: int
     timestamp: int
     """When the records were committed (ms)."""
     nbytes: int
-    decode: Callable[[], tuple[pa.RecordBatch, np.ndarray | None]]
+    decoder: SliceDecoder
+    encoded: Any
+    """The records, as the decoder knows them."""
+
+    def decode(self) -> DecodedSlice:
+        """This slice alone."""
+        return self.decoder([self])[0]
 
 
 @dataclass(frozen=True, slots=True)

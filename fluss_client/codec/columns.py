@@ -138,7 +138,11 @@ def align_to(
     """
     fields = to_schema.arrow
     wanted = range(len(fields)) if columns is None else columns
+    shown = fields if columns is None else pa.schema([fields.field(i) for i in wanted])
     held = {from_schema.column(name).id: at for at, name in enumerate(batch.schema.names)}
+    in_place = list(held) == [to_schema.columns[position].id for position in wanted]
+    if in_place and batch.schema.equals(shown, check_metadata=True):
+        return batch
     aligned = []
     for position in wanted:
         target = fields.field(position).type
@@ -147,7 +151,7 @@ def align_to(
             aligned.append(pa.nulls(batch.num_rows, target))
         else:
             aligned.append(_as_shown(batch.column(at), target, fields.field(position).name))
-    return pa.RecordBatch.from_arrays(aligned, schema=pa.schema([fields.field(i) for i in wanted]))
+    return pa.RecordBatch.from_arrays(aligned, schema=shown)
 
 
 def _as_shown(column: pa.Array, target: pa.DataType, name: str) -> pa.Array:

@@ -29,7 +29,7 @@ PREFIX = struct.Struct("<Ii")
 
 _HEADER_RECORD_BATCH = 3
 _METADATA_V5 = 4
-_SLOT_HEADER = 2
+_SLOT_HEADER, _SLOT_BODY_LENGTH = 2, 3
 _SLOT_NODES, _SLOT_BUFFERS, _SLOT_COMPRESSION = 1, 2, 3
 
 
@@ -42,6 +42,8 @@ class BatchMetadata:
     compressed: bool
     body_start: int
     """Where the body starts in the message."""
+    body_length: int
+    """How long the body is said to be."""
 
 
 def read_metadata(message: memoryview) -> BatchMetadata:
@@ -61,6 +63,7 @@ def read_metadata(message: memoryview) -> BatchMetadata:
             _pairs(data, batch, _SLOT_BUFFERS),
             _slot(data, batch, _SLOT_COMPRESSION) is not None,
             PREFIX.size + size,
+            _body_length(data, table),
         )
     except (struct.error, IndexError, ValueError) as error:
         raise CorruptDataError(f"the Arrow IPC metadata is damaged: {error}") from error
@@ -88,6 +91,12 @@ def _table(data: memoryview, table: int, slot: int) -> int:
     if at is None:
         raise CorruptDataError("the Arrow IPC metadata lacks a part")
     return _follow(data, at)
+
+
+def _body_length(data: memoryview, table: int) -> int:
+    at = _slot(data, table, _SLOT_BODY_LENGTH)
+    length: int = 0 if at is None else struct.unpack_from("<q", data, at)[0]
+    return length
 
 
 def _pairs(data: memoryview, table: int, slot: int) -> npt.NDArray[np.int64]:

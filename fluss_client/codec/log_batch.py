@@ -30,14 +30,14 @@ is magic 0, which every server takes. An empty changelog batch has no body and u
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_client.codec.arrow_body import Compression, decode_body, encode_body
+from fluss_client.codec.arrow_body import Compression, decode_bodies, encode_body
 from fluss_client.codec.columns import align_to as align_to
 from fluss_client.codec.crc32c import BytesLike, Sealed, crc32c, seal
 from fluss_client.codec.log_records import decode_log_records, encode_log_records
@@ -217,26 +217,50 @@ def decode_log_batch(
     `projection` are the positions that the server kept (ARROW) or that shall be kept (row
     formats). CorruptDataError when the body does not hold what the header says.
     """
+    return decode_log_batches([header], schema, log_format, projection)[0]
+
+
+def decode_log_batches(
+    headers: Sequence[LogBatchHeader],
+    schema: Schema,
+    log_format: str = "ARROW",
+    projection: Sequence[int] | None = None,
+) -> list[DecodedBatch]:
+    """The same for several batches of one schema, which takes less time than one by one."""
     wire = schema.wire
     if projection is not None:
         wire = pa.schema([wire.field(i) for i in projection])
-    count = header.record_count
-    changes: npt.NDArray[np.uint8]
-    if not count:
-        changes, batch = np.empty(0, np.uint8), pa.RecordBatch.from_pylist([], schema=wire)
-    elif log_format.upper() == ARROW:
-        changes, body = _change_types(header)
-        batch = decode_body(body, wire)
+    filled = [header for header in headers if header.record_count]
+    found: Iterable[tuple[npt.NDArray[np.uint8], pa.RecordBatch]]
+    if log_format.upper() == ARROW:
+        split = [_change_types(header) for header in filled]
+        batches = decode_bodies([body for _, body in split], wire)
+        found = zip((changes for changes, _ in split), batches, strict=True)
     else:
+        row_format = _row_format(log_format)
         kept = None if projection is None else list(projection)
-        changes, batch = decode_log_records(
-            header.body, count, schema, _row_format(log_format), wire, kept
+        found = (
+            decode_log_records(header.body, header.record_count, schema, row_format, wire, kept)
+            for header in filled
         )
+    rows = iter([_decoded(header, *one) for header, one in zip(filled, found, strict=True)])
+    return [next(rows) if header.record_count else _no_rows(header, wire) for header in headers]
+
+
+def _decoded(
+    header: LogBatchHeader, changes: npt.NDArray[np.uint8], batch: pa.RecordBatch
+) -> DecodedBatch:
+    count = header.record_count
     if batch.num_rows != count:
         raise CorruptDataError(f"a log batch claims {count} records and holds {batch.num_rows}")
     if changes.size and int(changes.max()) > CHANGE_TYPE_MAX:
         raise CorruptDataError(f"a log batch holds the unknown change type {changes.max()}")
     return DecodedBatch(None if header.append_only else changes, batch)
+
+
+def _no_rows(header: LogBatchHeader, wire: pa.Schema) -> DecodedBatch:
+    changes = None if header.append_only else np.empty(0, np.uint8)
+    return DecodedBatch(changes, pa.RecordBatch.from_pylist([], schema=wire))
 
 
 def _change_types(header: LogBatchHeader) -> tuple[npt.NDArray[np.uint8], memoryview]:

@@ -18,7 +18,7 @@ from fluss_client.codec.blobs import Blobs
 from fluss_client.codec.columns import to_wire
 from fluss_client.codec.kv_batch import decode_kv_batch, encode_kv_batch
 from fluss_client.codec.log_batch import (
-    decode_log_batch,
+    decode_log_batches,
     encode_log_batch,
     encode_log_body,
     iter_log_batches,
@@ -92,8 +92,9 @@ class Target:
 
 def _log(log_format: str) -> Target:
     def read(data: bytes) -> None:
-        for header in iter_log_batches(data):
-            decode_log_batch(header, SCHEMA, log_format).batch.serialize()
+        headers = list(iter_log_batches(data))
+        for decoded in decode_log_batches(headers, SCHEMA, log_format):
+            decoded.batch.serialize()
 
     seeds = []
     for codec in (Compression.NONE, Compression.LZ4_FRAME, Compression.ZSTD):
@@ -101,6 +102,7 @@ def _log(log_format: str) -> Target:
             body = encode_log_body(ROWS, SCHEMA, log_format, codec, changes)
             parts = encode_log_batch(body, schema_id=1, record_count=2, append_only=changes is None)
             seeds.append(b"".join(bytes(part) for part in parts))
+            seeds.append(seeds[-1] * 2)
     return Target(read, tuple(seeds))
 
 

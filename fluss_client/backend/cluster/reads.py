@@ -15,10 +15,21 @@ import pyarrow as pa
 
 from fluss_client.backend.cluster.admin import AdminCalls
 from fluss_client.backend.cluster.remote_log import RemoteLog
-from fluss_client.backend.contract import FetchedBucket, FetchPosition, FetchRequest, LogSlice
+from fluss_client.backend.contract import (
+    DecodedSlice,
+    FetchedBucket,
+    FetchPosition,
+    FetchRequest,
+    LogSlice,
+)
 from fluss_client.codec.blobs import Blobs
 from fluss_client.codec.columns import align_to
-from fluss_client.codec.log_batch import LogBatchHeader, decode_log_batch, iter_log_batches
+from fluss_client.codec.log_batch import (
+    DecodedBatch,
+    LogBatchHeader,
+    decode_log_batches,
+    iter_log_batches,
+)
 from fluss_client.codec.rows import RowFormat, decode_rows
 from fluss_client.codec.value_batch import decode_value_batch
 from fluss_client.config import Config
@@ -34,28 +45,40 @@ FETCH_GRACE_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoder:
-    """One encoded batch and how to read it; calling it is the CPU work of a slice."""
+class _Encoded:
+    """One batch and how many of its rows lie before the requested offset."""
 
     header: LogBatchHeader
+    skip: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Decoder:
+    """How to read the batches of one schema in one answer."""
+
     written: Schema
     table: TableInfo
     kept: tuple[int, ...] | None
     """Columns that the server kept; None when it sent all."""
     columns: tuple[int, ...] | None
-    skip: int
-    check_crc: bool
 
-    def __call__(self) -> tuple[pa.RecordBatch, npt.NDArray[np.uint8] | None]:
-        if self.check_crc:
-            self.header.check_crc()
+    def __call__(self, slices: Sequence[LogSlice]) -> list[DecodedSlice]:
+        found: list[_Encoded] = [part.encoded for part in slices]
+        if self.kept is None:
+            # A projected batch keeps the checksum of the whole one.
+            for one in found:
+                one.header.check_crc()
         log_format = self.table.properties.get(LOG_FORMAT, "ARROW")
-        decoded = decode_log_batch(self.header, self.written, log_format, self.kept)
+        headers = [one.header for one in found]
+        decoded = decode_log_batches(headers, self.written, log_format, self.kept)
+        return [self._shown(*both) for both in zip(decoded, found, strict=True)]
+
+    def _shown(self, decoded: DecodedBatch, encoded: _Encoded) -> DecodedSlice:
         batch = align_to(decoded.batch, self.written, self.table.schema, self.columns)
         changes = decoded.change_types
-        if self.skip:
-            batch = batch.slice(self.skip)
-            changes = None if changes is None else changes[self.skip :]
+        if encoded.skip:
+            batch = batch.slice(encoded.skip)
+            changes = None if changes is None else changes[encoded.skip :]
         return batch, changes
 
 
@@ -150,15 +173,16 @@ class ReadCalls(AdminCalls):
             return []
         table = request.table
         slices = []
+        decoders: dict[int, _Decoder] = {}
         for header in iter_log_batches(records):
             if header.next_offset <= offset:
                 continue
-            written = await self.schema_of(table, header.schema_id)
+            decoder = decoders.get(header.schema_id)
+            if decoder is None:
+                written = await self.schema_of(table, header.schema_id)
+                decoder = _Decoder(written, table, kept, request.columns)
+                decoders[header.schema_id] = decoder
             skip = max(0, offset - header.base_offset) if offset >= 0 else 0
-            # A projected batch keeps the checksum of the whole one.
-            decode = _Decoder(
-                header, written, table, kept, request.columns, skip, check_crc=kept is None
-            )
             slices.append(
                 LogSlice(
                     base_offset=header.base_offset + skip,
@@ -166,7 +190,8 @@ class ReadCalls(AdminCalls):
                     row_count=max(0, header.record_count - skip),
                     timestamp=header.commit_timestamp,
                     nbytes=len(header.body),
-                    decode=decode,
+                    decoder=decoder,
+                    encoded=_Encoded(header, skip),
                 )
             )
         return slices

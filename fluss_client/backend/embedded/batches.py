@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from fluss_client.backend.contract import DecodedSlice, LogSlice
 from fluss_client.backend.embedded.errors import EmbeddedDamageError
 from fluss_client.backend.embedded.options import COMPRESSION
 from fluss_client.codec.arrow_body import Compression, compression_of, encode_body
@@ -96,23 +96,32 @@ def decode_batch(encoded: Encoded, wire: pa.Schema, row_count: int, where: str) 
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
-    """A stored batch and how to show it; calling it is the CPU work of a slice."""
+class StoredSlice:
+    """A stored batch, how many of its rows lie before the requested offset, and its place."""
 
     encoded: Encoded
     changes: bytes | None
     row_count: int
-    written: Schema
-    table: TableInfo
-    columns: tuple[int, ...] | None
     skip: int
     where: str
 
-    def __call__(self) -> tuple[pa.RecordBatch, npt.NDArray[np.uint8] | None]:
-        held = decode_batch(self.encoded, self.written.wire, self.row_count, self.where)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoder:
+    """How to show batches that were written with one schema."""
+
+    written: Schema
+    table: TableInfo
+    columns: tuple[int, ...] | None
+
+    def __call__(self, slices: Sequence[LogSlice]) -> list[DecodedSlice]:
+        return [self._one(part.encoded) for part in slices]
+
+    def _one(self, stored: StoredSlice) -> DecodedSlice:
+        held = decode_batch(stored.encoded, self.written.wire, stored.row_count, stored.where)
         batch = align_to(held, self.written, self.table.schema, self.columns)
-        changes = None if self.changes is None else np.frombuffer(self.changes, np.uint8)
-        if self.skip:
-            batch = batch.slice(self.skip)
-            changes = None if changes is None else changes[self.skip :]
+        changes = None if stored.changes is None else np.frombuffer(stored.changes, np.uint8)
+        if stored.skip:
+            batch = batch.slice(stored.skip)
+            changes = None if changes is None else changes[stored.skip :]
         return batch, changes

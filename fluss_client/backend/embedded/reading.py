@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fluss_client.backend.contract import FetchedBucket, FetchPosition, FetchRequest, LogSlice
-from fluss_client.backend.embedded.batches import HEADER_BYTES, Decoder, Encoded, Message
+from fluss_client.backend.embedded.batches import (
+    HEADER_BYTES,
+    Decoder,
+    Encoded,
+    Message,
+    StoredSlice,
+)
 from fluss_client.backend.embedded.catalog import Bucket, Catalog, Stored, find_bucket
 from fluss_client.backend.embedded.ddl import OFFSET_MAX
 from fluss_client.backend.embedded.log import batch_id
@@ -155,14 +161,14 @@ class Reader:
         table, columns = self._request.table, self._request.columns
         skip = max(0, start - header.base_offset)
         where = f"offset {header.base_offset} of {place}"
-        decode = Decoder(encoded, changes, header.row_count, written, table, columns, skip, where)
         return LogSlice(
             base_offset=header.base_offset + skip,
             next_offset=header.next_offset,
             row_count=max(0, header.row_count - skip),
             timestamp=header.commit_time,
             nbytes=encoded.nbytes,
-            decode=decode,
+            decoder=Decoder(written, table, columns),
+            encoded=StoredSlice(encoded, changes, header.row_count, skip, where),
         )
 
 

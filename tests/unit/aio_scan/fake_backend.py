@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss_client.backend.contract import FetchedBucket, FetchPosition, FetchRequest, LogSlice
+from fluss_client.backend.contract import (
+    DecodedSlice,
+    FetchedBucket,
+    FetchPosition,
+    FetchRequest,
+    LogSlice,
+)
 from fluss_client.errors import (
     FlussError,
     LogOffsetOutOfRangeError,
@@ -264,7 +270,8 @@ class FakeBackend:
         skip = max(0, offset - batch.base)
         rows = 0 if batch.rows is None else max(0, batch.rows.num_rows - skip)
 
-        def decode() -> tuple[pa.RecordBatch, np.ndarray | None]:
+        def decode(slices: Sequence[LogSlice]) -> list[DecodedSlice]:
+            assert len(slices) == 1, "each slice has a decoder of its own"
             self.decodes += 1
             if self.decode_hook is not None:
                 self.decode_hook()
@@ -274,9 +281,10 @@ class FakeBackend:
             data = batch.rows.slice(skip)
             if request.columns is not None:
                 data = data.select(list(request.columns))
-            return data, None if batch.changes is None else batch.changes[skip:]
+            return [(data, None if batch.changes is None else batch.changes[skip:])]
 
-        return LogSlice(batch.base + skip, batch.next, rows, 1000 + batch.base, batch.size, decode)
+        timestamp = 1000 + batch.base
+        return LogSlice(batch.base + skip, batch.next, rows, timestamp, batch.size, decode, None)
 
 
 def recreated(table: TableInfo, table_id: int) -> TableInfo:

@@ -16,6 +16,7 @@ from fluss_client.codec.arrow_body import (
     DECODED_BYTES_MAX,
     Compression,
     compression_of,
+    decode_bodies,
     decode_body,
     encode_body,
 )
@@ -47,6 +48,54 @@ def test_values_of_any_size(compression: Compression, size: int) -> None:
     noise = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
     batch = pa.record_batch({"s": ["é" * (size // 2), None], "b": [noise, b"x" * size]})
     assert decode_body(body_of(batch, compression), batch.schema).equals(batch)
+
+
+@given(tables(), st.lists(st.sampled_from(CODECS), max_size=5))
+def test_several_at_once(
+    table: tuple[Schema, pa.RecordBatch], compressions: list[Compression]
+) -> None:
+    schema, batch = table
+    parts = [batch.slice(at % max(1, batch.num_rows)) for at in range(len(compressions))]
+    bodies = [body_of(part, one) for part, one in zip(parts, compressions, strict=True)]
+    found = decode_bodies(bodies, schema.wire)
+    assert len(found) == len(parts)
+    assert all(one.equals(part) for one, part in zip(found, parts, strict=True))
+
+
+def test_a_damaged_one_among_several_says_what_it_says_alone() -> None:
+    batch = pa.record_batch({"s": ["abc", "def"] * 1_000})
+    whole = body_of(batch, Compression.ZSTD)
+    broken = bytearray(whole)
+    broken[-20:-12] = b"\xff" * 8
+    with pytest.raises(CorruptDataError) as alone:
+        decode_body(bytes(broken), batch.schema)
+    for bodies in ([whole, broken], [broken, whole], [whole, broken, whole]):
+        with pytest.raises(CorruptDataError) as among:
+            decode_bodies(bodies, batch.schema)
+        assert str(among.value) == str(alone.value)
+
+
+def test_bytes_behind_a_message_do_not_reach_the_next() -> None:
+    batch = pa.record_batch({"a": [1, 2, 3]})
+    body = body_of(batch, Compression.ZSTD)
+    found = decode_bodies([body + bytes(16), body], batch.schema)
+    assert [one.to_pydict() for one in found] == [batch.to_pydict()] * 2
+
+
+def test_text_that_is_no_text_is_found() -> None:
+    batch = pa.record_batch({"s": ["é", "ab"]})
+    body = bytearray(body_of(batch, Compression.NONE))
+    at = body.index("é".encode())
+    for text in (b"\xc3b", b"a\xc3", b"\x80b"):
+        body[at : at + 2] = text
+        with pytest.raises(CorruptDataError):
+            decode_body(bytes(body), batch.schema)
+    # Whole, but cut by the offsets: neither value is text.
+    split = bytearray(body_of(batch, Compression.NONE))
+    at = split.index(struct.pack("<3i", 0, 2, 4))
+    struct.pack_into("<3i", split, at, 0, 1, 4)
+    with pytest.raises(CorruptDataError):
+        decode_body(bytes(split), batch.schema)
 
 
 def test_lz4_blocks_stand_alone() -> None:
@@ -154,6 +203,10 @@ def test_damaged_bodies(
             continue
         found.serialize()
         found.take(pa.array(range(found.num_rows), pa.int64()))
+        whole = body_of(batch, compression)
+        _, among, _ = decode_bodies([whole, damaged, whole], schema.wire)
+        # As bytes: damage may have made a number NaN, which equals nothing.
+        assert among.serialize().equals(found.serialize())
 
 
 @given(st.binary(max_size=300))
