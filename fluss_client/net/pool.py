@@ -23,7 +23,8 @@ def parse_addresses(bootstrap: str) -> list[Address]:
     addresses = []
     for part in bootstrap.split(","):
         host, colon, port = part.strip().rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        bare = ":" in host and not (host.startswith("[") and host.endswith("]"))
+        if not colon or not host or bare or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ConfigError(
                 f"'{part.strip()}' in bootstrap.servers is no address: write host:port, several "
                 "with commas between them, or embedded:PATH for the embedded engine"

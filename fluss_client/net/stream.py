@@ -66,7 +66,7 @@ class Stream:
         except TimeoutError:
             _close_quietly(sock)
             raise ConnectError(f"{peer} did not answer within {timeout_s:g} s") from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             _close_quietly(sock)
             raise ConnectError(f"cannot connect to {peer}: {_reason(error)}") from None
         except BaseException:
@@ -189,7 +189,9 @@ class Stream:
             self._filled = rest
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | UnicodeError) -> str:
+    if isinstance(error, UnicodeError):
+        return "this is no host name"
     # asyncio puts the address where the system's words belong; name look-ups have words only.
     if isinstance(error, socket.gaierror) or not error.errno:
         return error.strerror or str(error)

@@ -50,6 +50,13 @@ def test_a_name_that_nobody_has() -> None:
     assert "no-such-host.invalid" in error.message
 
 
+@pytest.mark.parametrize("host", ["two..dots", "x" * 64 + ".invalid"])
+def test_a_name_that_nobody_can_have(host: str) -> None:
+    error = _fails(f"{host}:9123")
+    assert isinstance(error, errors.ConnectError)
+    assert "this is no host name" in error.message
+
+
 def test_a_listener_that_takes_no_one() -> None:
     """A full backlog is how an address without a way to it looks from here."""
     import socket
@@ -86,7 +93,17 @@ def test_one_good_address_is_enough(plain_cluster: LocalCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "localhost", "localhost:", "localhost:x", ":9123", "localhost:99999", "a:1,,b:2"]
+    "bad",
+    [
+        "",
+        "localhost",
+        "localhost:",
+        "localhost:x",
+        ":9123",
+        "localhost:99999",
+        "a:1,,b:2",
+        "a:1b:2",
+    ],
 )
 def test_what_is_no_address(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLUSS_BOOTSTRAP_SERVERS", raising=False)
