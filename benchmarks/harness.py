@@ -106,14 +106,17 @@ def median_of(measured: Sequence[Measured]) -> Measured:
     return replace(measured[0], value=statistics.median(m.value for m in measured))
 
 
-def run(part: str, cases: Sequence[Case], rounds: int) -> list[Result]:
-    """Run every case, its subjects taking turns."""
-    return [_run_case(part, case, rounds) for case in cases]
+def run(part: str, cases: Sequence[Case], rounds: int, warm_ups: int = 0) -> list[Result]:
+    """Run every case, its subjects taking turns; the rounds that warm up are not counted."""
+    return [_run_case(part, case, rounds, warm_ups) for case in cases]
 
 
-def _run_case(part: str, case: Case, rounds: int) -> Result:
+def _run_case(part: str, case: Case, rounds: int, warm_ups: int) -> Result:
     print(f"  {part}: {case.name} …", end="", file=sys.stderr, flush=True)
     started = time.monotonic()
+    for _ in range(warm_ups):
+        for subject in case.subjects.values():
+            subject()
     result = Result(part, case, {name: [] for name in case.subjects})
     for _ in range(rounds):
         checksums: dict[str, Any] = {}

@@ -1,4 +1,8 @@
-"""The parts of a run. Each is a package whose `cases` sets up, gives its cases, and tears down."""
+"""The parts of a run. Each is a package whose `cases` sets up, gives its cases, and tears down.
+
+A server that has just started compiles what it runs, on the cores that are measured, and that hits
+clients differently. So the cases of `WARMED` run once before they count.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from benchmarks.harness import Case, Result, run
-from benchmarks.place import Place
+from benchmarks.place import Place, Scale
 
 PARTS = ("client", "embedded", "incremental", "spark", "orchestration", "tiering")
+
+WARMED = ("client",)
 
 OpenCases = Callable[[Place], AbstractContextManager[Sequence[Case]]]
 
@@ -19,4 +25,6 @@ def run_part(name: str, place: Place, rounds: int, only: str = "") -> list[Resul
     # A part is imported when it runs: each needs packages that the others do not.
     open_cases: OpenCases = importlib.import_module(f"benchmarks.{name}.cases").cases
     with open_cases(place) as cases:
-        return run(name, [case for case in cases if only in case.name], rounds)
+        chosen = [case for case in cases if only in case.name]
+        warm_ups = int(name in WARMED and place.scale is not Scale.TINY)
+        return run(name, chosen, rounds, warm_ups)
