@@ -48,6 +48,9 @@ def partition_names(
     found: list[tuple[str, ...]] = [()]
     for column, data_type in zip(columns, types, strict=True):
         texts, own = _texts(column, data_type)
+        if len(found) == 1:
+            codes, found = own, [(*found[0], text) for text in texts]
+            continue
         # One number per pair of what was found so far and this column's value.
         pairs, codes = np.unique(codes * len(texts) + own, return_inverse=True)
         found = [(*found[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs.tolist()]
@@ -106,13 +109,19 @@ def _texts(column: pa.Array, data_type: DataType) -> tuple[list[str], npt.NDArra
     if render is None:
         raise SchemaError(f"a column of type {data_type} cannot partition a table")
     encoded = column.dictionary_encode()
+    null = RowError(f"a partition column of type {data_type} holds a null")
+    if encoded.indices.null_count:
+        raise null
+    codes = encoded.indices.to_numpy().astype(np.int64)
     # A dictionary that came in with the data may hold values that no row uses.
-    used, codes = np.unique(encoded.indices.fill_null(-1).to_numpy(), return_inverse=True)
-    distinct = encoded.dictionary.take(pa.array(used[used >= 0]))
-    if len(distinct) < len(used) or distinct.null_count:
-        raise RowError(f"a partition column of type {data_type} holds a null")
+    used = np.flatnonzero(np.bincount(codes, minlength=len(encoded.dictionary)))
+    distinct = encoded.dictionary.take(pa.array(used))
+    if distinct.null_count:
+        raise null
     texts = [validate_partition_value(text) for text in render(distinct)]
-    return texts, codes.astype(np.int64)
+    places = np.zeros(len(encoded.dictionary), np.int64)
+    places[used] = np.arange(len(used))
+    return texts, places[codes]
 
 
 def _booleans(values: pa.Array) -> list[str]:
