@@ -1,8 +1,8 @@
 """The batches that pieces of what callers wrote are gathered into, one per bucket.
 
-Pieces of a bucket gather in its open batch until that has `writer.batch-size` bytes, or is due
-(`writer.batch-timeout-ms`, a flush, someone waiting) and the bucket can take another batch. Their
-order is never changed.
+Pieces of a bucket gather in its open batch until that has `writer.batch-size` bytes (an eighth for
+Arrow while workers stand idle), or is due (`writer.batch-timeout-ms`, a flush, someone waiting) and
+the bucket can take another batch. Their order is never changed.
 """
 
 from __future__ import annotations

@@ -26,8 +26,12 @@ from fluss_client.errors import (
     WriteError,
 )
 from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.runtime import WORKER_THREADS_MAX
 
 NEVER = float("inf")
+WORTH_SENDING = 8
+"""Rows that come as Arrow do not wait for others where workers would stand idle meanwhile and they
+fill this part of a batch."""
 
 
 class Pipeline:
@@ -62,15 +66,19 @@ class Pipeline:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._counters: Counter[str] = Counter()
+        self._sealed = 0
+        """Batches on their way."""
         self.rows_pending = 0
         """Rows accepted and without an answer."""
 
-    def accept(self, handle: WriteResultHandle, pieces: Sequence[Piece], due: float) -> None:
+    def accept(
+        self, handle: WriteResultHandle, pieces: Sequence[Piece], due: float, bulk: bool = False
+    ) -> None:
         """Take the rows of one call; their bytes count against the buffer already."""
         self._flushes.begin(handle, len(pieces))
         for piece in pieces:
             self.rows_pending += piece.rows.num_rows
-            self._add(piece, handle, due)
+            self._add(piece, handle, due, bulk)
 
     def reject(self, handle: WriteResultHandle, error: FlussError) -> None:
         """Rows that were taken one by one turned out not to be writable together."""
@@ -96,7 +104,7 @@ class Pipeline:
 
     # Gathering
 
-    def _add(self, piece: Piece, handle: WriteResultHandle, due: float) -> None:
+    def _add(self, piece: Piece, handle: WriteResultHandle, due: float, bulk: bool) -> None:
         line = self._lines.get(piece.bucket)
         if line is None:
             line = self._lines[piece.bucket] = BucketLine(piece.bucket, self._rules)
@@ -107,7 +115,10 @@ class Pipeline:
             self._opened[piece.bucket] = line
             self._wake_at(due)
         line.open.add(piece, handle)
-        if line.open.nbytes >= self._batch_bytes_max:
+        enough = self._batch_bytes_max
+        if bulk and self._sealed < WORKER_THREADS_MAX:
+            enough //= WORTH_SENDING
+        if line.open.nbytes >= enough:
             self._seal(line)
 
     def _too_much(self, batch: Batch, piece: Piece) -> bool:
@@ -120,6 +131,7 @@ class Pipeline:
         batch, line.open = line.open, None
         assert batch is not None
         del self._opened[line.bucket]
+        self._sealed += 1
         self._sender.push(line, batch)
 
     def _seal_if_due(self, line: BucketLine) -> None:
@@ -156,6 +168,7 @@ class Pipeline:
 
     def _batch_done(self, batch: Batch, cause: BaseException | None) -> None:
         self._memory.release(batch.nbytes)
+        self._sealed -= 1
         self.rows_pending -= batch.row_count
         error = None if cause is None else self._explained(batch, cause)
         if error is None:

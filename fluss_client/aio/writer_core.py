@@ -183,7 +183,7 @@ class WriterCore(ProcessBound):
                 self._memory.force(sum(piece.nbytes for piece in pieces) - reserved)
                 reserved = 0
                 due = time.monotonic() + self._linger_s
-                self._post(self._pipeline.accept, handle, pieces, due)
+                self._post(self._pipeline.accept, handle, pieces, due, True)
                 return handle
         finally:
             if reserved:

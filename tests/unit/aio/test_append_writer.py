@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import queue
 import sys
 import threading
 import weakref
@@ -16,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from fluss_client.aio.pipeline import WORTH_SENDING
 from fluss_client.aio.writer import AppendWriter
 from fluss_client.backend.contract import BucketWrite
 from fluss_client.config import Config
@@ -119,6 +121,20 @@ def test_the_linger_sends_what_nobody_waits_for(appender: Make) -> None:
     writer = appender(backend, writer_batch_timeout_ms=1)
     writer.append((1, "a"))
     assert answered.wait(WAIT_S)
+
+
+def test_much_arrow_goes_at_once_and_takes_what_waits_along(appender: Make) -> None:
+    answered: queue.Queue[int] = queue.Queue()
+    backend = log_backend()
+    backend.script = lambda write: answered.put(write.payload.row_count)
+    writer = appender(backend, writer_batch_timeout_ms=LONG)
+    much = batch_of(40_000)
+    assert Config().writer_batch_size // WORTH_SENDING < much.nbytes < Config().writer_batch_size
+    writer.write_arrow_batch(much)
+    assert answered.get(timeout=WAIT_S) == 40_000
+    writer.write_arrow_batch(batch_of(10))
+    writer.write_arrow_batch(much)
+    assert answered.get(timeout=WAIT_S) == 40_010
 
 
 def test_waiting_may_be_given_up_and_the_row_is_written_all_the_same(appender: Make) -> None:
