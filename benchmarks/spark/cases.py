@@ -105,10 +105,13 @@ class SparkWork:
             self._session = cores, spark
         return self._session[1]
 
-    def _by_spark(self, cores: int, job: Callable[[SparkSession], int]) -> Subject:
+    def _by_spark(self, cores: int, job: Callable[[SparkSession, str], int]) -> Subject:
+        """A job that may write into an empty table, which is made before the clock starts."""
+
         def subject() -> Measured:
             spark, size, _ = self._spark(cores), self._size, self._filled
-            measured = stopwatch(lambda: (size / cores, job(spark)))
+            table = self._new_table()
+            measured = stopwatch(lambda: (size / cores, job(spark, table)))
             whole = measured.value * cores / 1e6
             return Measured(measured.value, measured.checksum, {"MB/s in all": whole})
 
@@ -143,8 +146,7 @@ class SparkWork:
     def _frame(self, spark: SparkSession) -> DataFrame:
         return spark.read.parquet(str(self._input))
 
-    def _load_files(self, spark: SparkSession) -> int:
-        table = self._new_table()
+    def _load_files(self, spark: SparkSession, table: str) -> int:
         receipt = load_files(
             spark,
             str(self._input),
@@ -155,22 +157,22 @@ class SparkWork:
         )
         return receipt.rows
 
-    def _load_by_format(self, spark: SparkSession) -> int:
-        write(self._frame(spark), self._new_table(), self._place.bootstrap)
+    def _load_by_format(self, spark: SparkSession, table: str) -> int:
+        write(self._frame(spark), table, self._place.bootstrap)
         return self._sizes.rows
 
-    def _copy_parquet(self, spark: SparkSession) -> int:
+    def _copy_parquet(self, spark: SparkSession, _: str) -> int:
         self._frame(spark).write.parquet(str(self._place.folder() / "copy"))
         return self._sizes.rows
 
-    def _read_plan(self, spark: SparkSession) -> int:
+    def _read_plan(self, spark: SparkSession, _: str) -> int:
         return _counted(read_plan(spark, self._plan, self._place.bootstrap))
 
-    def _read_by_format(self, spark: SparkSession) -> int:
+    def _read_by_format(self, spark: SparkSession, _: str) -> int:
         options = {"bootstrap.servers": self._place.bootstrap, "table": self._filled}
         return _counted(spark.read.format("fluss").options(**options).load())
 
-    def _read_parquet(self, spark: SparkSession) -> int:
+    def _read_parquet(self, spark: SparkSession, _: str) -> int:
         return _counted(self._frame(spark))
 
 

@@ -26,7 +26,7 @@ class Sizes:
 SIZES = {
     Scale.TINY: Sizes(8_000, 2, (2,)),
     Scale.QUICK: Sizes(2_000_000, 8, (1, 2)),
-    Scale.FULL: Sizes(8_000_000, 8, (1, 2)),
+    Scale.FULL: Sizes(16_000_000, 16, (1, 2)),
 }
 
 
