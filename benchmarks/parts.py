@@ -1,8 +1,8 @@
 """The parts of a run. Each is a package whose `cases` sets up, gives its cases, and tears down.
 
-A server that has just started compiles what it runs, on the cores that are measured, and memory that
-a process touches first takes long on a virtual machine. Both hit subjects differently, so the cases
-of `WARMED` run once before they count.
+A server that has just started compiles what it runs, on the cores that are measured, and memory
+that a process touches first takes long on a virtual machine. Both hit subjects differently, so the
+cases of `WARMED` run once before they count.
 """
 
 from __future__ import annotations
