@@ -109,15 +109,12 @@ def _texts(column: pa.Array, data_type: DataType) -> tuple[list[str], npt.NDArra
     if render is None:
         raise SchemaError(f"a column of type {data_type} cannot partition a table")
     encoded = column.dictionary_encode()
-    null = RowError(f"a partition column of type {data_type} holds a null")
-    if encoded.indices.null_count:
-        raise null
-    codes = encoded.indices.to_numpy().astype(np.int64)
+    codes = encoded.indices.drop_null().to_numpy().astype(np.int64)
     # A dictionary that came in with the data may hold values that no row uses.
     used = np.flatnonzero(np.bincount(codes, minlength=len(encoded.dictionary)))
     distinct = encoded.dictionary.take(pa.array(used))
-    if distinct.null_count:
-        raise null
+    if encoded.indices.null_count or distinct.null_count:
+        raise RowError(f"a partition column of type {data_type} holds a null")
     texts = [validate_partition_value(text) for text in render(distinct)]
     places = np.zeros(len(encoded.dictionary), np.int64)
     places[used] = np.arange(len(used))

@@ -72,8 +72,9 @@ def test_python_values() -> None:
 
 
 def test_nulls_and_other_types_are_refused() -> None:
-    with pytest.raises(RowError, match="null"):
-        partition_names([pa.array(["a", None])], [DataTypes.string()])
+    for values in (["a", None], [None, None]):
+        with pytest.raises(RowError, match="null"):
+            partition_names([pa.array(values, pa.string())], [DataTypes.string()])
     with pytest.raises(SchemaError, match="cannot partition"):
         partition_names([pa.array([1], pa.decimal128(5, 2))], [DataTypes.decimal(5, 2)])
 
