@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fluss_client.errors import ConfigError
 from fluss_orchestrate.cli.failures import CommandError, UsageError
+from fluss_orchestrate.core.times import as_time_ms
 
 if TYPE_CHECKING:
     from fluss_client.model.table import TablePath
@@ -48,19 +49,15 @@ def time_ms(text: str, option: str) -> int:
 
 
 def _time(text: str, option: str) -> int | None:
-    if text.isdecimal():
-        return int(text)
     span = _SPAN.match(text)
     if span:
         return time.time_ns() // 1_000_000 - int(span[1]) * _UNITS_MS[span[2]]
     try:
-        value = dt.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if value.tzinfo is None:
-        raise UsageError(f"{option} '{text}' has no time zone: add Z for UTC, or such as +02:00")
-    # Rounded up: a batch of the same millisecond may be older than the time.
-    return -(-(value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1))
+        return as_time_ms(text)
+    except ConfigError:
+        raise UsageError(
+            f"{option} '{text}' has no time zone: add Z for UTC, or such as +02:00"
+        ) from None
 
 
 def _offsets(session: Session, table: str, text: str, option: str) -> dict[Any, int]:

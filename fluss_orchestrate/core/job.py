@@ -10,10 +10,11 @@ from typing import Any
 from fluss_orchestrate.core.incremental.intervals import IntervalScan
 from fluss_orchestrate.core.incremental.reading import ProgressHook, ScanProgress
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
-from fluss_orchestrate.core.incremental.settings import Time, Until
+from fluss_orchestrate.core.incremental.settings import Until
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.core.sinks.base import Sink, SinkResult
+from fluss_orchestrate.core.times import Time
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from fluss_orchestrate.core.lake.covers import (
     freeze_target,
     latest_snapshot,
 )
+from fluss_orchestrate.core.times import as_time_ms
 from fluss_orchestrate.dagster.cursors import read_cursor, write_cursor
 from fluss_orchestrate.dagster.metadata import (
     DATA_VERSION_TAG,
@@ -175,7 +176,7 @@ class _Watch:
             wanted = given(datetime.now(UTC)) if callable(given) else given
             frozen = freeze_target(self._connection, table, wanted)
             state["target"] = frozen.to_json()
-            moves = wanted == "latest" or not isinstance(wanted, (int, datetime))
+            moves = as_time_ms(wanted) is None
             state["mark"] = json.dumps(state["target"]["offsets"]) if moves else str(wanted)
         try:
             done = LakeTarget.from_json(state["target"]).covered_by(snapshot)

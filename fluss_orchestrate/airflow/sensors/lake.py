@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.scans import until_of
@@ -65,8 +65,8 @@ class FlussLakeSnapshotSensor(FlussSensor):
         from fluss_client.errors import ConfigError
         from fluss_client.model.table import TablePath
         from fluss_orchestrate.core.conditions import LakeCovers
-        from fluss_orchestrate.core.incremental.settings import time_ms
         from fluss_orchestrate.core.lake import freeze_target
+        from fluss_orchestrate.core.times import as_time_ms
 
         path = TablePath.parse(self.table)
         wanted = self.covers
@@ -75,7 +75,8 @@ class FlussLakeSnapshotSensor(FlussSensor):
             if wanted is None:
                 raise ConfigError(f"run {context['ti'].run_id} has no data interval to wait for")
         wanted = until_of(wanted)
-        if isinstance(wanted, (datetime, int)):
+        moment = as_time_ms(wanted)
+        if moment is not None:
             # A time is exact once it is past and settled; the waiting sees to that.
-            return LakeCovers(path, time_ms(wanted))
+            return LakeCovers(path, moment)
         return LakeCovers(path, freeze_target(client, path, wanted))

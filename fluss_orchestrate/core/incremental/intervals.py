@@ -33,9 +33,9 @@ from fluss_orchestrate.core.incremental.planning import Draft, columns_of, reten
 from fluss_orchestrate.core.incremental.reading import ProgressHook
 from fluss_orchestrate.core.incremental.run import ScanRun
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
-from fluss_orchestrate.core.incremental.settings import Time, time_ms
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.times import Time, time_ms
 
 
 @dataclass(frozen=True, slots=True)

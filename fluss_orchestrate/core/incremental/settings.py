@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from fluss_client.model.table import TableBucket, TablePath
 from fluss_orchestrate.core.checkpoints.events import check_checkpoint_name
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.times import Time, as_time_ms
 
 ON_PENDING = ("adopt", "wait", "skip", "fail")
 ON_RETENTION = ("fail", "earliest", "lake")
@@ -24,8 +24,6 @@ BACKWARDS_WAIT_MS = 5_000
 
 Offsets = Mapping[int, int] | Mapping[Place, int] | Mapping[TableBucket, int]
 """Offsets by bucket, by (partition id, bucket), or by `TableBucket`."""
-Time = int | dt.datetime
-"""Milliseconds since 1970, or a time with its zone."""
 Start = str | Time | Offsets
 """`earliest`, `latest`, `state`, a time, or offsets."""
 Until = str | Time | Offsets | LakeSnapshot | Receipt
@@ -59,7 +57,7 @@ class ScanSettings:
         _one_of("on_retention", self.on_retention, ON_RETENTION)
         _one_of("on_partition_gone", self.on_partition_gone, ON_PARTITION_GONE)
         _one_of("on_recreated", self.on_recreated, ON_RECREATED)
-        if isinstance(self.start, str):
+        if isinstance(self.start, str) and as_time_ms(self.start) is None:
             _one_of("start", self.start, ("earliest", "latest", "state"))
         for name in self.metadata_columns:
             _one_of("metadata_columns", name, METADATA_COLUMNS)
@@ -75,17 +73,6 @@ def names_of(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(columns, str):
         raise ConfigError(f"columns takes a list of names, not '{columns}'")
     return None if columns is None else tuple(columns)
-
-
-def time_ms(value: Time) -> int:
-    """A time in milliseconds; one without a zone is refused, because it means nothing."""
-    if isinstance(value, dt.datetime):
-        if value.tzinfo is None:
-            raise ConfigError(f"{value} has no time zone: add one, such as datetime.timezone.utc")
-        # Whole milliseconds, rounded up: a batch of that millisecond may be older than the time.
-        delta = value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-        return -(-delta // dt.timedelta(milliseconds=1))
-    return value
 
 
 def place_offsets(offsets: Offsets) -> dict[Place, int]:

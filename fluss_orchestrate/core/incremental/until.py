@@ -19,10 +19,10 @@ from fluss_orchestrate.core.incremental.settings import (
     Start,
     Until,
     place_offsets,
-    time_ms,
 )
 from fluss_orchestrate.core.plan import Place
 from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.times import as_time_ms
 
 
 async def first_starts(
@@ -35,9 +35,10 @@ async def first_starts(
         ids = view.partition_ids()
         earliest = await offsets_of(backend, view.info, ids, OffsetSpec.earliest())
         return {place: earliest.get(place, 0) for place in view.latest}
-    if isinstance(start, (int, dt.datetime)):
-        return await resolve_timestamp(backend, config, view, time_ms(start), settings.settle_ms)
-    if isinstance(start, str):
+    moment = as_time_ms(start)
+    if moment is not None:
+        return await resolve_timestamp(backend, config, view, moment, settings.settle_ms)
+    if not isinstance(start, Mapping):
         raise ConfigError(f"start cannot be '{start}'")
     given = known_offsets(view, start)
     return {place: given.get(place, 0) for place in view.latest}
@@ -50,8 +51,9 @@ async def ends(
     are a `NotYetError`."""
     if until == "latest":
         return dict(view.latest)
-    if isinstance(until, (int, dt.datetime)) and not isinstance(until, bool):
-        return await resolve_timestamp(backend, config, view, time_ms(until), settings.settle_ms)
+    moment = as_time_ms(until)
+    if moment is not None:
+        return await resolve_timestamp(backend, config, view, moment, settings.settle_ms)
     if until == "lake":
         until = await backend.get_lake_snapshot(view.info.table_path, None, True)
     if isinstance(until, Receipt):

@@ -7,7 +7,6 @@ way of saying "up to here" becomes offsets first.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +22,10 @@ from fluss_orchestrate.core.errors import TableIdentityChangedError
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.observe import observe
 from fluss_orchestrate.core.incremental.resolve import resolve_timestamp
-from fluss_orchestrate.core.incremental.settings import Offsets, Time, place_offsets, time_ms
+from fluss_orchestrate.core.incremental.settings import Offsets, place_offsets
 from fluss_orchestrate.core.plan import Place, Position, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.times import Time, as_time_ms
 
 Target = str | Time | Offsets | ScanPlan | Receipt
 """`latest`, a time, offsets, a plan, or a receipt."""
@@ -103,8 +103,9 @@ async def resolve_target(
     view = await observe(core.backend, alias, table)
     if target == "latest":
         return LakeTarget(view.identity, dict(view.latest))
-    if isinstance(target, (int, dt.datetime)) and not isinstance(target, bool):
-        cut = await resolve_timestamp(core.backend, core.config, view, time_ms(target))
+    moment = as_time_ms(target)
+    if moment is not None:
+        cut = await resolve_timestamp(core.backend, core.config, view, moment)
         return LakeTarget(view.identity, cut)
     raise ConfigError(f"{target!r} is no target: give 'latest', a time, offsets, a plan or receipt")
 

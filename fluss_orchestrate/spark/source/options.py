@@ -6,7 +6,6 @@ Spark makes option names lower case, so that case is of no account here. Whateve
 
 from __future__ import annotations
 
-import datetime as dt
 import difflib
 import json
 import re
@@ -19,6 +18,7 @@ from fluss_client.model.table import TablePath
 from fluss_orchestrate.core.clusters import DEFAULT_ALIAS, ClusterRef
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
 from fluss_orchestrate.core.row_filter import RowFilter
+from fluss_orchestrate.core.times import as_time_ms
 
 MODES = ("current", "log", "changelog", "lake")
 NAMES = {
@@ -187,7 +187,6 @@ class SourceOptions:
         return mode
 
 
-_MILLISECONDS = re.compile("-?[0-9]{1,18}")
 _PLACE = re.compile("(?:([0-9]{1,18})/)?([0-9]{1,9})")
 
 
@@ -200,19 +199,16 @@ def read_point(text: str, name: str) -> str | int | dict[Place, int]:
             return offsets_of(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{name} begins like offsets and is no JSON: {error}") from None
-    if _MILLISECONDS.fullmatch(text):
-        return int(text)
     try:
-        time = dt.datetime.fromisoformat(text)
-    except ValueError:
+        found = as_time_ms(text)
+    except ConfigError:
+        raise ConfigError(f"{name} '{text}' has no zone: add one, such as Z") from None
+    if found is None:
         raise ConfigError(
             f"{name} is earliest, latest, milliseconds, a time such as 2026-01-01T00:00:00Z, or "
             f"offsets as JSON, not '{text}'"
-        ) from None
-    if time.tzinfo is None:
-        raise ConfigError(f"{name} '{text}' has no zone: add one, such as Z")
-    delta = time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    return -(-delta // dt.timedelta(milliseconds=1))
+        )
+    return found
 
 
 def offsets_of(value: Mapping[str, int]) -> dict[Place, int]:
