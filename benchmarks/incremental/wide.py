@@ -43,7 +43,7 @@ class WideTable:
         self.scan = IncrementalScan(self.connection, self.path, self.path.table_name, self.store)
         # Other offsets everywhere: a record of equal ones would compress to nothing.
         self._append(lambda number: self.buckets * (8 + number % 89), self.partitions)
-        self.scan.commit(self.scan.plan("first"))
+        self.scan.skip(self.scan.plan("first"), "what is there is not measured")
 
     @property
     def places(self) -> int:

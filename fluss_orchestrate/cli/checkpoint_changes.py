@@ -24,7 +24,10 @@ def reset(
     session: Session,
     name: NameArgument,
     to: Annotated[
-        str, typer.Option("--to", metavar="WHERE", help="earliest, latest, a time or offsets.")
+        str,
+        typer.Option(
+            "--to", metavar="WHERE", help="earliest, latest, current, a time, offsets or @RECEIPT."
+        ),
     ],
     table_name: Annotated[
         str | None,
@@ -44,6 +47,8 @@ def reset(
       fluss-orchestrate checkpoints reset events-to-files --to 2026-11-16T00:00Z --reason replay
 
       fluss-orchestrate checkpoints reset events-to-files --to 0=120,1=95 --yes
+
+      fluss-orchestrate checkpoints reset events-to-files --to current --reason "another sink"
     """
     from fluss_orchestrate.core.incremental import IncrementalScan
 
@@ -51,9 +56,7 @@ def reset(
         path_of(table_name)
     opened = open_store(session.connection, store)
     table_name = table_name or _table_of(opened.head(name), name)
-    place = moment(session, table_name, to, ("earliest", "latest"), "--to")
-    if to.startswith("@"):
-        place = dict(place.position)
+    place = moment(session, table_name, to, ("earliest", "latest", "current"), "--to")
     make_sure(f"set checkpoint '{name}' of {table_name} to {to}", yes)
     scan = IncrementalScan(session.connection, table_name, name, opened)
     event = scan.reset(place, reason, abandon_pending=abandon_pending)

@@ -93,9 +93,50 @@ class IncompleteReadError(CheckpointError):
         super().__init__(
             name,
             f"the rows of plan {plan_id} were not read to their end, so it was not committed; "
-            "read the reader until it is exhausted, or plan less with max_offsets",
+            "read a reader until it is exhausted, plan less with max_offsets, say how many rows "
+            "were read elsewhere with rows=, or leave the rows out on purpose with skip(reason)",
         )
         self.plan_id = plan_id
+
+
+class CheckpointBindingError(CheckpointError):
+    """The checkpoint belongs to another table, projection or sink than this run has.
+
+    `expected` is what the checkpoint belongs to, `found` what the run has, both as text.
+    """
+
+    def __init__(self, name: str, expected: str, found: str) -> None:
+        super().__init__(
+            name,
+            f"it belongs to {expected}, and this run has {found}; use another checkpoint name, or "
+            "make the change on purpose: `abandon` its pending plan if there is one, then `reset` "
+            "it, with --to current to keep its position",
+        )
+        self.expected = expected
+        self.found = found
+
+
+class RowsTakenError(CheckpointError):
+    """Another checkpoint brings the same rows of the table into the same sink; `ranges` are those.
+
+    `owner` is that checkpoint.
+    """
+
+    def __init__(
+        self, name: str, owner: str, sink: str, ranges: Sequence[BucketRange], hint: str = ""
+    ) -> None:
+        super().__init__(
+            name,
+            f"checkpoint '{owner}' brings these rows into the same sink ({sink}): "
+            f"{show_ranges(ranges)}; written twice they would be there twice. "
+            + (
+                hint
+                or "Use another sink, or leave these rows out with on_covered='skip'; if the sink "
+                f"does not hold them any more, `reset` '{owner}' first"
+            ),
+        )
+        self.owner = owner
+        self.ranges = tuple(ranges)
 
 
 class GuardError(ClientError):
@@ -107,6 +148,24 @@ class GuardError(ClientError):
         super().__init__(f"{table.path}: {message}")
         self.table = table
         self.ranges = tuple(ranges)
+
+
+class PositionUnknownError(GuardError):
+    """A receipt or a plan names only some places of the table; `places` are the others.
+
+    They are pairs of partition id and bucket.
+    """
+
+    def __init__(self, table: TableIdentity, places: Sequence[tuple[int | None, int]]) -> None:
+        super().__init__(
+            table,
+            f"this receipt or plan does not say where {len(places)} bucket(s) were, such as bucket "
+            f"{places[0][1]}"
+            + ("" if places[0][0] is None else f" of partition id {places[0][0]}")
+            + "; rows of those would be left out. Give the receipt of an increment, a time, or "
+            "offsets of every bucket",
+        )
+        self.places = tuple(places)
 
 
 class RetentionPassedError(GuardError):

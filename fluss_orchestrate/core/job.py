@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from fluss_orchestrate.core.incremental.intervals import IntervalScan
 from fluss_orchestrate.core.incremental.reading import ProgressHook, ScanProgress
@@ -13,7 +12,7 @@ from fluss_orchestrate.core.incremental.scan import IncrementalScan
 from fluss_orchestrate.core.incremental.settings import Until
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.core.sinks.base import Sink, SinkResult
+from fluss_orchestrate.core.sinks.base import Sink
 from fluss_orchestrate.core.times import Time
 
 
@@ -26,8 +25,9 @@ class JobResult:
 
     @property
     def rows(self) -> int:
-        """Rows of all plans together."""
-        return self.receipt.rows + sum(receipt.rows for receipt in self.adopted)
+        """Rows of the plans that this call has committed, without those of earlier calls."""
+        receipts = (self.receipt, *self.adopted)
+        return sum(r.rows for r in receipts if not r.details.get("already_committed"))
 
 
 def run_increment(
@@ -42,12 +42,11 @@ def run_increment(
     """Bring what is new into the sink, exactly once if the sink can.
 
     Killed at any point and started again under the same run key, it goes on with the same plan.
+    Once the plan is committed, another call with the run key writes nothing and gives its receipt.
     """
     receipts: list[Receipt] = []
-    for run in scan.runs(run_key, until, max_offsets, progress):
-        done = _taken(scan, sink, run.plan, progress)
-        details = _details(sink, done)
-        run.receipt = scan.commit(run.plan, rows=done.rows, bytes=done.bytes, details=details)
+    for run in scan.runs(run_key, until, max_offsets, progress, sink=sink):
+        run.receipt = run.finished or _brought(scan, sink, run.plan, progress)
         receipts.append(run.receipt)
     return JobResult(receipts[-1], tuple(receipts[:-1]))
 
@@ -66,17 +65,23 @@ def run_interval(
     An interval has one plan for ever, so a second backfill of it adds nothing. `NotYetError`
     until the end of the interval is final.
     """
-    plan = scan.plan(run_key, since, until)
-    done = _taken(scan, sink, plan, progress)
-    details = _details(sink, done)
-    return JobResult(scan.commit(plan, rows=done.rows, bytes=done.bytes, details=details))
+    run = scan.run(run_key, since, until, progress, sink=sink)
+    return JobResult(run.finished or _brought(scan, sink, run.plan, progress))
 
 
-def _taken(
+def _brought(
     scan: IncrementalScan | IntervalScan, sink: Sink, plan: ScanPlan, progress: ProgressHook | None
-) -> SinkResult:
+) -> Receipt:
+    """Have the sink take the plan, then commit it."""
     overall = _Overall(plan, progress)
-    return sink.write(plan, lambda part: scan.read(part, overall.part()))
+    done = sink.write(plan, lambda part: scan.read(part, overall.part()))
+    return scan.commit(
+        plan,
+        rows=done.rows,
+        bytes=done.bytes,
+        rows_moved=done.moved,
+        details={"sink": dict(done.details), "exactly_once": sink.exactly_once},
+    )
 
 
 class _Overall:
@@ -110,7 +115,3 @@ class _Overall:
                     self._plan.offsets,
                 )
             )
-
-
-def _details(sink: Sink, done: SinkResult) -> dict[str, Any]:
-    return {"sink": dict(done.details), "exactly_once": sink.exactly_once}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,13 +18,45 @@ from fluss_client.model.table import TableBucket
 from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.identity import TableIdentity
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
+"""Version 2 has a generation. A plan without one is written as version 1, and keeps its id."""
 METADATA_COLUMNS = ("_change_type", "_offset", "_timestamp", "_bucket", "_partition")
 
 Place = tuple[int | None, int]
 """A partition's id (None without partitions) and a bucket."""
 Position = Mapping[Place, int]
 """The next offset of each place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """Which life of a checkpoint a plan belongs to.
+
+    A reset, a table that was created again and rows that were given up begin a new generation, so
+    that the same ranges can be written again on purpose, and never by accident. It is named by the
+    sequence and the nonce of the event that began it; a checkpoint's first generation has no name.
+    """
+
+    sequence: int
+    nonce: str
+
+    def to_json(self) -> list[Any]:
+        """`[sequence, nonce]`."""
+        return [self.sequence, self.nonce]
+
+    @classmethod
+    def from_json(cls, value: Any) -> Generation | None:
+        """The generation from `to_json`; None stays None, the first generation."""
+        if value is None:
+            return None
+        with plain.reading("generation of a checkpoint"):
+            sequence, nonce = value
+            return cls(plain.number(sequence), plain.text(nonce))
+
+
+def generation_json(generation: Generation | None) -> list[Any] | None:
+    """The generation as plain values; None for the first one."""
+    return None if generation is None else generation.to_json()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +118,10 @@ class ScanPlan:
     sequence: int = -1
     """Where the plan stands in its checkpoint's history; not part of the id."""
     created_ms: int = -1
+    generation: Generation | None = None
+    begin: Position | None = field(default=None, repr=False, compare=False)
+    """Where every known place of the table was before the plan, as the store recorded it; None
+    when it is not known. Not part of the id, and not written down with the plan."""
     _known_id: str = field(default="", init=False, repr=False, compare=False)
 
     @property
@@ -105,8 +141,17 @@ class ScanPlan:
             "ranges": [r.to_json() for r in self.ranges],
             "kind": self.kind,
         }
+        if self.generation is not None:
+            content["generation"] = self.generation.to_json()
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @property
+    def position(self) -> Position | None:
+        """Where every known place is after the plan; None when it is not known."""
+        if self.begin is None:
+            return None
+        return {**self.begin, **{r.place: r.stop for r in self.ranges}}
 
     @property
     def is_empty(self) -> bool:
@@ -129,8 +174,8 @@ class ScanPlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values."""
-        return {
-            "version": PLAN_VERSION,
+        value = {
+            "version": 1 if self.generation is None else PLAN_VERSION,
             "plan_id": self.plan_id,
             "name": self.name,
             "run_key": self.run_key,
@@ -143,6 +188,9 @@ class ScanPlan:
             "sequence": self.sequence,
             "created_ms": self.created_ms,
         }
+        if self.generation is not None:
+            value["generation"] = self.generation.to_json()
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ScanPlan:
@@ -160,6 +208,7 @@ class ScanPlan:
                 kind=plain.text(value["kind"]),
                 sequence=plain.number(value["sequence"]),
                 created_ms=plain.number(value["created_ms"]),
+                generation=Generation.from_json(value.get("generation")),
             )
         if plan.plan_id != value.get("plan_id"):
             raise CorruptDataError("a plan's id does not fit its content: it was changed")
@@ -187,3 +236,26 @@ def split_ranges(
             room -= stop - start
             start = stop
     return [tuple(group) for group in groups if group]
+
+
+def by_place(ranges: Iterable[BucketRange]) -> dict[Place, list[BucketRange]]:
+    """The ranges of each place."""
+    found: dict[Place, list[BucketRange]] = {}
+    for r in ranges:
+        found.setdefault(r.place, []).append(r)
+    return found
+
+
+def without(wanted: Iterable[BucketRange], taken: Iterable[BucketRange]) -> tuple[BucketRange, ...]:
+    """The parts of `wanted` that are not in `taken`, in order."""
+    others = by_place(taken)
+    left: list[BucketRange] = []
+    for r in wanted:
+        start = r.start
+        for other in sorted(others.get(r.place, ()), key=lambda o: o.start):
+            if start < min(other.start, r.stop):
+                left.append(replace(r, start=start, stop=min(other.start, r.stop)))
+            start = max(start, other.stop)
+        if start < r.stop:
+            left.append(replace(r, start=start))
+    return tuple(left)

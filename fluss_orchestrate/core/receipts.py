@@ -5,13 +5,14 @@ One shape goes to XCom, asset events, Dagster's metadata, OpenLineage facets and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluss_orchestrate.core import plain_values as plain
+from fluss_orchestrate.core.errors import PositionUnknownError
 from fluss_orchestrate.core.identity import TableIdentity
-from fluss_orchestrate.core.plan import BucketRange, Position
+from fluss_orchestrate.core.plan import BucketRange, Place, Position, ScanPlan
 
 RECEIPT_VERSION = 1
 
@@ -33,15 +34,30 @@ class Receipt:
     finished_ms: int = -1
     details: Mapping[str, Any] = field(default_factory=dict)
     """What only this kind has, as plain values; never a secret."""
+    rows_moved: int | None = None
+    """Rows that the call which gave this receipt has written; None for all of `rows`. Fewer when
+    the sink held some already, 0 when the plan had been committed before."""
+    position: Position | None = field(default=None, repr=False)
+    """The next offset of every known place of the table after the work; None when only the places
+    in `ranges` are known."""
 
     @property
-    def position(self) -> Position:
-        """Where each place of the receipt ends."""
+    def ends(self) -> Position:
+        """Where each range of the receipt ends."""
         return {r.place: r.stop for r in self.ranges}
+
+    @property
+    def moved(self) -> int:
+        """Rows that the call which gave this receipt has written."""
+        return self.rows if self.rows_moved is None else self.rows_moved
+
+    def repeated(self) -> Receipt:
+        """The receipt of work that an earlier call has done, as given to a later call."""
+        return replace(self, rows_moved=0, details={**self.details, "already_committed": True})
 
     def to_json(self) -> dict[str, Any]:
         """The receipt as plain values."""
-        return {
+        value = {
             "version": RECEIPT_VERSION,
             "kind": self.kind,
             "uri": self.table.uri,
@@ -55,23 +71,69 @@ class Receipt:
             "started_ms": self.started_ms,
             "finished_ms": self.finished_ms,
             "details": dict(self.details),
+            "rows_moved": self.moved,
         }
+        if self.position is not None:
+            value["position"] = _position_json(self.position)
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Receipt:
         """The receipt from `to_json`; one of a newer version is refused."""
         with plain.reading("receipt"):
             plain.check_version(value, RECEIPT_VERSION, "a receipt")
+            rows, moved = plain.number(value["rows"]), value.get("rows_moved")
             return cls(
                 kind=plain.text(value["kind"]),
                 table=TableIdentity.from_json(value["table"]),
                 run_key=plain.text(value["run_key"]),
                 ranges=tuple(BucketRange.from_json(r) for r in value["ranges"]),
-                rows=plain.number(value["rows"]),
+                rows=rows,
                 bytes=plain.number(value["bytes"]),
                 plan_id=plain.text_or_none(value["plan_id"]),
                 snapshot_id=plain.number_or_none(value["snapshot_id"]),
                 started_ms=plain.number(value["started_ms"]),
                 finished_ms=plain.number(value["finished_ms"]),
                 details=plain.mapping(value["details"]),
+                rows_moved=None if moved == rows else plain.number_or_none(moved),
+                position=_position_from(value.get("position")),
             )
+
+
+def whole_position(of: Receipt | ScanPlan, places: Iterable[Place]) -> Position:
+    """Return the next offset of every place of the table after a receipt or a plan.
+
+    `places` are those that the table has now. Places that came later are not in the answer.
+
+    Raises:
+        PositionUnknownError: if only the places of the ranges are known, and there are others.
+    """
+    if of.position is not None:
+        return of.position
+    ends = {r.place: r.stop for r in of.ranges}
+    missing = [place for place in places if place not in ends]
+    if missing:
+        raise PositionUnknownError(of.table, missing)
+    return ends
+
+
+def _position_json(position: Position) -> list[Any]:
+    """`[[partition id, [offset of bucket 0, ...]], ...]`: a bucket is an index, not a key."""
+    groups: dict[int | None, dict[int, int]] = {}
+    for (partition_id, bucket), offset in position.items():
+        groups.setdefault(partition_id, {})[bucket] = offset
+    return [
+        [partition_id, [buckets.get(b) for b in range(max(buckets) + 1)]]
+        for partition_id, buckets in groups.items()
+    ]
+
+
+def _position_from(value: Any) -> Position | None:
+    if value is None:
+        return None
+    found: dict[Place, int] = {}
+    for partition_id, offsets in value:
+        for bucket, offset in enumerate(offsets):
+            if offset is not None:
+                found[plain.number_or_none(partition_id), bucket] = plain.number(offset)
+    return found

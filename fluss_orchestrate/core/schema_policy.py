@@ -27,8 +27,10 @@ def columns_to_add(
         names = [field.name for field in missing]
         raise SinkSchemaError(
             sink,
-            f"it has no column {', '.join(names)}; add them there, read without them (columns=), "
-            "or let the sink add them with schema_policy='add_columns'",
+            f"it has no column {', '.join(names)}; add them there, or let the sink add them with "
+            "schema_policy='add_columns'. To read without them (columns=), `abandon` the pending "
+            "plan first, which pins its columns, and `reset` the checkpoint to current if it has "
+            "committed plans",
             names,
         )
     return [field.with_nullable(True) for field in missing]

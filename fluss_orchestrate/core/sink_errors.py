@@ -23,6 +23,22 @@ class SinkSchemaError(SinkError):
         self.columns = tuple(columns)
 
 
+class SinkChangesError(SinkError):
+    """Changes of a key table would be taken for rows, because nothing says what change they are.
+
+    `table` is the key table.
+    """
+
+    def __init__(self, sink: str, table: str) -> None:
+        super().__init__(
+            sink,
+            f"{table} has a primary key, so a plan of it gives changes: without the column "
+            "_change_type, deleted rows and old images would be written as rows. Add "
+            "metadata_columns=['_change_type'] under a new checkpoint, or after a reset",
+        )
+        self.table = table
+
+
 class SinkPositionError(SinkError):
     """The sink's own position and the checkpoint do not agree; nothing was written.
 

@@ -20,7 +20,7 @@ from fluss_orchestrate.core.incremental.settings import Until
 from fluss_orchestrate.core.loading import as_reader
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import FunctionSink
-from fluss_orchestrate.core.sinks.base import ReadPlan, Sink, SinkResult
+from fluss_orchestrate.core.sinks.base import ReadPlan, Sink, SinkResult, identity_of
 
 MakeSink = Callable[[FlussConnection], Sink]
 Transform = Callable[[pa.RecordBatchReader], Any]
@@ -36,6 +36,16 @@ class TransformingSink:
     def __init__(self, sink: Sink, transform: Transform) -> None:
         self._sink = sink
         self._transform = transform
+
+    @property
+    def identity(self) -> str:
+        """That of the sink."""
+        return identity_of(self._sink)
+
+    @property
+    def needs_change_type(self) -> bool:
+        """As the sink says."""
+        return self._sink.needs_change_type
 
     @property
     def exactly_once(self) -> bool:

@@ -11,18 +11,21 @@ import secrets
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from fluss_client.errors import ConfigError, CorruptDataError
 from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.checkpoints.position import TablePosition
-from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.plan import Generation, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
-EVENT_VERSION = 1
+EVENT_VERSION = 2
+"""Version 2 has a generation. Without one, an event is written as version 1."""
 NAME_LENGTH_MAX = 500
+CALLER = "caller"
+"""The sink of whoever reads a plan and commits it without a sink of ours, as in a `with` block."""
 RESERVED = "\x1f"
 """Begins names that a store or an interval scan keeps for itself."""
 BODY_BYTES_MAX = 256 << 20
@@ -39,10 +42,50 @@ class EventKind(StrEnum):
     ADOPT = "adopt"
     RESET = "reset"
     RETIRE = "retire"
+    CLAIM = "claim"
 
 
 INDEXED_KINDS = (EventKind.PLAN, EventKind.ABANDON)
 """Events by which a run key is given a plan, or loses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a checkpoint belongs to beside its table; the first plan of a generation fixes it."""
+
+    sink: str
+    columns: tuple[str, ...] | None = None
+    """As they were asked for: None for all, so that a new column of the table changes nothing."""
+    metadata_columns: tuple[str, ...] = ()
+    since: int = field(default=-1, compare=False)
+    """The sequence of the plan that fixed it."""
+
+    def __str__(self) -> str:
+        columns = "all columns" if self.columns is None else f"columns {', '.join(self.columns)}"
+        extra = f" with {', '.join(self.metadata_columns)}" if self.metadata_columns else ""
+        return f"sink {self.sink}, {columns}{extra}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The binding as plain values."""
+        return {
+            "sink": self.sink,
+            "columns": None if self.columns is None else list(self.columns),
+            "metadata_columns": list(self.metadata_columns),
+            "since": self.since,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any] | None) -> Binding | None:
+        """The binding from `to_json`; None stays None."""
+        if value is None:
+            return None
+        columns = value["columns"]
+        return cls(
+            plain.text(value["sink"]),
+            None if columns is None else plain.texts(columns),
+            plain.texts(value["metadata_columns"]),
+            plain.number(value["since"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +98,26 @@ class CheckpointState:
     adopted_by: str = ""
     """The run that took the pending plan over."""
     retired: bool = False
+    generation: Generation | None = None
+    binding: Binding | None = None
+    """None before the first plan of a generation, and in checkpoints of earlier versions."""
+    reset_at: int = -1
+    """The sequence of the last reset: run keys of plans before it may be planned anew."""
 
     def to_json(self) -> dict[str, Any]:
         """The state as plain values."""
-        return {
+        value: dict[str, Any] = {
             "position": None if self.position is None else self.position.to_json(),
             "pending": None if self.pending is None else self.pending.to_json(),
             "adopted_by": self.adopted_by,
             "retired": self.retired,
         }
+        if self.binding is not None:
+            value["binding"] = self.binding.to_json()
+        if self.generation is not None:
+            value["generation"] = self.generation.to_json()
+            value["reset_at"] = self.reset_at
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CheckpointState:
@@ -74,6 +128,9 @@ class CheckpointState:
             None if pending is None else ScanPlan.from_json(pending),
             plain.text(value["adopted_by"]),
             bool(value["retired"]),
+            Generation.from_json(value.get("generation")),
+            Binding.from_json(value.get("binding")),
+            plain.number(value.get("reset_at", -1)),
         )
 
 
@@ -95,15 +152,24 @@ class Event:
     details: Mapping[str, Any] = field(default_factory=dict)
     """Reasons, lost ranges and the like, as plain values."""
 
+    def _receipt_json(self) -> dict[str, Any] | None:
+        # The whole position stands in the state already.
+        return None if self.receipt is None else replace(self.receipt, position=None).to_json()
+
+    @property
+    def _version(self) -> int:
+        # An earlier release would drop a generation that it does not know, so it must refuse.
+        return 1 if self.state.generation is None else EVENT_VERSION
+
     def body(self) -> bytes:
         """What the event holds beyond its name, sequence, kind and nonce."""
         value = {
-            "version": EVENT_VERSION,
+            "version": self._version,
             "run_key": self.run_key,
             "plan_id": self.plan_id,
             "created_ms": self.created_ms,
             "state": self.state.to_json(),
-            "receipt": None if self.receipt is None else self.receipt.to_json(),
+            "receipt": self._receipt_json(),
             "details": dict(self.details),
         }
         text = json.dumps(value, separators=(",", ":"))
@@ -112,7 +178,7 @@ class Event:
     def to_json(self) -> dict[str, Any]:
         """The whole event as plain values, for `export` and for people."""
         return {
-            "version": EVENT_VERSION,
+            "version": self._version,
             "name": self.name,
             "sequence": self.sequence,
             "kind": str(self.kind),
@@ -120,7 +186,7 @@ class Event:
             "plan_id": self.plan_id,
             "created_ms": self.created_ms,
             "state": self.state.to_json(),
-            "receipt": None if self.receipt is None else self.receipt.to_json(),
+            "receipt": self._receipt_json(),
             "details": dict(self.details),
         }
 
@@ -146,14 +212,17 @@ def event_of(columns: Mapping[str, Any], body: bytes) -> Event:
 
 def _event(value: Mapping[str, Any], name: str, **columns: Any) -> Event:
     check_version(value, name)
-    receipt = value["receipt"]
+    state = CheckpointState.from_json(value["state"])
+    receipt = None if value["receipt"] is None else Receipt.from_json(value["receipt"])
+    if receipt is not None and state.position is not None:
+        receipt = replace(receipt, position=state.position.offsets)
     return Event(
         name=name,
-        state=CheckpointState.from_json(value["state"]),
+        state=state,
         run_key=plain.text(value["run_key"]),
         plan_id=plain.text(value["plan_id"]),
         created_ms=plain.number(value["created_ms"]),
-        receipt=None if receipt is None else Receipt.from_json(receipt),
+        receipt=receipt,
         details=plain.mapping(value["details"]),
         **columns,
     )

@@ -236,10 +236,7 @@ class FlussEventLog:
         return events
 
     async def _plan_event_of(self, table: CheckpointTable, name: str, run_key: str) -> Event | None:
-        head = self._heads.get(name)
-        count, last = await self._run_slots(table, name, run_key)
-        if head is not None:
-            self._asked = (head.nonce, run_key, count, last)
+        _, last = await self._run_slots(table, name, run_key)
         if last is None or last["kind"] != EventKind.PLAN:
             return None
         sequence = _number(last)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from fluss_orchestrate.core.checkpoints import transitions
 from fluss_orchestrate.core.checkpoints.events import (
     RESERVED,
+    Binding,
     Event,
     EventKind,
     check_checkpoint_name,
@@ -107,13 +108,21 @@ class CheckpointStore:
         """
         if head is None:
             return None
-        pending = head.state.pending
-        if pending is not None and pending.run_key == run_key:
-            return pending
+        if head.state.pending is not None and head.state.pending.run_key == run_key:
+            return pending_of(head)
         if head.kind is EventKind.ABANDON and head.run_key == run_key:
             return None
         event = self.log.plan_event_of(name, run_key)
-        return None if event is None else event.state.pending
+        if event is None or event.sequence < head.state.reset_at:
+            return None
+        return pending_of(event)
+
+    def receipt_of(self, plan: ScanPlan, head: Event | None) -> Receipt | None:
+        """The receipt of a plan that was committed; None while it is pending."""
+        pending = None if head is None else head.state.pending
+        if pending is not None and _same(pending, plan):
+            return None
+        return self._receipt_of(plan)
 
     def try_plan(
         self,
@@ -121,35 +130,45 @@ class CheckpointStore:
         plan: ScanPlan,
         position: TablePosition,
         details: Mapping[str, Any] | None = None,
+        binding: Binding | None = None,
     ) -> ScanPlan | None:
-        """Record a plan that was made upon `head`; None when another event came first."""
+        """Record a plan that was made upon `head`; None when another event came first.
+
+        `binding` is what the checkpoint belongs to from now on, unless that is fixed already.
+        """
         check_checkpoint_name(plan.name.removeprefix(RESERVED))
-        event = transitions.plan_event(head, plan, position, details)
+        event = transitions.plan_event(head, plan, position, details, binding)
         return event.state.pending if self.log.append(event, head) else None
 
     def commit(
-        self, plan: ScanPlan, receipt: Receipt, commit_ms: Mapping[Place, int] | None = None
+        self,
+        plan: ScanPlan,
+        receipt: Receipt,
+        commit_ms: Mapping[Place, int] | None = None,
+        *,
+        retire: bool = False,
     ) -> Receipt:
         """Finish a plan: compare-and-set on the pending one.
 
         A plan that was committed already, by whomever, gives the receipt of that commit. A plan
-        that was abandoned, or that the store does not know, is an error.
+        that was abandoned, or that the store does not know, is an error. With `retire` the
+        checkpoint is not used any more after it.
         """
 
         def step(head: Event | None) -> Event | None:
             pending = None if head is None else head.state.pending
             if head is None or pending is None or not _same(pending, plan):
                 return None
-            return transitions.commit_event(head, receipt, commit_ms or {})
+            return transitions.commit_event(head, receipt, commit_ms or {}, retire)
 
         # Mostly nothing has happened since the plan was recorded; if so, its sequence is free.
         seen = self.log.seen_head(plan.name)
         done = step(seen)
         if done is None or not self.log.append(done, seen):
-            done = self._advance(plan.name, step)
+            done = self.advance(plan.name, step)
         if done is not None and done.receipt is not None:
             return done.receipt
-        return self._receipt_of(plan)
+        return self._receipt_of(plan).repeated()
 
     def _receipt_of(self, plan: ScanPlan) -> Receipt:
         event = self.log.event(plan.name, plan.sequence)
@@ -190,8 +209,8 @@ class CheckpointStore:
                 return None
             return transitions.adopt_event(head, run_key)
 
-        self._advance(name, step)
-        pending = self.require(name).state.pending
+        self.advance(name, step)
+        pending = pending_of(self.require(name))
         if pending is None:
             raise CheckpointConflictError(name, "its plan was finished meanwhile; plan again")
         return pending
@@ -227,7 +246,7 @@ class CheckpointStore:
                 transitions.reset_event(None, name, position, ""), details=dict(details or {})
             )
 
-        return self._advance(name, step) or self.require(name)
+        return self.advance(name, step) or self.require(name)
 
     def retire(self, name: str, reason: str = "", *, with_pending: bool = False) -> Event:
         """End a checkpoint. Its history stays, plans are refused, a reset brings it back."""
@@ -237,14 +256,14 @@ class CheckpointStore:
                 return None
             return transitions.retire_event(head, name, reason, with_pending)
 
-        return self._advance(name, step) or self.require(name)
+        return self.advance(name, step) or self.require(name)
 
     def _must(self, name: str, step: Callable[[Event | None], Event]) -> Event:
-        event = self._advance(name, step)
+        event = self.advance(name, step)
         assert event is not None
         return event
 
-    def _advance(self, name: str, step: Callable[[Event | None], Event | None]) -> Event | None:
+    def advance(self, name: str, step: Callable[[Event | None], Event | None]) -> Event | None:
         """Append what `step` makes of the head; None when it wants nothing."""
         for attempt in range(CLAIM_ATTEMPTS_MAX):
             head = self.head(name)
@@ -268,6 +287,14 @@ class CheckpointStore:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def pending_of(event: Event) -> ScanPlan | None:
+    """The plan that is pending after an event, with the position that it begins at."""
+    pending, position = event.state.pending, event.state.position
+    if pending is None or position is None:
+        return pending
+    return replace(pending, begin=position.offsets)
 
 
 def pause(attempt: int) -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from fluss_orchestrate.core.checkpoints.events import (
+    Binding,
     CheckpointState,
     Event,
     EventKind,
@@ -29,11 +30,11 @@ from fluss_orchestrate.core.errors import (
     CheckpointRetiredError,
     PendingPlanError,
 )
-from fluss_orchestrate.core.plan import Place, ScanPlan
+from fluss_orchestrate.core.plan import Generation, Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
 FIRST_SEQUENCE = 0
-REPORTED = ("lost_ranges", "gone_ranges", "lake_ranges", "restarted")
+REPORTED = ("lost_ranges", "gone_ranges", "lake_ranges", "covered_ranges", "restarted")
 """What a plan's details say that its receipt must say too."""
 
 
@@ -47,27 +48,49 @@ def plan_event(
     plan: ScanPlan,
     position: TablePosition,
     details: Mapping[str, Any] | None = None,
+    binding: Binding | None = None,
 ) -> Event:
     """A plan becomes pending. `position` is where it begins, for every known place.
 
-    The plan's own sequence is set to the event's.
+    The plan's own sequence is set to the event's, its generation to the checkpoint's unless it
+    begins one, and `binding` is fixed unless there is one.
     """
     check_idle(plan.name, head)
     check_not_retired(plan.name, head)
-    pending = replace(plan, sequence=next_sequence(head))
-    state = CheckpointState(position=position, pending=pending)
+    sequence = next_sequence(head)
+    before = CheckpointState() if head is None else head.state
+    bound = before.binding
+    if bound is None and binding is not None:
+        bound = replace(binding, since=sequence)
+    generation = plan.generation or before.generation
+    pending = replace(plan, sequence=sequence, begin=position.offsets, generation=generation)
+    state = replace(
+        before,
+        position=position,
+        pending=pending,
+        adopted_by="",
+        generation=generation,
+        binding=bound,
+    )
     return _event(head, plan.name, EventKind.PLAN, state, pending, details)
 
 
-def commit_event(head: Event, receipt: Receipt, commit_ms: Mapping[Place, int]) -> Event:
-    """The pending plan is finished: the position moves to the end of its ranges."""
+def commit_event(
+    head: Event, receipt: Receipt, commit_ms: Mapping[Place, int], retire: bool = False
+) -> Event:
+    """The pending plan is finished: the position moves to the end of its ranges.
+
+    With `retire` the checkpoint has done all that it was made for.
+    """
     pending = _pending(head)
     position = head.state.position
     assert position is not None
-    state = CheckpointState(position=position.advanced(pending.ranges, commit_ms))
+    moved = position.advanced(pending.ranges, commit_ms)
+    state = replace(head.state, position=moved, pending=None, adopted_by="", retired=retire)
     event = _event(head, head.name, EventKind.COMMIT, state, pending, None)
     reported = {key: head.details[key] for key in REPORTED if key in head.details}
-    return replace(event, receipt=replace(receipt, details={**receipt.details, **reported}))
+    told = replace(receipt, details={**receipt.details, **reported}, position=moved.offsets)
+    return replace(event, receipt=told)
 
 
 def abandon_event(head: Event, plan_id: str | None, reason: str) -> Event:
@@ -81,7 +104,11 @@ def abandon_event(head: Event, plan_id: str | None, reason: str) -> Event:
             pending.sequence,
             plan_id,
         )
-    state = CheckpointState(position=head.state.position)
+    bound = head.state.binding
+    if bound is not None and bound.since == pending.sequence:
+        # Nothing was written under it yet, so the next plan may belong to something else.
+        bound = None
+    state = replace(head.state, pending=None, adopted_by="", binding=bound)
     return _event(head, head.name, EventKind.ABANDON, state, pending, {"reason": reason})
 
 
@@ -95,10 +122,19 @@ def adopt_event(head: Event, run_key: str) -> Event:
 
 
 def reset_event(head: Event | None, name: str, position: TablePosition, reason: str) -> Event:
-    """The position is set by hand; a retired checkpoint comes back."""
+    """The position is set by hand, and a new generation begins; a retired checkpoint comes back."""
     check_idle(name, head)
-    state = CheckpointState(position=position)
-    return _event(head, name, EventKind.RESET, state, None, {"reason": reason})
+    event = _event(
+        head, name, EventKind.RESET, CheckpointState(position=position), None, {"reason": reason}
+    )
+    if head is None:
+        return event
+    state = replace(
+        event.state,
+        generation=Generation(event.sequence, event.nonce),
+        reset_at=event.sequence,
+    )
+    return replace(event, state=state)
 
 
 def retire_event(head: Event | None, name: str, reason: str, with_pending: bool = False) -> Event:
@@ -109,6 +145,11 @@ def retire_event(head: Event | None, name: str, reason: str, with_pending: bool 
         check_idle(name, head)
     state = replace(head.state, retired=True)
     return _event(head, name, EventKind.RETIRE, state, None, {"reason": reason})
+
+
+def claim_event(head: Event | None, name: str, details: Mapping[str, Any]) -> Event:
+    """The claims on a sink's rows change; such a history has no plans and no position."""
+    return _event(head, name, EventKind.CLAIM, CheckpointState(), None, details)
 
 
 def check_idle(name: str, head: Event | None) -> None:

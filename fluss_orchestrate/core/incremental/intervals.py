@@ -17,6 +17,7 @@ from fluss_client.errors import ConfigError
 from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.table import TablePath
 from fluss_client.runtime import runtime
+from fluss_orchestrate.core.checkpoints.coverage import CoverageLedger, ledger_of
 from fluss_orchestrate.core.checkpoints.events import RESERVED, Event, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
 from fluss_orchestrate.core.checkpoints.store import (
@@ -30,11 +31,13 @@ from fluss_orchestrate.core.incremental.boundaries import Boundary, find_boundar
 from fluss_orchestrate.core.incremental.guards import UNKNOWN_END, check_identity, check_retention
 from fluss_orchestrate.core.incremental.observe import observe
 from fluss_orchestrate.core.incremental.planning import Draft, columns_of, retention_details
-from fluss_orchestrate.core.incremental.reading import ProgressHook
+from fluss_orchestrate.core.incremental.reading import PlanReading, ProgressHook
 from fluss_orchestrate.core.incremental.run import ScanRun
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
-from fluss_orchestrate.core.plan import BucketRange, ScanPlan
+from fluss_orchestrate.core.incremental.settings import ScanSettings
+from fluss_orchestrate.core.plan import BucketRange, ScanPlan, without
 from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.sinks.base import Sink
 from fluss_orchestrate.core.times import Time, time_ms
 
 
@@ -64,6 +67,15 @@ class IntervalScan:
         self.store = self._scan.store
 
     @property
+    def settings(self) -> ScanSettings:
+        """What was asked for."""
+        return self._scan.settings
+
+    def open_plan(self, plan: ScanPlan, progress: ProgressHook | None = None) -> PlanReading:
+        """A read of the plan that also tells how far it is."""
+        return self._scan.open_plan(plan, progress)
+
+    @property
     def name(self) -> str:
         """The backfill's name; its intervals are checkpoints `name/[since,until)`."""
         return self._scan.name
@@ -72,30 +84,63 @@ class IntervalScan:
         """The checkpoint of one interval."""
         return f"{self.name}/[{time_ms(since)},{time_ms(until)})"
 
-    def plan(self, run_key: str, since: Time, until: Time) -> ScanPlan:
+    def plan(self, run_key: str, since: Time, until: Time, *, sink: Sink | None = None) -> ScanPlan:
         """The rows committed at or after `since` and before `until`, frozen.
 
         The interval has one plan for ever: every run key gets the same ranges, and a run that
         finds it pending finishes it. `NotYetError` until the end is final.
+
+        Raises:
+            CheckpointBindingError: if the interval belongs to another table, projection or sink.
+            RowsTakenError: if another checkpoint brings some of these rows into the same sink;
+                with `on_covered="skip"` they are left out.
+            SinkChangesError: if the sink would take deletes of a key table for rows.
         """
+        plan = self._planned(run_key, since, until, sink)[0]
+        self._scan.begin_attempt(plan)
+        return plan
+
+    def _planned(
+        self, run_key: str, since: Time, until: Time, sink: Sink | None
+    ) -> tuple[ScanPlan, Receipt | None]:
+        """The interval's plan, and the receipt of its commit if it was committed before."""
         first_ms, last_ms = time_ms(since), time_ms(until)
         if first_ms >= last_ms:
             raise ConfigError(f"[{first_ms}, {last_ms}) is no interval: since must be before until")
         name = self.interval_name(first_ms, last_ms)
+        gate = self._scan.gate(sink)
         for attempt in range(CLAIM_ATTEMPTS_MAX):
             head = self.store.head(name)
             if head is not None:
+                gate.check_head(head)
                 known = self._known(head)
                 if known is not None:
-                    return known
+                    gate.check_plan(known)
+                    receipt = head.receipt
+                    return known, None if receipt is None else receipt.repeated()
             start, stop = self._boundary(first_ms), self._boundary(last_ms)
             draft = runtime().call(self._draft(name, run_key, start, stop))
+            gate.check_plan(draft.plan)
+            draft = self._claimed(gate.ledger(draft.plan.table), head, draft)
             details = {"since_ms": first_ms, "until_ms": last_ms, **draft.details}
-            recorded = self.store.try_plan(head, draft.plan, draft.position, details)
+            recorded = self.store.try_plan(head, draft.plan, draft.position, details, gate.binding)
             if recorded is not None:
-                return recorded
+                return recorded, None
             pause(attempt)
         raise lost_too_often(name)
+
+    def _claimed(self, ledger: CoverageLedger | None, head: Event | None, draft: Draft) -> Draft:
+        """The draft without rows that others bring into the sink."""
+        plan = draft.plan
+        left = plan.ranges
+        if ledger is not None:
+            skip = self._scan.settings.on_covered == "skip"
+            left = ledger.claim_interval(plan.name, head, plan.ranges, skip_taken=skip)
+        details = dict(draft.details)
+        covered = without(plan.ranges, left)
+        if covered:
+            details["covered_ranges"] = [r.to_json() for r in covered]
+        return replace(draft, plan=replace(plan, ranges=left), details=details)
 
     def _known(self, head: Event) -> ScanPlan | None:
         """The interval's plan, pending or finished; None when it was abandoned or reset."""
@@ -111,14 +156,37 @@ class IntervalScan:
         return self._scan.read(plan, progress)
 
     def commit(self, plan: ScanPlan, **given: Any) -> Receipt:
-        """Record that the interval is done; arguments as for `IncrementalScan.commit`."""
-        return self._scan.commit(plan, **given)
+        """Record that the interval is done; arguments as for `IncrementalScan.commit`.
+
+        Its checkpoint has nothing left to do then: it is retired, and holds no partition.
+        """
+        receipt = self._scan.commit(plan, **{**given, "retire": True})
+        head = self.store.head(plan.name)
+        bound = None if head is None else head.state.binding
+        if bound is not None:
+            ledger = ledger_of(self.store, bound.sink, plan.table, self.name)
+            if ledger is not None:
+                ledger.settle(plan.name, plan.ranges)
+        return receipt
 
     def run(
-        self, run_key: str, since: Time, until: Time, progress: ProgressHook | None = None
+        self,
+        run_key: str,
+        since: Time,
+        until: Time,
+        progress: ProgressHook | None = None,
+        *,
+        sink: Sink | None = None,
     ) -> ScanRun:
-        """Plan now; read in the `with` block; commit when it ends without an error."""
-        return ScanRun(self._scan, run_key, self.plan(run_key, since, until), progress)
+        """Plan now; read in the `with` block; commit when it ends without an error.
+
+        The interval is the same for every run key. A run key that has committed it is given no
+        rows again; another one is, and a sink that is exact leaves them out.
+        """
+        plan, receipt = self._planned(run_key, since, until, sink)
+        self._scan.begin_attempt(plan)
+        committed = receipt if receipt is not None and receipt.run_key == run_key else None
+        return ScanRun(self, run_key, plan, progress, committed)
 
     def _boundary(self, timestamp_ms: int) -> _Recorded:
         """Where a time cuts the table: as recorded, or resolved now and recorded."""

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.incremental.preparing import Prepared
 from fluss_orchestrate.core.incremental.reading import Tally
-from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
+from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan, without
 
 PLANS_MAX = 16
+UNKNOWN_ROWS = -1
 PREPARED_FRESH_S = 5.0
 """How long one check of a plan holds for reads of its parts."""
 
@@ -30,23 +31,42 @@ class PlanMemory:
     commit_ms: dict[tuple[Place, int], int] = field(default_factory=dict)
     _plan: ScanPlan | None = None
     _ranges: frozenset[BucketRange] = frozenset()
-    _tallies: dict[str, Tally] = field(default_factory=dict)
+    _reads: dict[str, list[tuple[ScanPlan, Tally]]] = field(default_factory=dict)
     _prepared: Prepared | None = None
     _prepared_at: float = float("-inf")
     _preparing: threading.Lock = field(default_factory=threading.Lock)
 
     def remember(self, plan: ScanPlan) -> None:
-        """This is the whole plan."""
-        self._plan, self._ranges = plan, frozenset(plan.ranges)
+        """This is the whole plan; what was read of it before belongs to another attempt."""
+        with self._preparing:
+            self._plan, self._ranges = plan, frozenset(plan.ranges)
+            self._reads.clear()
 
     def new_tally(self, plan: ScanPlan) -> Tally:
         """For a read of the plan or of a part of it."""
-        made = self._tallies[plan.plan_id] = Tally(commit_ms=self.commit_ms)
+        made = Tally(commit_ms=self.commit_ms)
+        with self._preparing:
+            # Reads that were begun and dropped say nothing; one that was finished says all.
+            done = [read for read in self._reads.get(plan.plan_id, ()) if read[1].complete]
+            self._reads[plan.plan_id] = [*done[:1], (plan, made)]
         return made
 
-    def tally(self, plan: ScanPlan) -> Tally | None:
-        """Of the last read of exactly this plan."""
-        return self._tallies.get(plan.plan_id)
+    def whole_tally(self, plan: ScanPlan) -> Tally | None:
+        """What reads of the plan, or of parts of it, gave together; None unless they gave all."""
+        with self._preparing:
+            reads = [read for found in self._reads.values() for read in found if read[1].complete]
+        for part, tally in reads:
+            if part.plan_id == plan.plan_id:
+                return tally
+        given = [r for part, _ in reads for r in part.ranges]
+        if without(plan.ranges, given):
+            return None
+        if sum(r.count for r in given) == plan.offsets:
+            rows, size = sum(t.rows for _, t in reads), sum(t.bytes for _, t in reads)
+        else:
+            # Some rows were read twice. A log has one row per offset, of others it is not known.
+            rows, size = plan.offsets if plan.kind == "log" else UNKNOWN_ROWS, 0
+        return Tally(rows, size, plan.offsets, True, True, self.commit_ms)
 
     def prepared(self, plan: ScanPlan, prepare: Callable[[ScanPlan], Prepared]) -> Prepared:
         """The check of a plan that is to be read; for a part of it, that of the whole plan."""

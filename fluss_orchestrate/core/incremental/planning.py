@@ -6,15 +6,16 @@ Nothing is recorded here: a draft is what a store is asked to record.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluss_client.backend.contract import Backend
 from fluss_client.config import Config
 from fluss_client.errors import SchemaError, TableNotExistError, UnsupportedError
 from fluss_client.model.table import TableInfo
-from fluss_orchestrate.core.checkpoints.events import Event, now_ms
+from fluss_orchestrate.core.checkpoints.events import Event, new_nonce, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
+from fluss_orchestrate.core.checkpoints.transitions import next_sequence
 from fluss_orchestrate.core.errors import TableIdentityChangedError
 from fluss_orchestrate.core.incremental.caps import capped_stops, whole_updates
 from fluss_orchestrate.core.incremental.guards import (
@@ -29,7 +30,7 @@ from fluss_orchestrate.core.incremental.observe import TableView, observe_offset
 from fluss_orchestrate.core.incremental.probe import Prober
 from fluss_orchestrate.core.incremental.settings import ScanSettings, Until
 from fluss_orchestrate.core.incremental.until import describe, ends, first_starts
-from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
+from fluss_orchestrate.core.plan import BucketRange, Generation, Place, ScanPlan
 
 CHANGELOG_IMAGE = "table.changelog.image"
 
@@ -80,7 +81,8 @@ class Planner:
                 self._backend, view, position.offsets, self._settings.backwards_wait_ms
             )
         if beginning.is_first and self._settings.start == "state":
-            return self._state_draft(view, run_key)
+            draft = self._state_draft(view, run_key)
+            return _new_generation(draft, head) if beginning.restarted else draft
         wanted = await ends(self._backend, self._config, view, until, self._settings)
         starts = {place: position.offsets.get(place, 0) for place in view.latest}
         stops = {p: max(starts[p], wanted.get(p, 0)) for p in view.latest}
@@ -92,7 +94,8 @@ class Planner:
         stops = {p: max(starts[p], stop) for p, stop in stops.items()}
         stops = await self._limited(view, starts, stops, until, max_offsets)
         details = _details(until, max_offsets, kept, beginning)
-        return self._assemble(view, position, run_key, starts, stops, details)
+        draft = self._assemble(view, position, run_key, starts, stops, details)
+        return _new_generation(draft, head) if beginning.restarted or kept.lost else draft
 
     async def _table(self, known: TablePosition | None) -> TableInfo:
         try:
@@ -182,6 +185,15 @@ class Planner:
         )
         begins = TablePosition(view.identity, dict.fromkeys(view.latest, 0), {}, view.partitions)
         return Draft(self._plan(view, run_key, ranges, "state"), begins, {"until": "latest"})
+
+
+def _new_generation(draft: Draft, head: Event | None) -> Draft:
+    """The draft as the first plan of a generation.
+
+    It does not begin where the checkpoint was, so what a sink holds does not lead up to it.
+    """
+    generation = Generation(next_sequence(head), new_nonce())
+    return replace(draft, plan=replace(draft.plan, generation=generation))
 
 
 def columns_of(info: TableInfo, settings: ScanSettings) -> tuple[str, ...]:

@@ -8,33 +8,40 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss_client.errors import ClosedError
-from fluss_orchestrate.core.errors import IncompleteReadError
+from fluss_client.errors import ClosedError, ConfigError
 from fluss_orchestrate.core.incremental.reading import PlanReading, ProgressHook
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
 if TYPE_CHECKING:
+    from fluss_orchestrate.core.incremental.intervals import IntervalScan
     from fluss_orchestrate.core.incremental.scan import IncrementalScan
 
 
 class ScanRun:
     """A plan that is being read and, on a clean exit, committed.
 
-    A run whose block raises, or that read only a part, is not committed: the same run key gets
-    the same plan again.
+    A run whose block raises, or that did not read all rows, is not committed: the same run key
+    gets the same plan again. `skip` leaves the rows out on purpose, and `read_elsewhere` says that
+    something else, such as a Spark job, has read them.
+
+    A run whose plan was committed before (`already_committed`) gives no rows and commits nothing,
+    unless the scan has `on_committed="again"`.
     """
 
     def __init__(
         self,
-        scan: IncrementalScan,
+        scan: IncrementalScan | IntervalScan,
         run_key: str,
         plan: ScanPlan,
         progress: ProgressHook | None = None,
+        committed: Receipt | None = None,
     ) -> None:
         self._scan = scan
         self._progress = progress
-        self._reading: PlanReading | None = None
+        self._committed = committed
+        self._opened: PlanReading | None = None
+        self._given: dict[str, Any] = {}
         self.run_key = run_key
         self.plan = plan
         self.details: dict[str, Any] = {}
@@ -53,22 +60,35 @@ class ScanRun:
         return self.plan.sequence < 0
 
     @property
+    def already_committed(self) -> bool:
+        """Whether the plan was committed before this run began."""
+        return self._committed is not None
+
+    @property
+    def finished(self) -> Receipt | None:
+        """The receipt of a plan that was committed before and is not to be written again."""
+        return None if self._scan.settings.on_committed == "again" else self._committed
+
+    @property
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        return self._read().schema
+        return self._open().schema
 
-    def _read(self) -> PlanReading:
+    def _open(self) -> PlanReading:
         if self.receipt is not None:
             raise ClosedError("this run was committed; begin another one")
-        if self._reading is None:
-            self._reading = self._scan.open_plan(self.plan, self._progress)
-        return self._reading
+        if self._opened is None:
+            self._opened = self._scan.open_plan(self.plan, self._progress)
+        return self._opened
 
     def reader(self) -> pa.RecordBatchReader:
         """All rows, from the first one on, batch by batch."""
-        if self._reading is not None and self._reading.tally.started:
-            self._reading = None
-        return self._read().reader()
+        reading = self._open()
+        if self.finished is not None:
+            return pa.RecordBatchReader.from_batches(reading.schema, iter(()))
+        # Each reader is a reading of its own, so that two of them do not count rows twice.
+        self._opened = None
+        return reading.reader()
 
     def to_arrow(self) -> pa.Table:
         """All rows at once; they must fit into memory."""
@@ -76,6 +96,18 @@ class ScanRun:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return iter(self.reader())
+
+    def skip(self, reason: str) -> None:
+        """Leave the rows of the plan out for good; the commit records the reason.
+
+        Raises:
+            ConfigError: if no reason is given.
+        """
+        self._given = {"rows": 0, "details": skip_details(reason)}
+
+    def read_elsewhere(self, rows: int, bytes: int = 0) -> None:  # noqa: A002 (the receipt's name)
+        """Say that all rows were read and written by something else, and how many there were."""
+        self._given = {"rows": rows, "bytes": bytes}
 
     def __enter__(self) -> ScanRun:
         return self
@@ -90,11 +122,25 @@ class ScanRun:
             self.commit()
 
     def commit(self) -> Receipt:
-        """Commit now rather than at the end of the block; done once, however often called."""
+        """Commit now rather than at the end of the block; done once, however often called.
+
+        Raises:
+            IncompleteReadError: if the rows were not read to their end.
+        """
         if self.receipt is None:
-            reading = self._reading
-            if reading is not None and reading.tally.started and not reading.tally.complete:
-                raise IncompleteReadError(self.plan.name, self.plan.plan_id)
-            tally = reading.tally if reading is not None and reading.tally.started else None
-            self.receipt = self._scan.commit(self.plan, tally=tally, details=self.details)
+            self.receipt = self._commit()
         return self.receipt
+
+    def _commit(self) -> Receipt:
+        if self.finished is not None:
+            return self.finished
+        given = dict(self._given)
+        details = {**self.details, **given.pop("details", {})}
+        return self._scan.commit(self.plan, details=details, **given)
+
+
+def skip_details(reason: str) -> dict[str, Any]:
+    """What the receipt of a plan says whose rows were left out on purpose."""
+    if not reason.strip():
+        raise ConfigError("say why the rows are left out: skip(reason)")
+    return {"skipped": True, "reason": reason}

@@ -23,8 +23,9 @@ from fluss_orchestrate.core.checkpoints.store import (
     lost_too_often,
     pause,
 )
-from fluss_orchestrate.core.errors import CheckpointConflictError
+from fluss_orchestrate.core.errors import CheckpointConflictError, IncompleteReadError
 from fluss_orchestrate.core.incremental.finishing import last_commit_times
+from fluss_orchestrate.core.incremental.gate import Gate
 from fluss_orchestrate.core.incremental.memory import PlanMemories, PlanMemory
 from fluss_orchestrate.core.incremental.planning import Planner
 from fluss_orchestrate.core.incremental.reading import (
@@ -35,7 +36,7 @@ from fluss_orchestrate.core.incremental.reading import (
     prepare_plan,
 )
 from fluss_orchestrate.core.incremental.resetting import reset_position
-from fluss_orchestrate.core.incremental.run import ScanRun
+from fluss_orchestrate.core.incremental.run import ScanRun, skip_details
 from fluss_orchestrate.core.incremental.settings import (
     LakeReader,
     ScanSettings,
@@ -46,6 +47,7 @@ from fluss_orchestrate.core.incremental.settings import (
 from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.plan import Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.sinks.base import Sink
 
 RUN_KEY_LENGTH_MAX = 2_000
 
@@ -113,41 +115,79 @@ class IncrementalScan:
         return self._lake_reader is not None
 
     def plan(
-        self, run_key: str, until: Until = "latest", max_offsets: int | None = None
+        self,
+        run_key: str,
+        until: Until = "latest",
+        max_offsets: int | None = None,
+        *,
+        sink: Sink | None = None,
     ) -> ScanPlan:
         """What this run reads: frozen, recorded as pending, the same for the same run key.
+
+        `sink` is where the rows go; the first plan of a checkpoint fixes that and the columns, and
+        a run that differs is refused. Without a sink the caller is it.
 
         While another run's plan is pending, `on_pending` decides: `adopt` gives that plan (its
         `run_key` tells), to be finished before this run asks again for its own; `wait` waits for
         it; `skip` gives an empty plan that is not recorded; `fail` raises `PendingPlanError`.
-        """
-        _check_run_key(run_key)
-        plan = self._plan(run_key, until, max_offsets)
-        self._memories.of(plan).remember(plan)
-        return plan
 
-    def _plan(self, run_key: str, until: Until, max_offsets: int | None) -> ScanPlan:
+        Raises:
+            CheckpointBindingError: if the checkpoint belongs to another table, projection or sink.
+            RowsTakenError: if another checkpoint brings the same rows into the same sink.
+            SinkChangesError: if the sink would take deletes of a key table for rows.
+        """
+        return self._planned(run_key, until, max_offsets, sink)[0]
+
+    def _planned(
+        self, run_key: str, until: Until, max_offsets: int | None, sink: Sink | None
+    ) -> tuple[ScanPlan, Receipt | None]:
+        """The run's plan, and the receipt of its commit if it was committed before."""
+        _check_run_key(run_key)
+        plan, receipt = self._plan(run_key, until, max_offsets, sink)
+        self.begin_attempt(plan)
+        return plan, receipt
+
+    def begin_attempt(self, plan: ScanPlan) -> None:
+        """Count what is read of the plan from now on: an earlier attempt's reading is not ours."""
+        self._memories.of(plan).remember(plan)
+
+    def _plan(
+        self, run_key: str, until: Until, max_offsets: int | None, sink: Sink | None
+    ) -> tuple[ScanPlan, Receipt | None]:
         deadline = Deadline(self.settings.pending_timeout_ms)
+        gate = self.gate(sink)
         attempt = 0
         while attempt < CLAIM_ATTEMPTS_MAX:
             head = self.store.head(self.name, run_key)
             transitions.check_not_retired(self.name, head)
+            gate.check_head(head)
             known = self.store.plan_of(self.name, run_key, head)
             if known is not None:
-                return known
+                gate.check_plan(known)
+                receipt = self.store.receipt_of(known, head)
+                return known, None if receipt is None else receipt.repeated()
             if head is not None and head.state.pending is not None:
+                gate.check_plan(head.state.pending)
                 answer = self._while_pending(head, run_key, deadline)
                 if answer is not None:
-                    return answer
+                    return answer, None
                 continue
             draft = runtime().call(self._planner.draft(head, run_key, until, max_offsets))
-            recorded = self.store.try_plan(head, draft.plan, draft.position, draft.details)
+            gate.check_plan(draft.plan)
+            gate.claim(head, draft)
+            recorded = self.store.try_plan(
+                head, draft.plan, draft.position, draft.details, gate.binding
+            )
             if recorded is not None:
                 self._memories.of(recorded).begin = draft.position
-                return recorded
+                return recorded, None
             pause(attempt)
             attempt += 1
         raise lost_too_often(self.name)
+
+    def gate(self, sink: Sink | None) -> Gate:
+        """What a plan of this scan must pass to go into a sink."""
+        return Gate(self.connection, self.store, self.settings, sink)
 
     def _while_pending(self, head: Event, run_key: str, deadline: Deadline) -> ScanPlan | None:
         """Another run's plan, or an empty one; None to look again."""
@@ -207,17 +247,25 @@ class IncrementalScan:
         bytes: int | None = None,  # noqa: A002 (the receipt's own name for it)
         snapshot_id: int | None = None,
         details: Mapping[str, Any] | None = None,
-        tally: Tally | None = None,
+        rows_moved: int | None = None,
+        retire: bool = False,
     ) -> Receipt:
         """Move the checkpoint to the end of the plan; call it when the sink holds the rows.
 
         Compare-and-set: a plan that was committed already gives the receipt of that commit, an
-        abandoned one is an error. `rows` and `bytes` are counted when this scan did the reading.
+        abandoned one is an error. `rows` and `bytes` are counted when this scan did the reading
+        since it planned; who read the rows elsewhere must say how many there were. `rows_moved`
+        are those that this call has written, if not all. With `retire` the checkpoint is done.
+
+        Raises:
+            IncompleteReadError: if the rows were not read to their end; nothing is committed.
         """
         memory = self._memories.of(plan)
-        tally = tally or memory.tally(plan) or Tally()
+        tally = memory.whole_tally(plan) or Tally(complete=plan.is_empty)
         if rows is None:
-            rows = tally.rows if tally.complete else _rows_by_offsets(plan)
+            if not tally.complete:
+                return self._committed_before(plan)
+            rows = tally.rows
         receipt = Receipt(
             kind="increment",
             table=plan.table,
@@ -230,11 +278,23 @@ class IncrementalScan:
             started_ms=plan.created_ms,
             finished_ms=now_ms(),
             details={"name": plan.name, "sequence": plan.sequence, **(details or {})},
+            rows_moved=rows_moved,
         )
         if plan.sequence < 0:
             return replace(receipt, details={**receipt.details, "skipped": True})
-        times = last_commit_times(self.connection, plan, memory.commit_ms | tally.commit_ms)
-        return record_receipt(self.store.commit(plan, receipt, times))
+        times = last_commit_times(self.connection, plan, memory.commit_ms)
+        return record_receipt(self.store.commit(plan, receipt, times, retire=retire))
+
+    def _committed_before(self, plan: ScanPlan) -> Receipt:
+        """The receipt of a plan that somebody else has committed; an error while it is pending."""
+        receipt = self.store.receipt_of(plan, self.store.head(plan.name))
+        if receipt is None:
+            raise IncompleteReadError(plan.name, plan.plan_id)
+        return receipt.repeated()
+
+    def skip(self, plan: ScanPlan, reason: str) -> Receipt:
+        """Commit a plan whose rows are left out on purpose; the receipt records the reason."""
+        return self.commit(plan, rows=0, bytes=0, details=skip_details(reason))
 
     def run(
         self,
@@ -242,13 +302,16 @@ class IncrementalScan:
         until: Until = "latest",
         max_offsets: int | None = None,
         progress: ProgressHook | None = None,
+        *,
+        sink: Sink | None = None,
     ) -> ScanRun:
         """Plan now; read in the `with` block; commit when it ends without an error.
 
         With `on_pending="adopt"` the plan may be one that another run left (`run.adopted`), and
         this run's own comes with the next call; `runs` makes that loop.
         """
-        return ScanRun(self, run_key, self.plan(run_key, until, max_offsets), progress)
+        plan, receipt = self._planned(run_key, until, max_offsets, sink)
+        return ScanRun(self, run_key, plan, progress, receipt)
 
     def runs(
         self,
@@ -256,26 +319,35 @@ class IncrementalScan:
         until: Until = "latest",
         max_offsets: int | None = None,
         progress: ProgressHook | None = None,
+        *,
+        sink: Sink | None = None,
     ) -> Iterator[ScanRun]:
         """First the plans that others left unfinished, then this run's own: enter each one.
 
         A run that was not committed when the next one is asked for ends the iteration.
         """
         while True:
-            current = self.run(run_key, until, max_offsets, progress)
+            current = self.run(run_key, until, max_offsets, progress, sink=sink)
             yield current
             if not current.adopted or current.receipt is None:
                 return
 
-    def reset(self, to: Start, reason: str = "", *, abandon_pending: bool = False) -> Event:
-        """Set the checkpoint to `earliest`, `latest`, a time or offsets, and record why."""
-        position = reset_position(self.connection, self.settings, to)
+    def reset(
+        self, to: Start | Receipt, reason: str = "", *, abandon_pending: bool = False
+    ) -> Event:
+        """Set the checkpoint to another position, record why, and begin a new generation.
+
+        `to` is `earliest`, `latest`, a time, offsets of every bucket, the receipt of an increment,
+        or `current` to keep the position and only begin anew, for example with another sink.
+        """
+        if to == "current":
+            known = self.store.require(self.name).state.position
+            if known is None:
+                raise ConfigError(f"checkpoint '{self.name}' has no position that could be kept")
+            position = known
+        else:
+            position = reset_position(self.connection, self.settings, to)
         return self.store.reset(self.name, position, reason, abandon_pending=abandon_pending)
-
-
-def _rows_by_offsets(plan: ScanPlan) -> int:
-    """Rows of a plan that somebody else has read: a log has one per offset, others are unknown."""
-    return plan.offsets if plan.kind == "log" else -1
 
 
 def _check_run_key(run_key: str) -> None:

@@ -19,6 +19,8 @@ ON_PENDING = ("adopt", "wait", "skip", "fail")
 ON_RETENTION = ("fail", "earliest", "lake")
 ON_PARTITION_GONE = ("fail", "forget")
 ON_RECREATED = ("fail", "restart")
+ON_COVERED = ("fail", "skip")
+ON_COMMITTED = ("keep", "again")
 PENDING_TIMEOUT_MS = 600_000
 BACKWARDS_WAIT_MS = 5_000
 
@@ -47,6 +49,11 @@ class ScanSettings:
     on_retention: str = "fail"
     on_partition_gone: str = "fail"
     on_recreated: str = "fail"
+    on_covered: str = "fail"
+    """What an interval does with rows that another checkpoint brings into the same sink."""
+    on_committed: str = "keep"
+    """What a run does whose plan was committed before: `keep` writes nothing, `again` gives the
+    same rows to the sink once more."""
     pending_timeout_ms: int = PENDING_TIMEOUT_MS
     backwards_wait_ms: int = BACKWARDS_WAIT_MS
     settle_ms: int | None = None
@@ -57,6 +64,8 @@ class ScanSettings:
         _one_of("on_retention", self.on_retention, ON_RETENTION)
         _one_of("on_partition_gone", self.on_partition_gone, ON_PARTITION_GONE)
         _one_of("on_recreated", self.on_recreated, ON_RECREATED)
+        _one_of("on_covered", self.on_covered, ON_COVERED)
+        _one_of("on_committed", self.on_committed, ON_COMMITTED)
         if isinstance(self.start, str) and as_time_ms(self.start) is None:
             _one_of("start", self.start, ("earliest", "latest", "state"))
         for name in self.metadata_columns:

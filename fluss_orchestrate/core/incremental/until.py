@@ -21,7 +21,7 @@ from fluss_orchestrate.core.incremental.settings import (
     place_offsets,
 )
 from fluss_orchestrate.core.plan import Place
-from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.receipts import Receipt, whole_position
 from fluss_orchestrate.core.times import as_time_ms
 
 
@@ -61,7 +61,8 @@ async def ends(
         gone = [r for r in until.ranges if r.place not in view.latest]
         if gone and settings.on_partition_gone != "forget":
             raise PartitionGoneError(view.identity, gone)
-        wanted = {p: o for p, o in until.position.items() if p in view.latest}
+        position = whole_position(until, view.latest)
+        wanted = {p: o for p, o in position.items() if p in view.latest}
     elif isinstance(until, LakeSnapshot):
         of_lake = place_offsets(until.table_buckets_offset)
         wanted = {p: o for p, o in of_lake.items() if p in view.latest}

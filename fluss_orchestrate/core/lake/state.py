@@ -24,14 +24,17 @@ from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.cluster import ChangeType, OffsetSpec
 from fluss_client.model.table import TableInfo, TablePath
 from fluss_client.runtime import runtime
+from fluss_orchestrate.core.errors import PositionUnknownError
 from fluss_orchestrate.core.incremental.guards import check_identity
 from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
 from fluss_orchestrate.core.incremental.reading import PlanReading
+from fluss_orchestrate.core.incremental.settings import Offsets
+from fluss_orchestrate.core.incremental.until import known_offsets
 from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
 from fluss_orchestrate.core.lake.covers import LakeTarget, Target, resolve_target
 from fluss_orchestrate.core.lake.reader import FROM_THE_FIRST, LakeRead, open_lake
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
-from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.receipts import Receipt, whole_position
 
 ALL_ROWS = (1 << 31) - 1
 ROWS_PER_BATCH = 1 << 16
@@ -61,7 +64,12 @@ def read_table(
     info = view.info
     names = _names(info, columns)
     stops: Mapping[Place, int] = view.latest
-    if as_of is not None:
+    if isinstance(as_of, (ScanPlan, Receipt)):
+        check_identity(as_of.table, view.identity)
+        stops = whole_position(as_of, view.latest)
+    elif isinstance(as_of, (Mapping, LakeTarget)):
+        stops = _named(view, as_of if isinstance(as_of, Mapping) else as_of.offsets)
+    elif as_of is not None:
         stops = runtime().call(resolve_target(core, path, as_of)).offsets
     chosen = _partition_id(view, partition)
     places = [
@@ -76,6 +84,15 @@ def read_table(
     else:
         batches = PlanReading(connection, _plan(view, ends, names, "state")).batches()
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _named(view: TableView, offsets: Offsets) -> dict[Place, int]:
+    """Offsets that a caller gives; a bucket that they do not name would be left out silently."""
+    given = known_offsets(view, offsets)
+    missing = [place for place in view.latest if place not in given]
+    if missing:
+        raise PositionUnknownError(view.identity, missing)
+    return given
 
 
 def read_receipt(

@@ -153,7 +153,7 @@ class TieringRound:
             return None
         ranges = self._ranges(view, known)
         if not ranges:
-            return self._receipt(started, known.snapshot_id, None)
+            return self._receipt(started, known.snapshot_id, None, view)
         files = self._write(self._connection.core, self._info, table, ranges, self._progress)
         ends = {**known.offsets, **{r.place: r.stop for r in ranges}}
         try:
@@ -175,7 +175,7 @@ class TieringRound:
             if place in view.latest
         ]
         self._tell_fluss(known, snapshot_id, path, buckets, _oldest_to_keep(table))
-        return record_receipt(self._receipt(started, snapshot_id, files))
+        return record_receipt(self._receipt(started, snapshot_id, files, view))
 
     def _has_newest_schema(self) -> bool:
         """Whether every row that was there when offsets were looked at has no other columns."""
@@ -298,7 +298,9 @@ class TieringRound:
     def _bucket(self, place: Place) -> TableBucket:
         return TableBucket(self._info.table_id, place[1], partition_id=place[0])
 
-    def _receipt(self, started: int, snapshot_id: int | None, files: TieredFiles | None) -> Receipt:
+    def _receipt(
+        self, started: int, snapshot_id: int | None, files: TieredFiles | None, view: TableView
+    ) -> Receipt:
         return Receipt(
             kind="tier",
             table=TableIdentity.of(self._alias, self._info),
@@ -309,6 +311,7 @@ class TieringRound:
             started_ms=started,
             finished_ms=now_ms(),
             details={"files": 0 if files is None else len(files.files)},
+            position=dict(view.latest),
         )
 
 

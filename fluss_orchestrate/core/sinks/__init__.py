@@ -3,6 +3,7 @@
 from fluss_orchestrate.core.loading.errors import PinExpiredError
 from fluss_orchestrate.core.schema_policy import SchemaPolicy
 from fluss_orchestrate.core.sink_errors import (
+    SinkChangesError,
     SinkContendedError,
     SinkError,
     SinkPositionError,
@@ -24,6 +25,7 @@ __all__ = [
     "ReadPlan",
     "SchemaPolicy",
     "Sink",
+    "SinkChangesError",
     "SinkContendedError",
     "SinkError",
     "SinkPositionError",

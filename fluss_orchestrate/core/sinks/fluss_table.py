@@ -38,6 +38,7 @@ class FlussTableSink:
     """
 
     exactly_once = True
+    needs_change_type = True
 
     def __init__(
         self,
@@ -57,12 +58,17 @@ class FlussTableSink:
         self._replicas = ledger_replicas
         self._ledger: CheckpointTable | None = None
 
+    @property
+    def identity(self) -> str:
+        """The cluster's alias and the table."""
+        return f"fluss:{self._connection.config.resolved_alias()}/{self._path}"
+
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
         """What was written for the plan, if all of it was."""
         if plan.is_empty:
             return SinkResult(0)
         done = self._load(plan, self._target()).done()
-        return None if done is None else self._result(done)
+        return None if done is None else self._result(done, moved=0)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Send every unit of the plan, then record that it is done.
@@ -76,7 +82,7 @@ class FlussTableSink:
         load = self._load(plan, target)
         done = load.done()
         if done is not None:
-            return self._result(done)
+            return self._result(done, moved=0)
 
         def units(batch_rows: BatchRows) -> Iterator[Unit]:
             number = 0
@@ -104,5 +110,5 @@ class FlussTableSink:
             create_partitions=self._create_partitions,
         )
 
-    def _result(self, loaded: Loaded) -> SinkResult:
-        return SinkResult(loaded.rows, loaded.bytes, {"table": str(self._path)})
+    def _result(self, loaded: Loaded, moved: int | None = None) -> SinkResult:
+        return SinkResult(loaded.rows, loaded.bytes, {"table": str(self._path)}, moved)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss_orchestrate.core.checkpoints.events import CALLER
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sink_errors import SinkError
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
@@ -19,11 +20,18 @@ class FunctionSink:
     it must not mind that, or keep the plan's id itself (`pass_plan=True` calls
     `function(reader, plan)`). It must read to the end; a reader that was left half read is an
     error, because the rest would be lost.
+
+    `identity` names what the function writes to, such as a task or an asset: a checkpoint then
+    belongs to that name. Functions without one all have the same.
     """
 
     exactly_once = False
+    needs_change_type = False
 
-    def __init__(self, function: Callable[..., Any], *, pass_plan: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *, pass_plan: bool = False, identity: str = ""
+    ) -> None:
+        self.identity = f"function:{identity}" if identity else CALLER
         self._function = function
         self._pass_plan = pass_plan
 

@@ -10,7 +10,6 @@ neither lies behind it nor begins at it is refused.
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.schema_policy import SchemaPolicy, columns_to_add
 from fluss_orchestrate.core.sink_errors import SinkContendedError, SinkError, SinkSchemaError
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
-from fluss_orchestrate.core.sinks.position import Standing, position_after, standing
+from fluss_orchestrate.core.sinks.position import SinkPosition, Standing, position_after, standing
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -56,6 +55,7 @@ class IcebergSink:
     """
 
     exactly_once = True
+    needs_change_type = True
 
     def __init__(
         self,
@@ -74,10 +74,16 @@ class IcebergSink:
         self._policy = SchemaPolicy(schema_policy)
         self._create = create
 
+    @property
+    def identity(self) -> str:
+        """The catalog's configured name and the table."""
+        return f"iceberg:{self._catalog.name}/{self._identifier}"
+
     def position(self, name: str) -> TablePosition | None:
         """Where the table is with a checkpoint; None if it holds nothing of it."""
         table = self._find()
-        return None if table is None else _position(table, name)
+        at = None if table is None else _position(table, name)
+        return None if at is None else at.offsets
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
         """What the table holds of the plan; `SinkPositionError` if the plan cannot follow."""
@@ -112,7 +118,7 @@ class IcebergSink:
         with table.transaction() as change:
             change.remove_properties(*[key for key in keys if key in table.properties])
             if position is not None:
-                change.set_properties({_key(name, "position"): _text(position)})
+                change.set_properties({_key(name, "position"): SinkPosition(position).to_text()})
 
     def _commit(self, plan: ScanPlan, table: Table, files: list[DataFile], rows: int) -> SinkResult:
         paths = [file.file_path for file in files]
@@ -130,7 +136,7 @@ class IcebergSink:
             end = position_after(plan, _position(table, plan.name))
             properties = {
                 _key(plan.name, "plan-id"): plan.plan_id,
-                _key(plan.name, "position"): _text(end),
+                _key(plan.name, "position"): end.to_text(),
                 _key(plan.name, "rows"): str(rows),
             }
             try:
@@ -162,10 +168,10 @@ class IcebergSink:
             if summary is not None and summary[PLAN_ID_SUMMARY] == plan.plan_id:
                 size = int(summary["added-files-size"] or 0)
                 rows = int(summary["added-records"] or 0)
-                return SinkResult(rows, size, {"snapshot_id": snapshot.snapshot_id})
+                return SinkResult(rows, size, {"snapshot_id": snapshot.snapshot_id}, moved=0)
         # Its snapshot has expired. Of the last plan the rows are known, of older ones not.
         rows = int(table.properties.get(_key(plan.name, "rows"), 0)) if last == plan.plan_id else 0
-        return SinkResult(rows, 0, {"snapshot_expired": True})
+        return SinkResult(rows, 0, {"snapshot_expired": True}, moved=0)
 
     def _find(self) -> Table | None:
         from pyiceberg.exceptions import NoSuchTableError
@@ -239,10 +245,6 @@ def _key(name: str, what: str) -> str:
     return f"{PROPERTY_PREFIX}{name}.{what}"
 
 
-def _position(table: Table, name: str) -> TablePosition | None:
+def _position(table: Table, name: str) -> SinkPosition | None:
     text = table.properties.get(_key(name, "position"))
-    return None if text is None else TablePosition.from_json(json.loads(text))
-
-
-def _text(position: TablePosition) -> str:
-    return json.dumps(position.to_json(), separators=(",", ":"))
+    return None if text is None else SinkPosition.from_text(text)

@@ -42,6 +42,7 @@ class ParquetSink:
     """
 
     exactly_once = True
+    needs_change_type = True
 
     def __init__(
         self,
@@ -52,6 +53,11 @@ class ParquetSink:
     ) -> None:
         self._fs, self._directory = _open(os.fspath(directory), filesystem)
         self._compression = compression
+
+    @property
+    def identity(self) -> str:
+        """The kind of file system and the directory, without the host of a URI."""
+        return f"parquet:{self._fs.type_name}:{self._directory}"
 
     def file_name(self, plan: ScanPlan, part: BucketRange) -> str:
         """The name of the file that holds one range of a plan."""
@@ -71,19 +77,20 @@ class ParquetSink:
                 return None
             rows, size = rows + found[0], size + found[1]
             files.append(self.file_name(plan, part))
-        return SinkResult(rows, size, {"files": files})
+        return SinkResult(rows, size, {"files": files}, moved=0)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Write the files that are not there yet, a few at once."""
         self._fs.create_dir(self._directory, recursive=True)
         given_up = threading.Event()
 
-        def write_one(part: BucketRange) -> tuple[int, int]:
+        def write_one(part: BucketRange) -> tuple[int, int, int]:
             found = self._done(plan, part)
             if found is not None:
-                return found
+                return *found, 0
             rows = _unless(given_up, read(range_plan(plan, part)))
-            return self._write_range(self.file_name(plan, part), rows)
+            count, size = self._write_range(self.file_name(plan, part), rows)
+            return count, size, count
 
         with ThreadPoolExecutor(WRITERS_MAX, "fluss-parquet") as pool:
             writing = [pool.submit(write_one, part) for part in plan.ranges]
@@ -99,9 +106,10 @@ class ParquetSink:
         written = [one.result() for one in writing]
         self._sync(self._directory)
         return SinkResult(
-            sum(rows for rows, _ in written),
-            sum(size for _, size in written),
+            sum(rows for rows, _, _ in written),
+            sum(size for _, size, _ in written),
             {"files": [self.file_name(plan, part) for part in plan.ranges]},
+            moved=sum(moved for _, _, moved in written),
         )
 
     def discard(self, plan: ScanPlan) -> int:

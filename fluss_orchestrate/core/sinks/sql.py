@@ -7,7 +7,7 @@ the first, and then finds the plan there. Identifiers are always quoted: names k
 
 from __future__ import annotations
 
-import json
+import os
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.schema_policy import SchemaPolicy, columns_to_add
 from fluss_orchestrate.core.sink_errors import SinkContendedError, SinkError
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
-from fluss_orchestrate.core.sinks.position import Standing, position_after, standing
+from fluss_orchestrate.core.sinks.position import SinkPosition, Standing, position_after, standing
 from fluss_orchestrate.core.sinks.sql_types import as_values, sql_type
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class SqlSink:
     """
 
     exactly_once = True
+    needs_change_type = True
 
     def __init__(
         self,
@@ -66,11 +67,21 @@ class SqlSink:
         self._ready = False
         self._lock = threading.Lock()
 
+    @property
+    def identity(self) -> str:
+        """The kind of database, the database's name and the table; neither host nor user."""
+        url = self._engine.url
+        database = url.database or ""
+        if url.get_backend_name() == "sqlite" and database not in ("", ":memory:"):
+            database = os.path.abspath(database)
+        return f"sql:{url.get_backend_name()}:{database}:{self._key}"
+
     def position(self, name: str) -> TablePosition | None:
         """Where the table is with a checkpoint; None if it holds nothing of it."""
         self._prepare()
         with self._engine.connect() as connection:
-            return self._state(connection, name)[1]
+            at = self._state(connection, name)[1]
+        return None if at is None else at.offsets
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
         """What the table holds of the plan; `SinkPositionError` if the plan cannot follow."""
@@ -107,7 +118,7 @@ class SqlSink:
         with self._engine.begin() as connection:
             connection.execute(self._positions.delete().where(mine))
             if position is not None:
-                row = self._row(name, "", position, 0)
+                row = self._row(name, "", SinkPosition(position), 0)
                 connection.execute(self._positions.insert().values(**row))
 
     def _write(
@@ -136,30 +147,30 @@ class SqlSink:
         return SinkResult(rows, size, {"table": self._key})
 
     def _done(
-        self, plan: ScanPlan, last: str, at: TablePosition | None, rows: int
+        self, plan: ScanPlan, last: str, at: SinkPosition | None, rows: int
     ) -> SinkResult | None:
         if standing(self._key, plan, last, at) is Standing.NEXT:
             return None
         known = last == plan.plan_id
-        return SinkResult(rows if known else 0, 0, {"table": self._key, "rows_known": known})
+        details = {"table": self._key, "rows_known": known}
+        return SinkResult(rows if known else 0, 0, details, moved=0)
 
-    def _state(self, connection: Connection, name: str) -> tuple[str, TablePosition | None, int]:
+    def _state(self, connection: Connection, name: str) -> tuple[str, SinkPosition | None, int]:
         row = connection.execute(self._positions.select().where(self._mine(name))).first()
         if row is None:
             return "", None, 0
-        return row.plan_id, TablePosition.from_json(json.loads(row.position)), row.rows
+        return row.plan_id, SinkPosition.from_text(row.position), row.rows
 
     def _mine(self, name: str) -> Any:
         c = self._positions.c
         return self._sa.and_(c.sink == self._key, c.name == name)
 
-    def _row(self, name: str, plan_id: str, at: TablePosition, rows: int) -> dict[str, Any]:
-        text = json.dumps(at.to_json(), separators=(",", ":"))
+    def _row(self, name: str, plan_id: str, at: SinkPosition, rows: int) -> dict[str, Any]:
         return {
             "sink": self._key,
             "name": name,
             "plan_id": plan_id,
-            "position": text,
+            "position": at.to_text(),
             "rows": rows,
             "written_ms": now_ms(),
         }

@@ -36,6 +36,8 @@ class Model:
     committed: list[ScanPlan] = field(default_factory=list)
     abandoned: list[ScanPlan] = field(default_factory=list)
     events: int = 0
+    generation: int | None = None
+    """The sequence of the reset that began it."""
 
 
 steps = st.lists(
@@ -160,6 +162,10 @@ class Machine:
             return
         assert model.pending is None
         model.offset, model.retired = number, False
+        if model.events:
+            # A new generation: run keys are free again, and plans get other ids.
+            model.generation = model.events
+            model.of_run.clear()
         model.events += 1
 
     def retire(self, store: CheckpointStore, run: str, number: int) -> None:
@@ -185,6 +191,8 @@ class Machine:
             assert head.sequence == self.model.events - 1
             assert head.state.pending == self.model.pending
             assert head.state.retired == self.model.retired
+            found = head.state.generation
+            assert (None if found is None else found.sequence) == self.model.generation
             assert head.state.position is not None
             assert head.state.position.offsets == {(None, 0): self.model.offset}
 
@@ -200,6 +208,7 @@ def check_history(events: list[Event]) -> None:
     assert len({event.nonce for event in events}) == len(events)
     offset = None
     open_plan = None
+    made: dict[str, object] = {}
     for event in events:
         assert event.state.position is not None
         now = event.state.position.offsets[None, 0]
@@ -207,6 +216,8 @@ def check_history(events: list[Event]) -> None:
             assert open_plan is None
             open_plan = event.state.pending
             assert open_plan is not None
+            assert open_plan.generation == event.state.generation
+            assert made.setdefault(open_plan.plan_id, open_plan.generation) == open_plan.generation
             assert all(r.start == (offset or 0) for r in open_plan.ranges)
         elif event.kind is EventKind.COMMIT:
             assert open_plan is not None

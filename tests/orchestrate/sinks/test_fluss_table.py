@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -35,8 +36,8 @@ def test_appends_each_row_once(
     assert sink.already_done(plan) is None
     result = sink.write(plan, read)
     assert result.rows == 395
-    assert sink.already_done(plan) == result
-    assert sink.write(plan, read) == result
+    assert sink.already_done(plan) == replace(result, moved=0)
+    assert sink.write(plan, read) == replace(result, moved=0)
     found = log_rows(sink_connection, path)
     assert ids(found) == expected_ids(plan)
     if layout == "turns":

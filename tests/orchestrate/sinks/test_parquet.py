@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -59,8 +60,8 @@ def test_again_reads_nothing_and_gives_the_same_result(tmp_path: Path) -> None:
     def fail(_: ScanPlan) -> pa.RecordBatchReader:
         raise AssertionError("nothing is left to read")
 
-    assert sink.already_done(plan) == first
-    assert sink.write(plan, fail) == first
+    assert sink.already_done(plan) == replace(first, moved=0)
+    assert sink.write(plan, fail) == replace(first, moved=0)
 
 
 def test_after_a_crash_only_what_is_missing_is_read(tmp_path: Path) -> None:

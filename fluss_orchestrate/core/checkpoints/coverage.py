@@ -1,0 +1,375 @@
+"""Which rows of a table one sink gets from which checkpoint.
+
+A scan by cursor takes everything from where it began; a scan by intervals takes stretches of the
+log in any order. Both may bring rows of one table into one sink, and neither sees the other's
+position. So each claims its rows here before it records a plan, and rows that another has claimed
+are refused. There is one history per sink and table, under a reserved name of the store; its last
+event holds all claims, and a claim is a compare-and-set like every other event.
+
+A cursor claims once per generation: from its first offset on, without an end. An interval claims
+its ranges, and when it is committed they are merged with those of its scan's other intervals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fluss_orchestrate.core import plain_values as plain
+from fluss_orchestrate.core.checkpoints.events import CALLER, RESERVED, Event, EventKind
+from fluss_orchestrate.core.checkpoints.position import place_order
+from fluss_orchestrate.core.checkpoints.store import CheckpointStore
+from fluss_orchestrate.core.checkpoints.transitions import claim_event
+from fluss_orchestrate.core.errors import RowsTakenError
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.plan import (
+    BucketRange,
+    Generation,
+    Place,
+    Position,
+    by_place,
+    generation_json,
+    without,
+)
+
+NAME_PREFIX = f"{RESERVED}coverage{RESERVED}"
+EVENTS_AT_ONCE = 500
+NO_END = plain.NUMBER_MAX
+"""The end of what a cursor will take."""
+
+
+@dataclass(frozen=True, slots=True)
+class CursorClaim:
+    """A cursor takes everything from `begin` on; places that are not named from offset 0 on."""
+
+    generation: Generation | None
+    begin: Position
+
+    def to_json(self) -> dict[str, Any]:
+        """The claim as plain values."""
+        begin = [[p, b, offset] for (p, b), offset in self.begin.items() if offset > 0]
+        return {"generation": generation_json(self.generation), "begin": begin}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CursorClaim:
+        """The claim from `to_json`."""
+        begin = {
+            (plain.number_or_none(p), plain.number(b)): plain.number(offset)
+            for p, b, offset in value["begin"]
+        }
+        return cls(Generation.from_json(value["generation"]), begin)
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalClaim:
+    """The ranges of an interval that is not committed yet."""
+
+    ranges: tuple[BucketRange, ...]
+    upon: int
+    """The sequence of the interval's last event when it claimed. If it was abandoned after that,
+    the claim is void; if it was abandoned before, the interval is about to plan again."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The claim as plain values."""
+        return {"ranges": [r.to_json() for r in self.ranges], "upon": self.upon}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> IntervalClaim:
+        """The claim from `to_json`."""
+        return cls(_ranges(value["ranges"]), plain.number(value["upon"]))
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """All claims on the rows of one table for one sink."""
+
+    cursors: Mapping[str, CursorClaim] = field(default_factory=dict)
+    intervals: Mapping[str, IntervalClaim] = field(default_factory=dict)
+    """By the checkpoint of an interval that is not committed yet."""
+    settled: Mapping[str, tuple[BucketRange, ...]] = field(default_factory=dict)
+    """By the name of a scan of intervals: what its committed intervals have taken."""
+    scans: tuple[str, ...] = ()
+    """Scans whose history from before there were claims is in here."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The claims as plain values."""
+        return {
+            "cursors": {name: claim.to_json() for name, claim in self.cursors.items()},
+            "intervals": {name: claim.to_json() for name, claim in self.intervals.items()},
+            "settled": {n: [r.to_json() for r in rs] for n, rs in self.settled.items()},
+            "scans": list(self.scans),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Coverage:
+        """The claims from `to_json`."""
+        with plain.reading("coverage of a sink"):
+            cursors = plain.mapping(value["cursors"])
+            intervals = plain.mapping(value["intervals"])
+            settled = plain.mapping(value["settled"])
+            return cls(
+                {name: CursorClaim.from_json(claim) for name, claim in cursors.items()},
+                {name: IntervalClaim.from_json(claim) for name, claim in intervals.items()},
+                {name: _ranges(ranges) for name, ranges in settled.items()},
+                plain.texts(value["scans"]),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What one checkpoint takes: ranges, or everything from a cursor's begin on."""
+
+    owner: str
+    ranges: tuple[BucketRange, ...] = ()
+    cursor: CursorClaim | None = None
+    interval: IntervalClaim | None = None
+
+    def at(self, places: Iterable[Place]) -> list[BucketRange]:
+        """What is taken of some places."""
+        if self.cursor is None:
+            return list(self.ranges)
+        begin = self.cursor.begin
+        return [_range(place, begin.get(place, 0), NO_END) for place in places]
+
+
+class CoverageLedger:
+    """The claims on one table for one sink; safe to use from many processes at once.
+
+    `scan` is the name of the scan that asks: what it took under an earlier version, which claimed
+    nothing, is found in its history.
+    """
+
+    def __init__(self, store: CheckpointStore, sink: str, table: TableIdentity, scan: str) -> None:
+        self._store = store
+        self._sink = sink
+        self._table = table
+        self._scan = scan
+        key = json.dumps([sink, table.to_json()], sort_keys=True, separators=(",", ":"))
+        self._name = NAME_PREFIX + hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def claim_cursor(
+        self, name: str, generation: Generation | None, begin: Position, *, extend: bool = False
+    ) -> None:
+        """Claim everything from `begin` on for a scan by cursor, in place of its earlier claim.
+
+        With `extend` an earlier claim keeps its beginning: the cursor goes on in a new generation,
+        and the sink keeps what it took before.
+
+        Raises:
+            RowsTakenError: if another checkpoint brings some of these rows into the sink.
+        """
+
+        def step(now: Coverage) -> Coverage:
+            known = now.cursors.get(name)
+            first = known.begin if extend and known is not None else begin
+            for taken in self._taken(now, name):
+                places = sorted({*first, *(r.place for r in taken.ranges)}, key=place_order)
+                wanted = [_range(place, first.get(place, 0), NO_END) for place in places]
+                common = self._common(wanted, taken)
+                if common or taken.cursor is not None:
+                    hint = (
+                        f"Use another sink, or begin where '{taken.owner}' ends with start= or a "
+                        "reset; if the sink does not hold those rows any more, `reset` "
+                        f"'{taken.owner}', and if it is not used any more, `retire` it"
+                    )
+                    raise RowsTakenError(name, taken.owner, self._sink, common, hint)
+            return replace(now, cursors={**now.cursors, name: CursorClaim(generation, first)})
+
+        self._advance(step)
+
+    def claim_interval(
+        self,
+        name: str,
+        head: Event | None,
+        ranges: Sequence[BucketRange],
+        *,
+        skip_taken: bool,
+    ) -> tuple[BucketRange, ...]:
+        """Claim ranges for one interval, in place of its earlier claim; returns what is left.
+
+        `head` is the interval's last event, upon which its plan will be recorded. With
+        `skip_taken` what others take is left out.
+
+        Raises:
+            RowsTakenError: if another checkpoint brings some of these rows into the sink.
+        """
+        left: tuple[BucketRange, ...] = ()
+        upon = -1 if head is None else head.sequence
+        again = head is not None and head.state.generation is not None
+
+        def step(now: Coverage) -> Coverage:
+            nonlocal left
+            left = tuple(ranges)
+            for taken in self._taken(now, name, again):
+                common = self._common(left, taken)
+                if common and not skip_taken:
+                    raise RowsTakenError(name, taken.owner, self._sink, common)
+                left = without(left, common) if common else left
+            return replace(now, intervals={**now.intervals, name: IntervalClaim(left, upon)})
+
+        self._advance(step)
+        return left
+
+    def settle(self, name: str, ranges: Sequence[BucketRange]) -> None:
+        """Merge the ranges of a committed interval with those of its scan's other intervals."""
+
+        def step(now: Coverage) -> Coverage | None:
+            if name not in now.intervals:
+                return None
+            merged = _merged((*now.settled.get(self._scan, ()), *ranges))
+            left = {other: claim for other, claim in now.intervals.items() if other != name}
+            return replace(now, intervals=left, settled={**now.settled, self._scan: merged})
+
+        self._advance(step)
+
+    def _advance(self, step: Callable[[Coverage], Coverage | None]) -> None:
+        def event(head: Event | None) -> Event | None:
+            now = Coverage() if head is None else Coverage.from_json(head.details["coverage"])
+            if self._scan not in now.scans:
+                now = self._with_history(now)
+            after = step(now)
+            if after is None:
+                return None
+            details = {
+                "sink": self._sink,
+                "table": self._table.to_json(),
+                "coverage": after.to_json(),
+            }
+            return claim_event(head, self._name, details)
+
+        self._store.advance(self._name, event)
+
+    def _taken(self, now: Coverage, name: str, again: bool = False) -> Iterator[_Taken]:
+        """What others than `name` take.
+
+        `again` says that an interval was reset to be taken again: what its own scan's intervals
+        took is no obstacle then.
+        """
+        for owner, claim in now.cursors.items():
+            found = None if owner == name else self._of_cursor(owner, claim)
+            if found is not None:
+                yield found
+        for owner, interval in now.intervals.items():
+            if owner != name:
+                yield _Taken(owner, interval.ranges, interval=interval)
+        for owner, ranges in now.settled.items():
+            if not (again and owner == self._scan):
+                yield _Taken(owner, ranges)
+
+    def _common(self, wanted: Sequence[BucketRange], taken: _Taken) -> list[BucketRange]:
+        """The parts of `wanted` that another takes."""
+        common = _common(wanted, taken.at([r.place for r in wanted]))
+        if common and taken.interval is not None:
+            head = self._store.head(taken.owner)
+            abandoned = head is not None and head.kind is EventKind.ABANDON
+            if abandoned and head is not None and head.sequence > taken.interval.upon:
+                return []
+        return common
+
+    def _of_cursor(self, owner: str, claim: CursorClaim) -> _Taken | None:
+        """What a cursor takes, by its own history; None if it was reset or has another sink."""
+        head = self._store.head(owner)
+        if head is None:
+            # It has claimed and is about to plan.
+            return _Taken(owner, cursor=claim)
+        state = head.state
+        if state.generation != claim.generation:
+            return None
+        if state.binding is not None and state.binding.sink != self._sink:
+            return None
+        if state.retired and state.position is not None:
+            ends = state.position.offsets.items()
+            taken = (_range(place, claim.begin.get(place, 0), end) for place, end in ends)
+            return _Taken(owner, tuple(r for r in taken if r.start < r.stop))
+        return _Taken(owner, cursor=claim)
+
+    def _with_history(self, now: Coverage) -> Coverage:
+        """The claims with what the scan took before there were any, by its history."""
+        cursors = dict(now.cursors)
+        head = self._store.head(self._scan)
+        if head is not None and _is_unclaimed(head, self._table):
+            begin = first_offsets(self._store, self._scan)
+            cursors[self._scan] = CursorClaim(head.state.generation, begin)
+        settled: list[BucketRange] = []
+        pending = dict(now.intervals)
+        for name in self._store.names():
+            head = self._store.head(name) if name.startswith(f"{self._scan}/[") else None
+            if head is None or not _is_unclaimed(head, self._table):
+                continue
+            if head.state.pending is not None:
+                pending[name] = IntervalClaim(head.state.pending.ranges, head.sequence)
+            elif head.receipt is not None:
+                settled += head.receipt.ranges
+        by_scan = {**now.settled, **({self._scan: _merged(settled)} if settled else {})}
+        return Coverage(cursors, pending, by_scan, (*now.scans, self._scan))
+
+
+def ledger_of(
+    store: CheckpointStore, sink: str, table: TableIdentity, scan: str
+) -> CoverageLedger | None:
+    """The claims for a sink; None for callers, who may each bring rows somewhere else."""
+    return None if sink == CALLER else CoverageLedger(store, sink, table, scan)
+
+
+def first_offsets(store: CheckpointStore, name: str) -> Position:
+    """Where a checkpoint first began, by its history; 0 for what the history does not tell.
+
+    Resets of earlier versions did not begin a generation, so the lowest offset of all counts.
+    """
+    head = store.head(name)
+    if head is None:
+        return {}
+    begins: list[Position] = []
+    for start in range(0, head.sequence + 1, EVENTS_AT_ONCE):
+        events = store.log.events(name, start, min(start + EVENTS_AT_ONCE, head.sequence + 1))
+        if start == 0 and not (events and events[0].sequence == 0):
+            return {}
+        begins += [
+            event.state.position.offsets
+            for event in events
+            if event.state.position is not None
+            and (event.sequence == 0 or event.kind is EventKind.RESET)
+        ]
+    places = {place for begin in begins for place in begin}
+    return {place: min(begin.get(place, 0) for begin in begins) for place in places}
+
+
+def _is_unclaimed(head: Event, table: TableIdentity) -> bool:
+    position = head.state.position
+    return position is not None and position.table == table and head.state.binding is None
+
+
+def _range(place: Place, start: int, stop: int) -> BucketRange:
+    return BucketRange(place[0], None, place[1], start, stop)
+
+
+def _ranges(value: Any) -> tuple[BucketRange, ...]:
+    return tuple(BucketRange.from_json(r) for r in value)
+
+
+def _common(wanted: Iterable[BucketRange], taken: Iterable[BucketRange]) -> list[BucketRange]:
+    """The parts of `wanted` that are in `taken` too."""
+    others = by_place(taken)
+    return [
+        replace(r, start=max(r.start, other.start), stop=min(r.stop, other.stop))
+        for r in wanted
+        for other in others.get(r.place, ())
+        if max(r.start, other.start) < min(r.stop, other.stop)
+    ]
+
+
+def _merged(ranges: Iterable[BucketRange]) -> tuple[BucketRange, ...]:
+    """The same offsets in as few ranges as possible, by place and offset."""
+    merged: list[BucketRange] = []
+    grouped = by_place(ranges)
+    for place in sorted(grouped, key=place_order):
+        for r in sorted(grouped[place], key=lambda r: r.start):
+            last = merged[-1] if merged else None
+            if last is not None and last.place == place and r.start <= last.stop:
+                merged[-1] = replace(last, stop=max(last.stop, r.stop))
+            else:
+                merged.append(r)
+    return tuple(merged)
