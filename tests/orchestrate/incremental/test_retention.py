@@ -28,8 +28,10 @@ from fluss_orchestrate.core.errors import (
     RetentionPassedError,
 )
 from fluss_orchestrate.core.incremental import IncrementalScan
+from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.lake import tier
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, ScanPlan
+from fluss_orchestrate.core.sinks import SqlSink
 from tests.contract.tables import eventually
 from tests.fix_cluster import discard
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
@@ -116,11 +118,14 @@ def scan_of(tables: EventTables, table: FlussTable, **options: Any) -> Increment
 
 
 @pytest.mark.timeout(300)
-def test_retention_passes_the_position(expiring: EventTables) -> None:
+def test_retention_passes_the_position(expiring: EventTables, tmp_path: Path) -> None:
     table = expiring.sure(COLUMNS, None, properties=EXPIRING)
     store = CheckpointStore(MemoryEventLog())
     scan = scan_of(expiring, table, store=store, name="one")
     expiring.append(table, batch(0))
+    sink = SqlSink(f"sqlite:///{tmp_path}/sink.db", "rows")
+    positioned = {"store": store, "name": "sql", "on_retention": "earliest"}
+    assert run_increment(scan_of(expiring, table, **positioned), sink, "one").rows == BATCH_ROWS
     with scan.run("one") as run:
         assert run.to_arrow().num_rows == BATCH_ROWS
     expiring.append(table, batch(BATCH_ROWS))
@@ -147,6 +152,14 @@ def test_retention_passes_the_position(expiring: EventTables) -> None:
     assert reported[3] == BATCH_ROWS
     assert found == list(range(reported[4], reported[4] + len(found)))
     assert run.plan.ranges[0].start == reported[4]
+
+    # A sink that keeps a position goes on behind the gap, too.
+    after = run_increment(scan_of(expiring, table, **positioned), sink, "two")
+    assert after.receipt.details["lost_ranges"]
+    assert after.rows > 0
+    expiring.append(table, batch(0))
+    again = run_increment(scan_of(expiring, table, **positioned), sink, "three")
+    assert again.rows > 0
 
 
 @pytest.mark.timeout(300)
