@@ -20,9 +20,10 @@ from fluss_orchestrate.core.loading.sending import (
     open_ledger,
 )
 from fluss_orchestrate.core.loading.target import LoadTarget
-from fluss_orchestrate.core.loading.units import Unit
+from fluss_orchestrate.core.loading.units import CHANGE_TYPE, Unit
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.schema_policy import SchemaPolicy
+from fluss_orchestrate.core.sink_errors import SinkSchemaError
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult, range_plan
 
 PINS_KIND = "sink"
@@ -79,6 +80,14 @@ class FlussTableSink:
         if plan.is_empty:
             return SinkResult(0)
         target = self._target()
+        if CHANGE_TYPE in plan.metadata_columns and not target.info.has_primary_key():
+            raise SinkSchemaError(
+                str(self._path),
+                f"it is a log table, and Fluss reserves the name {CHANGE_TYPE}, so it cannot say "
+                "what change a row is. Write changes into a key table, or into another kind of "
+                "sink: `abandon` the pending plan first",
+                [CHANGE_TYPE],
+            )
         load = self._load(plan, target)
         done = load.done()
         if done is not None:
