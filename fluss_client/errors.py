@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+CHANGE_TYPE_SHOWN_MAX = 80
+
 
 class FlussError(Exception):
     """The root of all errors. `message` says what happened, `error_code` which kind it is."""
@@ -63,6 +65,22 @@ class SchemaError(ClientError):
 
 class RowError(ClientError):
     """A row, key or batch that does not fit the table; names the column and the value."""
+
+
+class ChangeTypeError(RowError):
+    """A row's change type is null or unknown; the fields say which row of which column."""
+
+    def __init__(self, column: str, row: int, value: object, kind: str, known: str) -> None:
+        shown = "null" if value is None else repr(value)
+        if len(shown) > CHANGE_TYPE_SHOWN_MAX:
+            shown = f"{shown[:CHANGE_TYPE_SHOWN_MAX]}…"
+        super().__init__(
+            f"column '{column}' (Arrow type {kind}), row {row}, counted from 0: {shown} is not a "
+            f"change type. It takes {known}"
+        )
+        self.column = column
+        self.row = row
+        self.value = value
 
 
 class UnsupportedError(ClientError):

@@ -1,15 +1,27 @@
-"""Servers, offsets and lake snapshots as values."""
+"""Servers, changes, offsets and lake snapshots as values."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_client.errors import ChangeTypeError
 from fluss_client.model.table import TableBucket
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
+
+_SIGNS = ("+A", "+I", "-U", "+U", "-D")
+_WORDS = ("append_only", "insert", "update_before", "update_after", "delete")
+_KNOWN = f"{', '.join(_SIGNS)}; {', '.join(_WORDS)}; the codes 0 to {len(_SIGNS) - 1}"
+_UNKNOWN = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +41,12 @@ class ServerNode:
 
 
 class ChangeType(enum.IntEnum):
-    """What happened to a row; the value is its byte in a changelog."""
+    """What happened to a row, in its three forms.
+
+    The code (`int(change)`) is the byte in a changelog. The sign (`str(change)`) is what every
+    reader writes into a column `_change_type`. The word is the form of Fluss's own `$changelog`
+    tables. `codes_of` takes columns of any of them.
+    """
 
     AppendOnly = 0
     Insert = 1
@@ -37,9 +54,95 @@ class ChangeType(enum.IntEnum):
     UpdateAfter = 3
     Delete = 4
 
-    def short_string(self) -> str:
+    @property
+    def sign(self) -> str:
         """`+A`, `+I`, `-U`, `+U` or `-D`."""
-        return ("+A", "+I", "-U", "+U", "-D")[self.value]
+        return _SIGNS[self.value]
+
+    @property
+    def word(self) -> str:
+        """`append_only`, `insert`, `update_before`, `update_after` or `delete`."""
+        return _WORDS[self.value]
+
+    def short_string(self) -> str:
+        """The sign, under the name that the official client has for it."""
+        return self.sign
+
+    @staticmethod
+    def signs_of(codes: npt.NDArray[np.uint8]) -> pa.StringArray:
+        """The signs of an array of codes."""
+        return pa.array(_SIGNS, pa.string()).take(pa.array(codes))
+
+    @staticmethod
+    def codes_of(
+        array: pa.Array | pa.ChunkedArray, column: str = "_change_type"
+    ) -> npt.NDArray[np.uint8]:
+        """The codes of a column that holds change types in any of their forms.
+
+        Args:
+            array: Codes as integers of any width, or signs or words (both may occur in one
+                column) as `string`, `large_string` or `string_view`; dictionaries and run-end
+                encoded arrays of these. Upper and lower case count.
+            column: The column's name, for the error.
+
+        Returns:
+            One code per row.
+
+        Raises:
+            ChangeTypeError: A row holds null or a value that is no change type. The error names
+                the first such row, counted from 0 over all chunks, and its value.
+        """
+        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        codes = np.concatenate([np.empty(0, np.uint8), *map(_codes_of, chunks)])
+        unknown = codes == _UNKNOWN
+        if unknown.any():
+            row = int(unknown.argmax())
+            raise ChangeTypeError(column, row, _value_at(array, row), str(array.type), _KNOWN)
+        return codes
+
+    def __str__(self) -> str:
+        return self.sign
+
+    def __format__(self, spec: str) -> str:
+        return format(self.sign, spec)
+
+    def __repr__(self) -> str:
+        return f"ChangeType.{self.name}"
+
+
+def _codes_of(array: pa.Array) -> npt.NDArray[np.uint8]:
+    """The codes of one chunk, `_UNKNOWN` where a row has none."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        # Only values that a row refers to count: a dictionary may hold others.
+        of_values = np.append(_codes_of(array.dictionary), np.uint8(_UNKNOWN))
+        at = array.indices.cast(pa.int64()).fill_null(len(array.dictionary)).to_numpy()
+        return np.asarray(of_values[at], np.uint8)
+    if pa.types.is_run_end_encoded(kind):
+        return _codes_of(pc.run_end_decode(array))
+    if pa.types.is_integer(kind):
+        codes = pc.index_in(array, value_set=pa.array(range(len(_SIGNS)), kind))
+    elif kind in (pa.string(), pa.large_string(), pa.string_view()):
+        forms, code_of_form = _forms()
+        codes = code_of_form.take(pc.index_in(array.cast(forms.type), value_set=forms))
+    else:
+        return np.full(len(array), _UNKNOWN, np.uint8)
+    return np.asarray(codes.fill_null(_UNKNOWN), np.uint8)
+
+
+@lru_cache(maxsize=1)
+def _forms() -> tuple[pa.Array, pa.Array]:
+    """Every sign and word, and the code of each."""
+    codes = [int(change) for change in ChangeType]
+    return pa.array([*_SIGNS, *_WORDS], pa.large_string()), pa.array([*codes, *codes], pa.uint8())
+
+
+def _value_at(array: pa.Array | pa.ChunkedArray, row: int) -> object:
+    try:
+        return array[row].as_py()
+    except (ValueError, OverflowError):
+        # Arrow holds times that Python does not.
+        return "a value that Python cannot hold"
 
 
 @dataclass(frozen=True, slots=True)
