@@ -1,7 +1,7 @@
 """Rows of a scan as Arrow tables and DataFrames.
 
 A changelog without its change types means nothing, so the tables of a primary-key table get a
-last column `_change_type` with the words of Fluss's own `$changelog` tables.
+last column `_change_type` with the signs of `ChangeType`, as every reader writes them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow as pa
 from fluss_client.aio.fetch_state import Piece
 from fluss_client.aio.projection import Projection
 from fluss_client.errors import MissingExtraError
+from fluss_client.model.cluster import ChangeType
 from fluss_client.model.table import TableInfo
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 CHANGE_TYPE_COLUMN = "_change_type"
 
 _FIELD = pa.field(CHANGE_TYPE_COLUMN, pa.string(), nullable=False)
-_WORDS = ("append_only", "insert", "update_before", "update_after", "delete")
 
 
 def shown_schema(projection: Projection, table: TableInfo) -> pa.Schema:
@@ -35,8 +35,8 @@ def shown_batch(piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
     batch = piece.batch
     if piece.change_types is None:
         return batch
-    words = pa.array(_WORDS).take(pa.array(piece.change_types))
-    return pa.RecordBatch.from_arrays([*batch.columns, words], schema=schema)
+    signs = ChangeType.signs_of(piece.change_types)
+    return pa.RecordBatch.from_arrays([*batch.columns, signs], schema=schema)
 
 
 def to_frame(table: pa.Table) -> pd.DataFrame:

@@ -61,7 +61,7 @@ def test_rows_of_a_changelog_are_in_the_order_of_the_writes(tables: Tables) -> N
         after = [
             row["b"]
             for row in log.to_pylist()
-            if row["id"] == key and row["_change_type"] in ("insert", "update_after")
+            if row["id"] == key and row["_change_type"] in ("+I", "+U")
         ]
         assert after == list(range(key, count, 7))
 

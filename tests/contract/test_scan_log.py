@@ -161,8 +161,8 @@ def test_a_changelog_tells_what_happened(tables: Tables) -> None:
         scanner.subscribe(0, fluss.EARLIEST_OFFSET)
         shown = scanner.to_arrow()
     assert shown.column_names == ["id", "name", "_change_type"]
-    words = ["insert", "insert", "update_before", "update_after", "delete"]
-    assert shown["_change_type"].to_pylist() == words
+    signs = ["+I", "+I", "-U", "+U", "-D"]
+    assert shown["_change_type"].to_pylist() == signs
 
 
 def test_partitions_are_subscribed_by_id(tables: Tables) -> None:

@@ -64,7 +64,7 @@ def test_a_changelog_across_an_added_column(tables: Tables) -> None:
     ]
     part = tables.log(new, ["c", "a"])
     assert part["c"].to_pylist() == [None, None, None, 0.5]
-    kinds = ["insert", "insert", "update_before", "update_after"]
+    kinds = ["+I", "+I", "-U", "+U"]
     assert part["_change_type"].to_pylist() == kinds
 
 

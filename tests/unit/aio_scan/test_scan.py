@@ -135,9 +135,9 @@ async def test_to_arrow_of_a_changelog() -> None:
         scan.subscribe(0, EARLIEST_OFFSET)
         table = await scan.to_arrow()
     assert table.select(["id", "_change_type"]).to_pylist() == [
-        {"id": 0, "_change_type": "insert"},
-        {"id": 1, "_change_type": "insert"},
-        {"id": 3, "_change_type": "delete"},
+        {"id": 0, "_change_type": "+I"},
+        {"id": 1, "_change_type": "+I"},
+        {"id": 3, "_change_type": "-D"},
     ]
 
 
