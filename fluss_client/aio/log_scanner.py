@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from fluss_client.aio.batch_reader import blocking_reader, call_on, runs_on
+from fluss_client.aio.batch_reader import ReaderProgress, blocking_reader, call_on, runs_on
 from fluss_client.aio.fetch_state import Piece
 from fluss_client.aio.log_fetcher import LogFetcher
 from fluss_client.aio.offsets import Ranges, ranges_to_latest
 from fluss_client.aio.projection import Projection
 from fluss_client.aio.ranges import RangeReader, check_bucket, place_of
-from fluss_client.aio.scan_errors import SubscriptionError
+from fluss_client.aio.scan_errors import ReaderActiveError, SubscriptionError
 from fluss_client.aio.scan_frames import shown_batch, shown_schema, to_frame
 from fluss_client.aio.staging import StagedRecords
 from fluss_client.backend.contract import Backend
@@ -52,6 +52,9 @@ class LogScanner(ProcessBound):
     error that time may heal (`is_retriable`; it was tried for `retry-timeout` before) the bucket
     stays subscribed and is tried again where it was. After any other, such as an offset that is
     not there, the bucket is unsubscribed. Other buckets go on in both cases.
+
+    While a reader of `to_arrow_batch_reader` is active, every other call but `close` and `metrics`
+    raises `ReaderActiveError`.
     """
 
     def __init__(
@@ -76,6 +79,14 @@ class LogScanner(ProcessBound):
         self._staged = StagedRecords()
         self._schema = shown_schema(projection, table)
         self._closed = False
+        self._reader: ReaderProgress | None = None
+        """The reader made last, until it was seen to be over."""
+        self._reader_failed = False
+        """The buckets were unsubscribed because a reader was not read to its end."""
+        self._unsubscribed = False
+        """The caller unsubscribed: polls without a bucket are what was asked for."""
+        self._read_from: dict[TableBucket, int] = {}
+        """Where `to_arrow` and the like begin again, until the next poll."""
 
     # Subscribing
 
@@ -100,7 +111,10 @@ class LogScanner(ProcessBound):
         self._subscribe({self._bucket(p, b): o for (p, b), o in partition_bucket_offsets.items()})
 
     def unsubscribe(self, bucket_id: int) -> None:
-        """Stop reading a bucket; what was fetched of it is dropped."""
+        """Stop reading a bucket; what was fetched of it is dropped.
+
+        Polls of a scanner without any bucket left give nothing.
+        """
         self._check_partitioned(False)
         self._unsubscribe(self._bucket(None, bucket_id))
 
@@ -113,7 +127,7 @@ class LogScanner(ProcessBound):
 
     async def poll(self, timeout_ms: int) -> ScanRecords:
         """The next records, at most `scanner.log.max-poll-records`; none after the timeout."""
-        self._check_kind("poll()", batches=False)
+        self._check_poll("poll()", batches=False)
         limit = self._config.scanner_log_max_poll_records
         deadline = self._loop.time() + timeout_ms / 1000
         while True:
@@ -125,14 +139,14 @@ class LogScanner(ProcessBound):
 
     def poll_staged(self) -> ScanRecords | None:
         """What `poll` would give at once, on any thread; None if it has to look for more."""
-        self._check_kind("poll()", batches=False)
+        self._check_poll("poll()", batches=False)
         limit = self._config.scanner_log_max_poll_records
         found = self._staged.take(limit, at_least=limit)
         return found if found.count() else None
 
     async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
         """The next Arrow batches with bucket and offsets; none after the timeout."""
-        self._check_kind("poll_record_batch()", batches=True)
+        self._check_poll("poll_record_batch()", batches=True)
         pieces = await self._poll_pieces(timeout_ms)
         return [piece.as_record_batch() for piece in pieces]
 
@@ -141,7 +155,7 @@ class LogScanner(ProcessBound):
 
         For a primary-key table a last column `_change_type` says what happened to each row.
         """
-        self._check_kind("poll_arrow()", batches=True)
+        self._check_poll("poll_arrow()", batches=True)
         pieces = await self._poll_pieces(timeout_ms)
         return pa.Table.from_batches(map(self._as_arrow, pieces), self._schema)
 
@@ -152,6 +166,7 @@ class LogScanner(ProcessBound):
         if self._closed:
             raise StopAsyncIteration
         self._check_subscribed("async for")
+        self._read_from.clear()
         try:
             return await (self._next_batch() if self._gives_batches else self._next_record())
         except ClosedError:
@@ -162,12 +177,15 @@ class LogScanner(ProcessBound):
     # Reading to the end
 
     async def to_arrow(self) -> pa.Table:
-        """Everything from the current positions to the offsets that are the latest now.
+        """Everything from the subscribed offsets to those that are the latest now.
 
-        Rows are sorted by partition, bucket and offset. Polls go on where this ends.
+        After polls it begins where they have got to. Rows are sorted by partition, bucket and
+        offset. Polls go on where this ends; another `to_arrow` before them gives the same rows
+        again, and those that are new.
         """
         self._check_kind("to_arrow()", batches=True)
-        found_ranges = await ranges_to_latest(self._backend, self._table, self._positions())
+        found_ranges = await ranges_to_latest(self._backend, self._table, self._starts())
+        before = self._fetcher.positions()
         ranges = self._claim(found_ranges)
         reader = RangeReader(
             self._backend, self._table, ranges, self._projection, self._config, ordered=False
@@ -178,7 +196,7 @@ class LogScanner(ProcessBound):
                 found.extend(piece for piece in pieces if piece.batch.num_rows)
         except BaseException:
             for bucket, (start, _) in ranges.items():
-                self._fetcher.add(bucket, start)
+                self._fetcher.add(bucket, start if before[bucket] < 0 else before[bucket])
             raise
         finally:
             await reader.close()
@@ -191,20 +209,23 @@ class LogScanner(ProcessBound):
         return to_frame(await self.to_arrow())
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
-        """A blocking reader from the current positions to the offsets that are the latest now.
+        """A blocking reader of the rows that `to_arrow` would give now.
 
         For blocking code, such as DuckDB or Polars; it may be used on any thread, this one too,
-        and holds no more than the prefetch of a scan. The scanner itself goes on behind what the
-        reader covers, whether that is read or not.
+        and holds no more than the prefetch of a scan. Until it is read to its end or dropped, the
+        scanner's other calls raise `ReaderActiveError`. Then polls go on behind its rows; but
+        after a reader that was dropped early or has failed no bucket is subscribed any more, and
+        calls raise `SubscriptionError` until `subscribe` says where to go on: nothing is skipped
+        silently.
         """
         self._check_kind("to_arrow_batch_reader()", batches=True)
         loop, backend = self._loop, self._backend
         if self._background is not None and loop is not runtime().loop:
             loop, backend = runtime().loop, self._background()
-        positions = self._at_home(self._positions)
+        starts = self._at_home(self._starts)
         claimed: Future[Ranges] = Future()
         finding = asyncio.run_coroutine_threadsafe(
-            ranges_to_latest(backend, self._table, positions), loop
+            ranges_to_latest(backend, self._table, starts), loop
         )
         if runs_on(loop):
             # It cannot be waited for here; whoever reads waits for it.
@@ -218,7 +239,10 @@ class LogScanner(ProcessBound):
                 backend, self._table, ranges, self._projection, self._config, ordered=True
             )
 
-        return blocking_reader(loop, claimed, open_reader, self._schema, self._as_arrow)
+        reader, self._reader = blocking_reader(
+            loop, claimed, open_reader, self._schema, self._as_arrow
+        )
+        return reader
 
     # The rest
 
@@ -249,8 +273,38 @@ class LogScanner(ProcessBound):
         self._check_process()
         if self._closed:
             raise ClosedError("this scanner was closed; make a new one")
+        if self._reader is not None:
+            self._check_reader(self._reader)
+
+    def _check_reader(self, reader: ReaderProgress) -> None:
+        """Refuse to go on beside a reader; take in how it has ended."""
+        if reader.active:
+            raise ReaderActiveError(
+                f"a RecordBatchLogReader is active on this scanner of {self._table.table_path}: "
+                "read what to_arrow_batch_reader() gave to its end, or drop it, first"
+            )
+        self._reader = None
+        if not reader.gave_everything:
+            # Its buckets stand behind rows that nobody got.
+            self._reader_failed = True
+            self._at_home(self._drop_all)
+
+    def _drop_all(self) -> None:
+        for bucket in self._fetcher.positions():
+            self._fetcher.remove(bucket)
+        self._read_from.clear()
+
+    def _check_poll(self, call: str, *, batches: bool) -> None:
+        self._check_scanner_kind(call, batches=batches)
+        if not (self._unsubscribed or self._fetcher.has_buckets):
+            self._check_subscribed(call)
+        self._read_from.clear()
 
     def _check_kind(self, call: str, *, batches: bool) -> None:
+        self._check_scanner_kind(call, batches=batches)
+        self._check_subscribed(call)
+
+    def _check_scanner_kind(self, call: str, *, batches: bool) -> None:
         self._check_open()
         if self._gives_batches != batches:
             kind, maker = (
@@ -259,14 +313,19 @@ class LogScanner(ProcessBound):
                 else ("record", "create_log_scanner()")
             )
             raise UnsupportedError(f"{call} needs a {kind} scanner: make it with {maker}")
-        self._check_subscribed(call)
 
     def _check_subscribed(self, call: str) -> None:
         self._check_open()
         if not self._fetcher.has_buckets:
+            why = (
+                " any more: a batch reader was dropped or failed before its end, and going on "
+                "behind it would skip rows"
+                if self._reader_failed
+                else ""
+            )
             raise SubscriptionError(
-                f"{call} of {self._table.table_path}: no bucket is subscribed; call subscribe(), "
-                "or subscribe_partition() for a partitioned table, first"
+                f"{call} of {self._table.table_path}: No buckets subscribed{why}. Call "
+                "subscribe(), or subscribe_partition() for a partitioned table, first"
             )
 
     def _check_partitioned(self, wanted: bool) -> None:
@@ -303,15 +362,19 @@ class LogScanner(ProcessBound):
         def apply() -> None:
             for bucket, start in starts.items():
                 self._staged.drop(bucket)
+                self._read_from.pop(bucket, None)
                 self._fetcher.add(bucket, start)
             self._fetcher.look_up_offsets()
+            self._unsubscribed = self._reader_failed = False
 
         self._at_home(apply)
 
     def _unsubscribe(self, bucket: TableBucket) -> None:
         def apply() -> None:
             self._staged.drop(bucket)
-            self._fetcher.remove(bucket)
+            self._read_from.pop(bucket, None)
+            if self._fetcher.remove(bucket):
+                self._unsubscribed = True
 
         self._at_home(apply)
 
@@ -325,17 +388,18 @@ class LogScanner(ProcessBound):
 
         return call_on(self._loop, working())
 
-    def _positions(self) -> dict[TableBucket, int]:
-        return self._fetcher.positions()
+    def _starts(self) -> dict[TableBucket, int]:
+        """Where a read to the end begins."""
+        return {**self._fetcher.positions(), **self._read_from}
 
     def _claim(self, found: Ranges) -> dict[TableBucket, tuple[int, int]]:
         """Take ranges out of what is polled: polls go on behind them."""
         claimed = {}
-        for bucket, position in self._positions().items():
+        for bucket, position in self._fetcher.positions().items():
             if bucket in found:
                 start, stop = found[bucket]
                 # Polls may have gone on while the latest offsets were asked for.
-                start = max(start, position)
+                start = self._read_from.setdefault(bucket, max(start, position))
                 claimed[bucket] = (start, max(start, stop))
                 self._fetcher.add(bucket, claimed[bucket][1])
         return claimed
@@ -398,6 +462,8 @@ class LogScanner(ProcessBound):
             raise ClosedError("this scanner was closed")
         error = self._fetcher.take_error()
         if error is not None:
+            # A bucket may have gone with it: that is not what the caller asked for.
+            self._unsubscribed = False
             raise error
 
     def __repr__(self) -> str:

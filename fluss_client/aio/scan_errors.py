@@ -7,7 +7,11 @@ from fluss_client.model.table import TableBucket, TableInfo
 
 
 class SubscriptionError(ClientError):
-    """A subscription that does not fit the table, or a poll without any."""
+    """A subscription that does not fit the table, or a read without any."""
+
+
+class ReaderActiveError(SubscriptionError):
+    """The scanner's rows belong to a batch reader, until that is read to its end or dropped."""
 
 
 class OffsetUnavailableError(LogOffsetOutOfRangeError):

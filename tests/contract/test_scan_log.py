@@ -112,12 +112,10 @@ def test_all_ways_to_read_batches_agree(tables: Tables) -> None:
         scanner.subscribe_buckets(offsets)
         whole = scanner.to_arrow()
         assert by_id(whole) == expected
-        assert scanner.to_arrow().num_rows == 0
-        scanner.subscribe_buckets(offsets)
+        assert scanner.to_arrow() == whole
         assert scanner.to_pandas().sort_values("id")["name"].tolist() == [
             f"n{i}" for i in range(3000)
         ]
-        scanner.subscribe_buckets(offsets)
         reader = scanner.to_arrow_batch_reader()
         assert reader.schema == whole.schema
         assert reader.read_all() == whole
@@ -277,7 +275,7 @@ def test_methods_and_buckets_that_do_not_fit(tables: Tables) -> None:
     with _records(table) as records, _batches(table) as batches:
         with pytest.raises(SubscriptionError, match="no bucket 1"):
             records.subscribe(1, 0)
-        with pytest.raises(SubscriptionError, match="no bucket is subscribed"):
+        with pytest.raises(SubscriptionError, match="No buckets subscribed"):
             records.poll(0)
         with pytest.raises(errors.TableNotPartitionedError):
             records.subscribe_partition(1, 0, 0)
