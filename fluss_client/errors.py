@@ -27,6 +27,9 @@ class FlussError(Exception):
     @property
     def is_retriable(self) -> bool:
         """Whether the same call may succeed later without a change by the caller."""
+        if type(self) is FlussError:
+            # Made from a code alone: the class of that code knows.
+            return SERVER_ERRORS.get(self.error_code, FlussError).retriable
         return type(self).retriable
 
     def __str__(self) -> str:

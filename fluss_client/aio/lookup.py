@@ -74,10 +74,13 @@ class TablePrefixLookup:
             or len(prefix) >= len(physical)
             or set(table.partition_keys) - set(column_names)
         ):
-            wanted = [*table.partition_keys, *table.bucket_keys]
+            unknown = [name for name in column_names if name not in table.schema.index]
+            what = f"Unknown column name '{unknown[0]}'; " if unknown else ""
             raise UnsupportedError(
-                f"{table.table_path} can be looked up by the prefix {wanted} if its bucket key is "
-                f"a proper prefix of the primary key {list(physical)}, not by {list(column_names)}"
+                f"{table.table_path}: {what}a prefix lookup takes the partition fields "
+                f"{list(table.partition_keys)} and the bucket keys {list(table.bucket_keys)}, not "
+                f"{list(column_names)}; and the bucket keys must be a proper prefix of the primary "
+                f"key {list(physical)}"
             )
         self._lookuper = PrefixLookuper(backend, table, config, column_names, prefix)
 

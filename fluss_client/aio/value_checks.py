@@ -44,7 +44,7 @@ def _wrong(name: str, data_type: DataType, value: object, hint: str = "") -> NoR
     raise RowError(f"column '{name}' is {data_type}: {shown(value)} ({kind}) does not fit{hint}")
 
 
-def checker_for(name: str, data_type: DataType) -> Check:
+def checker_for(name: str, data_type: DataType, role: str = "field") -> Check:
     """The checker of one column, or of a part of a nested one."""
     inner = _MAKERS[data_type.root](name, data_type)
     if data_type.nullable:
@@ -52,7 +52,11 @@ def checker_for(name: str, data_type: DataType) -> Check:
 
     def not_null(value: Any) -> Any:
         if value is None:
-            raise RowError(f"column '{name}' is {data_type} and takes no null")
+            field = name.rpartition(".")[2] if role == "row field" else name
+            raise RowError(
+                f"column '{name}' is {data_type}: null or no value for the non-nullable {role} "
+                f"'{field}'"
+            )
         return inner(value)
 
     return not_null
@@ -193,7 +197,7 @@ def _array(name: str, data_type: DataType) -> Check:
 
     def check(value: Any) -> list[Any]:
         if isinstance(value, str | bytes | bytearray | Mapping) or not hasattr(value, "__iter__"):
-            _wrong(name, data_type, value, "; give a list")
+            _wrong(name, data_type, value, f". Expected sequence for Array column '{name}'")
         return [element(item) for item in value]
 
     return check
@@ -220,7 +224,9 @@ def _map(name: str, data_type: DataType) -> Check:
 
 
 def _row(name: str, data_type: DataType) -> Check:
-    fields = {f.name: checker_for(f"{name}.{f.name}", f.type) for f in data_type.fields}
+    fields = {
+        f.name: checker_for(f"{name}.{f.name}", f.type, "row field") for f in data_type.fields
+    }
 
     def check(value: Any) -> dict[str, Any]:
         if isinstance(value, Mapping):

@@ -62,7 +62,8 @@ def _to_arrow(data_type: DataType, zone: str | None) -> pa.DataType:
     if root is Root.ARRAY:
         assert data_type.element is not None
         element = data_type.element
-        return pa.list_(pa.field("element", _to_arrow(element, zone), nullable=element.nullable))
+        # The name that Arrow itself and the official client give to the elements of a list.
+        return pa.list_(pa.field("item", _to_arrow(element, zone), nullable=element.nullable))
     if root is Root.MAP:
         assert data_type.key is not None
         assert data_type.element is not None

@@ -125,7 +125,7 @@ class DataType:
         if self.root is Root.MAP:
             return f"{name}<{self.key},{self.element}>"
         if self.root is Root.ROW:
-            return f"{name}<{','.join(f'{f.name}: {f.type}' for f in self.fields)}>"
+            return f"{name}<{', '.join(f'{f.name}: {f.type}' for f in self.fields)}>"
         return name
 
     def __str__(self) -> str:

@@ -199,8 +199,14 @@ def test_forms_of_a_row(row: Any, expected: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"name": "a"}, "column 'id' is int NOT NULL and takes no null"),
-        ({"id": None, "name": "a"}, "column 'id' is int NOT NULL and takes no null"),
+        (
+            {"name": "a"},
+            "column 'id' is int NOT NULL: null or no value for the non-nullable field 'id'",
+        ),
+        (
+            {"id": None, "name": "a"},
+            "column 'id' is int NOT NULL: null or no value for the non-nullable field 'id'",
+        ),
         ({"id": 1, "nmae": "a"}, "no column 'nmae' here; the columns are id, name"),
         ({"id": 1, "name": "a", "z": 0}, "no column 'z' here"),
         ([1], "a row of 2 values is needed (id, name), not of 1"),
