@@ -35,6 +35,7 @@ from fluss_client.model.cluster import (
     ServerNode,
 )
 from fluss_client.model.lake import BucketCommit, HeartbeatResult, ProducerOffsets, TieringTable
+from fluss_client.model.predicate import ColumnRef, Predicate, col
 from fluss_client.model.records import RecordBatch, ScanRecord, ScanRecords
 from fluss_client.model.schema import AggFunction, Column, Schema
 from fluss_client.model.table import (
@@ -59,6 +60,7 @@ __all__ = [
     "Capabilities",
     "ChangeType",
     "Column",
+    "ColumnRef",
     "Config",
     "ConfigEntry",
     "DataType",
@@ -79,6 +81,7 @@ __all__ = [
     "Lookuper",
     "OffsetSpec",
     "PartitionInfo",
+    "Predicate",
     "PrefixLookuper",
     "ProducerOffsets",
     "RecordBatch",
@@ -99,5 +102,6 @@ __all__ = [
     "UpsertWriter",
     "WriteResultHandle",
     "__version__",
+    "col",
     "errors",
 ]

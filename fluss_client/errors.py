@@ -86,6 +86,10 @@ class ChangeTypeError(RowError):
         self.value = value
 
 
+class PredicateError(ClientError, TypeError):
+    """A condition for `TableScan.filter` that cannot be made so."""
+
+
 class UnsupportedError(ClientError):
     """Something that this client or this backend does not offer; says what to use instead."""
 

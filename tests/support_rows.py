@@ -215,7 +215,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row("Scan to the end", "LogScanner.to_arrow, to_pandas, to_arrow_batch_reader"),
         Row("Scan of the remote log", "LogScanner"),
-        _no("Scan.filter", NEEDS_1_0),
+        _no("Scan.filter", "taken and checked, but nothing is left out: servers do from 1.0 on"),
         _no("Scan.createTypedLogScanner", POJO),
         _no("LogScanner.wakeup", "cancel the task, or close the scanner"),
     ),

@@ -27,6 +27,7 @@ from fluss_client.model.cluster import (
     OffsetSpec,
     ServerNode,
 )
+from fluss_client.model.predicate import ColumnRef, Predicate, col
 from fluss_client.model.records import RecordBatch, ScanRecord, ScanRecords
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import (
@@ -45,6 +46,7 @@ __all__ = [
     "AppendWriter",
     "BatchScanner",
     "ChangeType",
+    "ColumnRef",
     "Config",
     "DatabaseDescriptor",
     "DatabaseInfo",
@@ -58,6 +60,7 @@ __all__ = [
     "Lookuper",
     "OffsetSpec",
     "PartitionInfo",
+    "Predicate",
     "PrefixLookuper",
     "RecordBatch",
     "ScanRecord",
@@ -76,4 +79,5 @@ __all__ = [
     "UpsertWriter",
     "WriteResultHandle",
     "__version__",
+    "col",
 ]

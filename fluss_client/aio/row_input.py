@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from fluss_client.aio.value_checks import (
     FLOAT32_MAX,
-    INT_BITS,
     NANOSECOND_PRECISION,
     checker_for,
     shown,
@@ -27,7 +26,7 @@ from fluss_client.aio.value_checks import (
 from fluss_client.aio.write_handle import WriteResultHandle
 from fluss_client.errors import RowError
 from fluss_client.model.schema import Schema
-from fluss_client.model.types import DataType, Root
+from fluss_client.model.types import INT_BITS, DataType, Root
 
 CHUNK_ROWS_MAX: Final = 4096
 CHUNK_BYTES_MAX: Final = 1 << 20

@@ -13,7 +13,8 @@ from fluss_client.aio.ranges import check_bucket
 from fluss_client.aio.scan_frames import to_frame
 from fluss_client.backend.contract import Backend
 from fluss_client.config import Config
-from fluss_client.errors import SchemaError, UnsupportedError
+from fluss_client.errors import PredicateError, SchemaError, UnsupportedError
+from fluss_client.model.predicate import Predicate
 from fluss_client.model.records import RecordBatch
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.runtime import ProcessBound
@@ -47,6 +48,7 @@ class TableScan:
         self._background = background
         self._wanted: list[int] | None = None
         self._limit: int | None = None
+        self._predicate: Predicate | None = None
 
     def project(self, indices: Sequence[int]) -> TableScan:
         """Read these columns only, by index, in this order."""
@@ -75,8 +77,28 @@ class TableScan:
         self._limit = n
         return self
 
+    def filter(self, predicate: Predicate) -> TableScan:
+        """Say which rows are wanted, so that batches without any of them may be left out.
+
+        It saves work and is no sieve: rows that do not match may come, so apply the condition to
+        what comes. Servers before 1.0 and the embedded engine leave out nothing, and this client
+        does not ask newer ones to. Conditions of several calls must all hold.
+
+        Args:
+            predicate: A condition made of `col()`. Whether it fits the columns is checked when
+                the scanner is made.
+        """
+        if not isinstance(predicate, Predicate):
+            raise PredicateError(f"a filter is made of col(), not {predicate!r}")
+        self._predicate = predicate if self._predicate is None else self._predicate & predicate
+        return self
+
     def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
         """A scanner for some rows of one bucket: key state, or the end of a log."""
+        if self._predicate is not None:
+            raise UnsupportedError(
+                "a scan with a limit takes no filter: which rows it gives is not known before"
+            )
         if self._limit is None:
             raise UnsupportedError(
                 "a bucket's batch scanner needs limit(n); to read a whole log use "
@@ -101,6 +123,8 @@ class TableScan:
             raise UnsupportedError(
                 "a log scanner takes no limit: use create_bucket_batch_scanner(), or stop polling"
             )
+        if self._predicate is not None:
+            self._predicate.check(self._table.schema)
         return LogScanner(
             self._backend,
             self._table,

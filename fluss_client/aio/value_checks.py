@@ -20,11 +20,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fluss_client.errors import RowError
-from fluss_client.model.types import DataType, Root
+from fluss_client.model.types import INT_BITS, DataType, Root
 
 Check = Callable[[Any], Any]
 
-INT_BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INTEGER: 32, Root.BIGINT: 64}
 FLOAT32_MAX = 3.4028234663852886e38
 NANOSECOND_PRECISION = 7
 NANOSECOND_FIRST = dt.datetime(1677, 9, 22)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fluss_client.aio import scan as core
 from fluss_client.facade.handle import Handle
+from fluss_client.model.predicate import Predicate
 from fluss_client.model.records import RecordBatch, ScanRecord, ScanRecords
 from fluss_client.model.table import TableBucket
 from fluss_client.runtime import runtime
@@ -36,6 +37,14 @@ class TableScan:
     def limit(self, n: int) -> TableScan:
         """Read at most `n` rows of a bucket, with `create_bucket_batch_scanner`."""
         return TableScan(self._core.limit(n))
+
+    def filter(self, predicate: Predicate) -> TableScan:
+        """Say which rows are wanted; rows that do not match may come all the same.
+
+        Servers before 1.0 and the embedded engine leave out nothing, and this client does not ask
+        newer ones to: apply the condition to what comes.
+        """
+        return TableScan(self._core.filter(predicate))
 
     def create_bucket_batch_scanner(self, bucket: TableBucket) -> BatchScanner:
         """A bounded scan of one bucket; needs a `limit`."""

@@ -53,6 +53,7 @@ _TEXT = {
 _WITH_LENGTH = frozenset({Root.CHAR, Root.BINARY})
 _WITH_PRECISION = frozenset({Root.TIME, Root.TIMESTAMP, Root.TIMESTAMP_LTZ})
 NESTED = frozenset({Root.ARRAY, Root.MAP, Root.ROW})
+INT_BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INTEGER: 32, Root.BIGINT: 64}
 
 
 @dataclass(frozen=True, slots=True)

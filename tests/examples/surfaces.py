@@ -63,6 +63,12 @@ VALUES = {
     "FlussError": "FlussError(message, error_code=…) .message .error_code .is_retriable",
     "OffsetSpec": "earliest() latest() timestamp(ts)",
     "ChangeType": ".AppendOnly .Insert .UpdateBefore .UpdateAfter .Delete short_string()",
+    "ColumnRef": """
+        ColumnRef(name) .name equal(value) not_equal(value) less_than(value) less_or_equal(value)
+        greater_than(value) greater_or_equal(value) is_null() is_not_null() starts_with(prefix)
+        ends_with(suffix) contains(infix) is_in(values) not_in(values)
+    """,
+    "Predicate": "and_(other) or_(other)",
     "TableAppend": "create_writer()",
     "TableLookup": "create_lookuper() lookup_by(column_names)",
     "TablePrefixLookup": "create_lookuper()",
@@ -88,7 +94,7 @@ _TABLE = """
 """
 _SCAN = """
     project(indices) project_by_name(names) with_fixed_schema(fixed_schema) limit(n)
-    create_bucket_batch_scanner(bucket)
+    filter(predicate) create_bucket_batch_scanner(bucket)
     await create_log_scanner() await create_record_batch_log_scanner()
 """
 _UPSERT = "partial_update_by_name(columns) partial_update_by_index(column_indices) create_writer()"

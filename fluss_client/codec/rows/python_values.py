@@ -18,7 +18,7 @@ import pyarrow as pa
 from fluss_client.codec.rows.columns import read_column
 from fluss_client.errors import RowError
 from fluss_client.model.arrow import arrow_type
-from fluss_client.model.types import DataType, Root
+from fluss_client.model.types import INT_BITS, DataType, Root
 
 EPOCH = dt.datetime(1970, 1, 1)
 EPOCH_UTC = EPOCH.replace(tzinfo=dt.UTC)
@@ -33,7 +33,6 @@ RAW_STRUCTS = {
 }
 
 _UNUSUAL: Any = object()
-_INT_BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INTEGER: 32, Root.BIGINT: 64}
 
 
 def physical_value(value: Any, data_type: DataType, name: str) -> Any:
@@ -75,7 +74,7 @@ def _boolean(value: Any, data_type: DataType) -> Any:
 
 def _integer(value: Any, data_type: DataType) -> Any:
     if type(value) is int:
-        bits = _INT_BITS[data_type.root] - 1
+        bits = INT_BITS[data_type.root] - 1
         if -(1 << bits) <= value < 1 << bits:
             return value
     return _UNUSUAL
@@ -154,7 +153,7 @@ def _nested(value: Any, data_type: DataType) -> Any:
 
 _PLAIN: dict[Root, Callable[[Any, DataType], Any]] = {
     Root.BOOLEAN: _boolean,
-    **dict.fromkeys(_INT_BITS, _integer),
+    **dict.fromkeys(INT_BITS, _integer),
     Root.FLOAT: _float,
     Root.DOUBLE: _double,
     Root.STRING: _text,

@@ -1,0 +1,260 @@
+"""Conditions on the columns of a log, for `TableScan.filter`.
+
+`col("id") >= 200` makes one, `&` and `|` join them. A server may leave out batches that cannot hold
+a matching row. It need not, so a scan may give rows that do not match: servers before 1.0 and the
+embedded engine leave out nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+from fluss_client.errors import PredicateError, SchemaError
+from fluss_client.model.schema import Schema
+from fluss_client.model.types import INT_BITS, DataType, Root
+
+LITERALS: Final = (bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.datetime)
+_TEXTS = (Root.CHAR, Root.STRING)
+_PYTHON_TYPES: dict[Root, tuple[type, ...]] = {
+    Root.BOOLEAN: (bool,),
+    **dict.fromkeys(INT_BITS, (int,)),
+    Root.FLOAT: (float, int),
+    Root.DOUBLE: (float, int),
+    **dict.fromkeys(_TEXTS, (str,)),
+    Root.BINARY: (bytes,),
+    Root.BYTES: (bytes,),
+    Root.DECIMAL: (Decimal,),
+    Root.DATE: (dt.date,),
+    Root.TIME: (dt.time,),
+    Root.TIMESTAMP: (dt.datetime,),
+    Root.TIMESTAMP_LTZ: (dt.datetime,),
+}
+_OF_TEXT = ("starts_with", "ends_with", "contains")
+_OF_NULL = ("is_null", "is_not_null")
+
+
+class Predicate:
+    """A condition on rows. Made by comparing a `col()`, joined with `&` and `|`."""
+
+    __slots__ = ("_children", "_column", "_function", "_literals")
+
+    def __init__(
+        self,
+        function: str,
+        column: str = "",
+        literals: tuple[Any, ...] = (),
+        children: tuple[Predicate, ...] = (),
+    ) -> None:
+        self._function = function
+        self._column = column
+        self._literals = literals
+        self._children = children
+
+    def and_(self, other: Predicate) -> Predicate:
+        """The rows that satisfy both."""
+        return self._joined("&", other)
+
+    def or_(self, other: Predicate) -> Predicate:
+        """The rows that satisfy one or both."""
+        return self._joined("|", other)
+
+    def __and__(self, other: Predicate) -> Predicate:
+        return self._joined("&", other) if isinstance(other, Predicate) else NotImplemented
+
+    def __or__(self, other: Predicate) -> Predicate:
+        return self._joined("|", other) if isinstance(other, Predicate) else NotImplemented
+
+    def __bool__(self) -> NoReturn:
+        raise PredicateError(
+            "a Predicate has no truth value: join conditions with & and |, each in parentheses, "
+            "not with and, or, not or a chain such as 1 < x < 3"
+        )
+
+    def __repr__(self) -> str:
+        return f"Predicate({self._text()})"
+
+    def check(self, schema: Schema) -> None:
+        """Refuse a condition that the columns cannot have.
+
+        Raises:
+            SchemaError: A column is not there, or a value is not of its type.
+        """
+        for child in self._children:
+            child.check(schema)
+        if not self._children:
+            kind = schema.column(self._column).type
+            _check_leaf(self._function, kind, self._column, self._literals)
+
+    def _joined(self, function: str, other: Predicate) -> Predicate:
+        if not isinstance(other, Predicate):
+            raise PredicateError(f"a Predicate is joined with another, not with {other!r}")
+        # Flat, so that a long chain does not become a deep tree.
+        children: list[Predicate] = []
+        for part in (self, other):
+            children += part._children if part._function == function else (part,)
+        return Predicate(function, children=tuple(children))
+
+    def _text(self) -> str:
+        if self._children:
+            return f" {self._function} ".join(f"({child._text()})" for child in self._children)
+        if self._function[0].isalpha():
+            values = ", ".join(map(repr, self._literals))
+            return f"{self._column}.{self._function}({values})"
+        return f"{self._column} {self._function} {self._literals[0]!r}"
+
+
+class ColumnRef:
+    """A column that conditions are made of; `col(name)` makes one.
+
+    Values are `bool`, `int`, `float`, `str`, `bytes`, `Decimal`, `date`, `time` and `datetime`. A
+    `datetime` without a zone is for TIMESTAMP columns, one with a zone for TIMESTAMP_LTZ. Nulls
+    are found by `is_null()` and `is_not_null()`.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise PredicateError(f"a column is named by text, not by {name!r}")
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self._name
+
+    def equal(self, value: Any) -> Predicate:
+        """The rows whose value is this one."""
+        return self._compared("==", value)
+
+    def not_equal(self, value: Any) -> Predicate:
+        """The rows whose value is another one."""
+        return self._compared("!=", value)
+
+    def less_than(self, value: Any) -> Predicate:
+        """The rows whose value is less."""
+        return self._compared("<", value)
+
+    def less_or_equal(self, value: Any) -> Predicate:
+        """The rows whose value is less or the same."""
+        return self._compared("<=", value)
+
+    def greater_than(self, value: Any) -> Predicate:
+        """The rows whose value is greater."""
+        return self._compared(">", value)
+
+    def greater_or_equal(self, value: Any) -> Predicate:
+        """The rows whose value is greater or the same."""
+        return self._compared(">=", value)
+
+    __eq__ = equal  # type: ignore[assignment]
+    __ne__ = not_equal  # type: ignore[assignment]
+    __lt__ = less_than
+    __le__ = less_or_equal
+    __gt__ = greater_than
+    __ge__ = greater_or_equal
+    __hash__ = None  # type: ignore[assignment]
+
+    def is_null(self) -> Predicate:
+        """The rows without a value."""
+        return Predicate("is_null", self._name)
+
+    def is_not_null(self) -> Predicate:
+        """The rows with a value."""
+        return Predicate("is_not_null", self._name)
+
+    def starts_with(self, prefix: str) -> Predicate:
+        """The rows whose text begins so."""
+        return self._of_text("starts_with", prefix)
+
+    def ends_with(self, suffix: str) -> Predicate:
+        """The rows whose text ends so."""
+        return self._of_text("ends_with", suffix)
+
+    def contains(self, infix: str) -> Predicate:
+        """The rows whose text has this in it."""
+        return self._of_text("contains", infix)
+
+    def is_in(self, values: Iterable[Any]) -> Predicate:
+        """The rows whose value is one of these."""
+        return self._of_values("is_in", values)
+
+    def not_in(self, values: Iterable[Any]) -> Predicate:
+        """The rows whose value is none of these."""
+        return self._of_values("not_in", values)
+
+    def __bool__(self) -> NoReturn:
+        raise PredicateError("a column has no truth value: compare it, then join with & and |")
+
+    def __repr__(self) -> str:
+        return f"ColumnRef({self._name})"
+
+    def _compared(self, function: str, value: Any) -> Predicate:
+        return Predicate(function, self._name, (_literal(value),))
+
+    def _of_text(self, function: str, value: str) -> Predicate:
+        if not isinstance(value, str):
+            raise PredicateError(f"{function} takes text, not {value!r}")
+        return Predicate(function, self._name, (value,))
+
+    def _of_values(self, function: str, values: Iterable[Any]) -> Predicate:
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise PredicateError(f"{function} takes a list of values, not {values!r}")
+        return Predicate(function, self._name, tuple(map(_literal, values)))
+
+
+def col(name: str) -> ColumnRef:
+    """A column by its name, to make conditions for `TableScan.filter` of."""
+    return ColumnRef(name)
+
+
+def _literal(value: Any) -> Any:
+    if not isinstance(value, LITERALS):
+        names = ", ".join(kind.__name__ for kind in LITERALS)
+        raise PredicateError(
+            f"a condition cannot have a value of type {type(value).__name__}: it takes {names}; "
+            "for nulls use is_null() and is_not_null()"
+        )
+    return value
+
+
+def _check_leaf(function: str, kind: DataType, name: str, literals: tuple[Any, ...]) -> None:
+    if function in _OF_NULL:
+        return
+    if function in _OF_TEXT and kind.root not in _TEXTS:
+        raise SchemaError(f"{function} is for columns of text; column '{name}' is {kind}")
+    if kind.root not in _PYTHON_TYPES:
+        raise SchemaError(f"column '{name}' is {kind}: it takes is_null() and is_not_null() only")
+    for value in literals:
+        if not _fits(kind, value):
+            raise SchemaError(f"column '{name}' is {kind}: {value!r} is no value of it")
+
+
+def _fits(kind: DataType, value: Any) -> bool:
+    root = kind.root
+    if not isinstance(value, _PYTHON_TYPES[root]):
+        return False
+    if isinstance(value, bool):
+        return root is Root.BOOLEAN
+    if isinstance(value, dt.datetime):
+        return root is (Root.TIMESTAMP if value.tzinfo is None else Root.TIMESTAMP_LTZ)
+    if isinstance(value, int):
+        # A FLOAT takes any of them.
+        high = 1 << (INT_BITS.get(root, 64) - 1)
+        return -high <= value < high
+    if isinstance(value, Decimal):
+        return _decimal_fits(kind, value)
+    return True
+
+
+def _decimal_fits(kind: DataType, value: Decimal) -> bool:
+    if not value.is_finite():
+        return False
+    sign, digits, exponent = value.normalize().as_tuple()
+    del sign
+    assert isinstance(exponent, int)
+    whole_digits = len(digits) + exponent
+    return -exponent <= kind.scale and whole_digits <= kind.precision - kind.scale
