@@ -71,6 +71,7 @@ class ChangeType(enum.IntEnum):
     @staticmethod
     def signs_of(codes: npt.NDArray[np.uint8]) -> pa.StringArray:
         """The signs of an array of codes."""
+        # Not at import: the first array that pyarrow makes of Python values imports pandas.
         return pa.array(_SIGNS, pa.string()).take(pa.array(codes))
 
     @staticmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -71,18 +70,12 @@ class Shaper:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-@cache
-def _changes() -> pa.Array:
-    # Not at import: the first array that pyarrow makes of Python values imports pandas.
-    return pa.array([change.short_string() for change in ChangeType])
-
-
 def _change_type(rows: Rows, where: BucketRange) -> pa.Array:
     count = rows.batch.num_rows
     if rows.change_types is None:
         kind = ChangeType.Insert if rows.base_offset == STATE_OFFSET else ChangeType.AppendOnly
-        return pa.repeat(pa.scalar(kind.short_string()), count)
-    return _changes().take(pa.array(rows.change_types))
+        return pa.repeat(pa.scalar(kind.sign), count)
+    return ChangeType.signs_of(rows.change_types)
 
 
 def _offset(rows: Rows, where: BucketRange) -> pa.Array:
