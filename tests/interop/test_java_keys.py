@@ -182,7 +182,7 @@ def test_a_table_that_java_has_made(
     assert info.get_schema().get_column_types() == [
         "int NOT NULL",
         "string NOT NULL",
-        "row<a: int,b: array<string>>",
+        "row<a: int, b: array<string>>",
     ]
     done(tables.admin.create_partition(path, {"day": "d"}))
     table = tables.open(path)
