@@ -63,17 +63,19 @@ async def upsert_pinned(
     writer_id: int,
     first_sequence: int = 0,
     *,
+    target_columns: Sequence[int] | None = None,
     config: Config | None = None,
 ) -> None:
     """Upsert up to five batches under a given writer id; marked rows are deletes by their key.
 
     As `append_pinned`. A batch that comes again is not applied again, so that a sender who wakes
-    up late does not put old values over newer ones.
+    up late does not put old values over newer ones. With `target_columns` (positions) only those
+    columns are written; the batches have all columns nevertheless, null where they are not given.
     """
     if not table.has_primary_key():
         raise RowError(f"{table.table_path} has no primary key; use append_pinned")
     settings = _settings(config)
-    channel = UpsertChannel(backend, table, settings, None)
+    channel = UpsertChannel(backend, table, settings, target_columns)
     await _send(backend, table, bucket, channel, batches, writer_id, first_sequence, settings)
 
 

@@ -76,7 +76,7 @@ class ChangeType(enum.IntEnum):
 
     @staticmethod
     def codes_of(
-        array: pa.Array | pa.ChunkedArray, column: str = "_change_type"
+        array: pa.Array | pa.ChunkedArray, column: str = "_change_type", first_row: int = 0
     ) -> npt.NDArray[np.uint8]:
         """The codes of a column that holds change types in any of their forms.
 
@@ -85,6 +85,7 @@ class ChangeType(enum.IntEnum):
                 column) as `string`, `large_string` or `string_view`; dictionaries and run-end
                 encoded arrays of these. Upper and lower case count.
             column: The column's name, for the error.
+            first_row: The number of the array's first row, for the error.
 
         Returns:
             One code per row.
@@ -98,7 +99,8 @@ class ChangeType(enum.IntEnum):
         unknown = codes == _UNKNOWN
         if unknown.any():
             row = int(unknown.argmax())
-            raise ChangeTypeError(column, row, _value_at(array, row), str(array.type), _KNOWN)
+            value = _value_at(array, row)
+            raise ChangeTypeError(column, first_row + row, value, str(array.type), _KNOWN)
         return codes
 
     def __str__(self) -> str:

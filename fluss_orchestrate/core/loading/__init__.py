@@ -1,6 +1,11 @@
 """Rows into a Fluss table exactly once, under an id: whoever sends them, and however often."""
 
-from fluss_orchestrate.core.loading.errors import LoadError, PinExpiredError, RowsDifferError
+from fluss_orchestrate.core.loading.errors import (
+    LoadError,
+    PinExpiredError,
+    RowsDifferError,
+    RowsUsedError,
+)
 from fluss_orchestrate.core.loading.load import as_reader, load_is_known, load_rows
 from fluss_orchestrate.core.loading.sources import SourceError, open_rows
 
@@ -8,6 +13,7 @@ __all__ = [
     "LoadError",
     "PinExpiredError",
     "RowsDifferError",
+    "RowsUsedError",
     "SourceError",
     "as_reader",
     "load_is_known",

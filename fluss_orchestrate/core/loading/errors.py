@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluss_client.errors import ClientError
+from fluss_client.errors import ClientError, ConfigError
 
 
 class LoadError(ClientError):
@@ -20,3 +20,34 @@ class PinExpiredError(LoadError):
 
 class RowsDifferError(LoadError):
     """A load was begun with other rows; nothing more was sent."""
+
+
+class RowsUsedError(LoadError):
+    """The rows were given as a reader that an earlier call has read; nothing was sent."""
+
+
+def checked_load_id(load_id: str) -> str:
+    """The id, if it is one. `ConfigError` for an id that is empty, blank, or no text."""
+    if not isinstance(load_id, str) or not load_id.strip():
+        raise ConfigError(
+            f"a load id is a text that is not empty, not {load_id!r}: it names the rows of one "
+            "load for good. If it comes from a template, look at what the template renders to"
+        )
+    return load_id
+
+
+def differ_text(what: str) -> str:
+    """What to say of rows that are not those of their load."""
+    return (
+        f"it was begun with other rows ({what}). A load id stands for the same rows in the same "
+        "order, and nothing more was sent. Load again with the rows that it was begun with. Rows "
+        "of this load may be in the table: sent under another id they would be written a second "
+        "time, so use another id only for rows that this load does not have"
+    )
+
+
+EXPIRED_TEXT = (
+    "it was begun more than six days ago and not finished; servers may have forgotten what they "
+    "hold of it. Read the table to see which rows of the load it has, then load only the others, "
+    "under another id"
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,20 +14,22 @@ from fluss_client.model.table import TablePath
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED
 from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.loading.errors import RowsUsedError, checked_load_id
 from fluss_orchestrate.core.loading.sending import (
     DEFAULT_LEDGER,
-    BatchRows,
     PinnedLoad,
     Progress,
     open_ledger,
 )
 from fluss_orchestrate.core.loading.target import LoadTarget
-from fluss_orchestrate.core.loading.units import Unit
+from fluss_orchestrate.core.loading.units import BatchRows, Unit
 from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.core.schema_policy import SchemaPolicy
 
 PINS_KIND = "load"
+_read: weakref.WeakSet[pa.RecordBatchReader] = weakref.WeakSet()
+"""Readers that a load of this process has read from."""
 
 
 def load_rows(
@@ -43,28 +46,57 @@ def load_rows(
 ) -> Receipt:
     """Append rows to a log table, or upsert them into a key table, once under `load_id`.
 
-    `rows` is an Arrow table, batch or reader, or a frame that offers an Arrow stream (pandas,
-    polars, DuckDB). Called again with the same id and the same rows in the same order, whatever
-    became of earlier calls, it leaves each row once; `RowsDifferError` if the rows are others. In
-    a key table, rows with `_change_type` `-D` are deletes and `-U` are left out.
+    Called again with the same id and the same rows in the same order, whatever became of earlier
+    calls, it leaves each row once. In a key table, columns that the rows do not have keep their
+    values. There, a column `_change_type` says what a row is: a delete (`-D`, `delete` or 4), left
+    out (`-U`, `update_before` or 2), or an upsert (the other signs, words and codes of
+    `ChangeType`). Rows with deletes need all columns.
+
+    Args:
+        connection: The cluster.
+        table: The table.
+        rows: An Arrow table, batch or reader, or a frame that offers an Arrow stream (pandas,
+            polars, DuckDB). A reader gives its rows once, so that a second call needs a new one.
+        load_id: Stands for these rows for good.
+        schema_policy: What to do with columns that the table does not have.
+        create_partitions: Create partitions that the rows need.
+        progress: Called with the rows and bytes that were sent so far.
+        ledger: The table that keeps what is known of loads.
+        ledger_replicas: How many replicas it gets when it is created.
+
+    Returns:
+        What was loaded, and where.
+
+    Raises:
+        ConfigError: The load id is empty.
+        RowsDifferError: The load was begun with other rows.
+        RowsUsedError: The rows are a reader that an earlier call has read.
+        ChangeTypeError: A row's change type is null or unknown.
+        RowError: Rows do not fit, or a delete does not have all columns.
+        PinExpiredError: The load was begun more than six days ago and not finished.
     """
     started_ms = now_ms()
+    checked_load_id(load_id)
     target = LoadTarget(connection, table, SchemaPolicy(schema_policy))
     pins = open_ledger(connection, ledger, ledger_replicas)
+    reader = as_reader(rows)
+    _check_unread(reader, target, load_id)
+    cutter = target.cutter(reader.schema)
     load = PinnedLoad(
         connection,
         pins,
         target,
         PINS_KIND,
         load_id,
+        columns=reader.schema.names,
         create_partitions=create_partitions,
         progress=progress,
     )
-    reader = as_reader(rows)
-    cutter = target.cutter(reader.schema)
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        cutter.changes(rows)  # so that nothing is sent if one of them is refused
 
     def units(batch_rows: BatchRows) -> Iterator[Unit]:
-        return cutter.units(reader, batch_rows, 0, with_digest=True)
+        return cutter.units(_marked(reader), batch_rows, 0, with_digest=True)
 
     loaded = load.done()
     again = loaded is not None
@@ -96,9 +128,28 @@ def load_is_known(
     ledger_replicas: int = REPLICAS_WANTED,
 ) -> bool:
     """Whether rows were loaded, or began to be loaded, into the table under this id."""
+    checked_load_id(load_id)
     target = LoadTarget(connection, table, SchemaPolicy.ERROR)
     pins = open_ledger(connection, ledger, ledger_replicas)
     return PinnedLoad(connection, pins, target, PINS_KIND, load_id).is_known()
+
+
+def _marked(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a reader, which is remembered as read when the first one is asked for."""
+    _read.add(reader)
+    yield from reader
+
+
+def _check_unread(reader: pa.RecordBatchReader, target: LoadTarget, load_id: str) -> None:
+    """Arrow does not tell a reader at its end from one without rows."""
+    if reader in _read:
+        raise RowsUsedError(
+            str(target.path),
+            load_id,
+            "the rows are a reader that an earlier load has read, to its end or in part, and a "
+            "reader gives its rows once. Nothing was sent. Load again under the same id with a new "
+            "reader over all rows, or with a pyarrow.Table",
+        )
 
 
 def as_reader(rows: Any) -> pa.RecordBatchReader:

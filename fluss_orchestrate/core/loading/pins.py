@@ -5,7 +5,8 @@ most five batches per bucket, always at the same rows, and each unit gets a writ
 sent. Units are pinned in blocks, to ask the ledger once for many. The first attempt to pin a block
 wins, and all others use its writer ids.
 
-    (<name>, 0)       how the load is cut, and when it was begun
+    (<name>, 0)       how the load is cut, how its rows are digested, its columns, and when it
+                      was begun
     (<name>, 1)       the load is done
     (<name>, 2 + n)   the units of block n: writer ids, row counts, digests of their rows, and
                       where the logs ended of buckets that no earlier block has rows for
@@ -24,10 +25,12 @@ from fluss_client.errors import CorruptDataError
 from fluss_client.model.table import TableInfo
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.fluss_rows import CheckpointTable
-from fluss_orchestrate.core.loading.errors import RowsDifferError
+from fluss_orchestrate.core.loading.errors import LoadError, RowsDifferError, differ_text
 from fluss_orchestrate.core.plan import Position
 
 HEADER, DONE, FIRST_BLOCK = 0, 1, 2
+DIGEST_OF_TABLE, DIGEST_OF_COLUMNS = 1, 2
+"""What a digest is taken of: of all columns that the table had, or of the load's own columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,28 @@ class Cut:
     """How a load is cut: the first attempt decides, for good."""
 
     batch_rows: int
-    created_ms: int
+    digest_version: int = DIGEST_OF_COLUMNS
+    columns: tuple[str, ...] = ()
+    """The load's own columns; empty where they were not recorded."""
+    created_ms: int = -1
+
+    def to_json(self) -> dict[str, Any]:
+        """The cut as plain values."""
+        return {
+            "batch_rows": self.batch_rows,
+            "digest": self.digest_version,
+            "columns": list(self.columns),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any], created_ms: int) -> Cut:
+        """The cut from `to_json`. Those without a version are of the first one."""
+        return cls(
+            int(value["batch_rows"]),
+            int(value.get("digest", DIGEST_OF_TABLE)),
+            tuple(value.get("columns", ())),
+            created_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +68,12 @@ class UnitMark:
 
     rows: int
     digest: str
+    earlier: tuple[str, ...] = ()
+    """Digests that the same rows had when the table had fewer columns."""
+
+    def fits(self, pinned: UnitMark) -> bool:
+        """Whether a unit that was pinned with that mark has these rows."""
+        return pinned.rows == self.rows and pinned.digest in (self.digest, *self.earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +84,12 @@ class Block:
     marks: tuple[UnitMark, ...]
     before: Position
     """Where logs ended when the block was pinned, of places that it was the first to need."""
+
+    def is_of(self, marks: Sequence[UnitMark]) -> bool:
+        """Whether the block was pinned for units with these marks."""
+        return len(self.marks) == len(marks) and all(
+            mark.fits(pinned) for mark, pinned in zip(marks, self.marks, strict=True)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The block as plain values."""
@@ -77,23 +113,42 @@ class Pins:
     """The pins of one load into one table. Its coroutines run on the I/O thread."""
 
     def __init__(
-        self, backend: Backend, ledger: CheckpointTable, target: TableInfo, kind: str, load_id: str
+        self,
+        backend: Backend,
+        ledger: CheckpointTable,
+        target: TableInfo,
+        kind: str,
+        load_id: str,
+        columns: Sequence[str] = (),
     ) -> None:
         self._backend = backend
         self._ledger = ledger
         self._target = target
         self._load_id = load_id
+        self._columns = tuple(columns)
         self._name = f"{kind}/{target.table_id}/{load_id}"
 
-    async def cut(self, proposed_rows: int | None = None) -> Cut | None:
-        """How the load is cut; with a proposal, that one if nobody was first."""
+    async def cut(self) -> Cut | None:
+        """How the load is cut; None if no attempt has begun it."""
         row = await self._row(HEADER)
-        if row is None and proposed_rows is not None:
-            await self._put(HEADER, "cut", {"batch_rows": proposed_rows})
-            row = await self._must(HEADER)
-        if row is None:
-            return None
-        return Cut(int(_body(row)["batch_rows"]), int(row["created_ms"]))
+        return None if row is None else self._cut_of(row)
+
+    async def begin(self, batch_rows: int) -> Cut:
+        """How the load is cut: into batches of so many rows, if nobody was first."""
+        proposed = Cut(batch_rows, columns=self._columns)
+        await self._put(HEADER, "cut", proposed.to_json())
+        return self._cut_of(await self._must(HEADER))
+
+    def _cut_of(self, row: dict[str, Any]) -> Cut:
+        cut = Cut.from_json(_body(row), int(row["created_ms"]))
+        if cut.digest_version > DIGEST_OF_COLUMNS:
+            raise LoadError(
+                str(self._target.table_path),
+                self._load_id,
+                f"it was begun by a newer release (digest version {cut.digest_version}; this one "
+                f"knows {DIGEST_OF_COLUMNS}); go on with that release",
+            )
+        return cut
 
     async def block(
         self,
@@ -113,11 +168,23 @@ class Pins:
             await self._put(FIRST_BLOCK + number, "units", own.to_json())
             row = await self._must(FIRST_BLOCK + number)
         found = Block.from_json(_body(row))
-        if found.marks != tuple(marks):
+        if not found.is_of(marks):
             raise RowsDifferError(
-                str(self._target.table_path), self._load_id, _differ(found, marks)
+                str(self._target.table_path),
+                self._load_id,
+                differ_text(await self._difference(found, marks)),
             )
         return found
+
+    async def _difference(self, found: Block, marks: Sequence[UnitMark]) -> str:
+        was, now = sum(m.rows for m in found.marks), sum(m.rows for m in marks)
+        if was != now:
+            return f"{was} rows then, {now} now"
+        cut = await self.cut()
+        if cut is not None and cut.columns and set(cut.columns) != set(self._columns):
+            then = ", ".join(cut.columns)
+            return f"the columns were {then}, and are {', '.join(self._columns)}"
+        return "equal in number, not in content"
 
     async def holds_block(self, number: int) -> bool:
         """Whether block `number` was pinned by some attempt."""
@@ -154,21 +221,6 @@ class Pins:
                 }
             ]
         )
-
-
-def _differ(found: Block, marks: Sequence[UnitMark]) -> str:
-    was, now = sum(m.rows for m in found.marks), sum(m.rows for m in marks)
-    return differ_text(
-        f"{was} rows then, {now} now" if was != now else "equal in number, not in content"
-    )
-
-
-def differ_text(what: str) -> str:
-    """What to say of rows that are not those of their load."""
-    return (
-        f"it was begun with other rows ({what}). A load id stands for the same rows in the same "
-        "order; give other rows an id of their own"
-    )
 
 
 def _body(row: dict[str, Any]) -> dict[str, Any]:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fluss_client.aio.pieces import Deletes
 from fluss_client.aio.placement import Placement, numbered
 from fluss_client.aio.routing import grouped
+from fluss_client.model.cluster import ChangeType
 from fluss_client.model.table import TableBucket, TableInfo
+
+Changes = npt.NDArray[np.uint8] | None
+"""The codes of `ChangeType`, one per row."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,21 @@ class Placer:
     def __init__(self, info: TableInfo) -> None:
         self._placement = Placement(info)
 
-    def place(self, rows: pa.RecordBatch, changes: pa.Array | None, bucket: int) -> list[Placed]:
-        """Rows in the table's wire schema by bucket; `changes` says what happened to each.
+    def place(self, rows: pa.RecordBatch, changes: Changes, bucket: int) -> list[Placed]:
+        """Rows in the table's wire schema by bucket.
 
-        `bucket`, modulo their number, is for tables without keys.
+        Args:
+            rows: The rows.
+            changes: What happened to each row; None if all are upserts or appends. Rows as they
+                were before an update are left out.
+            bucket: For tables without keys; it is taken modulo their number of buckets.
         """
         deletes: Deletes = None
         if changes is not None:
-            kept = pc.not_equal(changes, "-U")
-            rows, changes = rows.filter(kept), changes.filter(kept)
-            deletes = pc.equal(changes, "-D").to_numpy(zero_copy_only=False)
+            kept = changes != ChangeType.UpdateBefore
+            if not kept.all():
+                rows, changes = rows.filter(pa.array(kept)), changes[kept]
+            deletes = changes == ChangeType.Delete
         if rows.num_rows == 0:
             return []
         names, codes = self._placement.partitions(rows)

@@ -26,10 +26,16 @@ from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, CheckpointTable
 from fluss_orchestrate.core.checkpoints.position import place_order
-from fluss_orchestrate.core.loading.errors import PinExpiredError, RowsDifferError
-from fluss_orchestrate.core.loading.pins import Cut, Pins, differ_text
+from fluss_orchestrate.core.loading.errors import (
+    EXPIRED_TEXT,
+    PinExpiredError,
+    RowsDifferError,
+    differ_text,
+)
+from fluss_orchestrate.core.loading.pins import DIGEST_OF_COLUMNS, Cut, Pins
 from fluss_orchestrate.core.loading.placing import Placed
 from fluss_orchestrate.core.loading.target import LoadTarget
+from fluss_orchestrate.core.loading.units import BatchRows as BatchRows
 from fluss_orchestrate.core.loading.units import Unit, batch_rows_of
 from fluss_orchestrate.core.plan import BucketRange, Place, Position
 
@@ -38,7 +44,6 @@ BLOCK_UNITS = 8
 PIN_AGE_MAX_MS = 6 * 24 * 3600 * 1000
 """Servers forget writer ids after seven days."""
 
-BatchRows = Callable[[pa.RecordBatch], int]
 CutUnits = Callable[[BatchRows], Iterator[Unit]]
 Progress = Callable[[int, int], None]
 """Called with the rows and bytes that were sent so far."""
@@ -86,6 +91,7 @@ class PinnedLoad:
         kind: str,
         load_id: str,
         *,
+        columns: Sequence[str] = (),
         create_partitions: bool = False,
         progress: Progress | None = None,
     ) -> None:
@@ -93,7 +99,7 @@ class PinnedLoad:
         self._core = connection.core
         self._target = target
         self._load_id = load_id
-        self._pins = Pins(self._core.backend, ledger, target.info, kind, load_id)
+        self._pins = Pins(self._core.backend, ledger, target.info, kind, load_id, columns)
         self._create_partitions = create_partitions
         self._progress = progress
         self._partition_ids: dict[str, int] = {}
@@ -111,7 +117,8 @@ class PinnedLoad:
         `cut_units(batch_rows)` gives the load's units in order, with batches of as many rows as
         `batch_rows` says for a sample.
         """
-        units = cut_units(self._batch_rows(runtime().call(self._pins.cut())))
+        cut = runtime().call(self._pins.cut())
+        units = cut_units(_CutRule(cut, self._begin, self._check_age))
         rows = size = blocks = 0
         under_way: concurrent.futures.Future[None] | None = None
         try:
@@ -129,7 +136,8 @@ class PinnedLoad:
         if under_way is not None:
             under_way.result()
         self._report(rows, size)
-        if runtime().call(self._pins.holds_block(blocks)):
+        # Only an attempt that had rows has begun the load.
+        if (cut is not None and not rows) or runtime().call(self._pins.holds_block(blocks)):
             raise self._other_count("more rows then than now")
         loaded = Loaded(rows, size, runtime().call(self._ranges()))
         runtime().call(self._pins.finish(loaded.to_json()))
@@ -147,7 +155,8 @@ class PinnedLoad:
         async def never() -> Position:
             return {}
 
-        units = cut_units(lambda _: 1 if cut is None else cut.batch_rows)
+        # A load without rows has no cut.
+        units = cut_units(_CutRule(cut or Cut(1)))
         for number, block in enumerate(_blocks(units)):
             rows += sum(unit.mark.rows for unit in block)
             if rows > loaded.rows:
@@ -164,23 +173,12 @@ class PinnedLoad:
         if self._progress is not None:
             self._progress(rows, size)
 
-    def _batch_rows(self, cut: Cut | None) -> BatchRows:
-        def of(sample: pa.RecordBatch) -> int:
-            nonlocal cut
-            if cut is None:
-                cut = runtime().call(self._pins.cut(batch_rows_of(sample)))
-                assert cut is not None
-            if now_ms() - cut.created_ms > PIN_AGE_MAX_MS:
-                raise PinExpiredError(
-                    str(self._target.info.table_path),
-                    self._load_id,
-                    "it was begun more than six days ago and not finished; servers may have "
-                    "forgotten what they hold of it. Compare the tables, then load what is "
-                    "missing under another id",
-                )
-            return cut.batch_rows
+    def _begin(self, sample: pa.RecordBatch) -> Cut:
+        return runtime().call(self._pins.begin(batch_rows_of(sample)))
 
-        return of
+    def _check_age(self, cut: Cut) -> None:
+        if now_ms() - cut.created_ms > PIN_AGE_MAX_MS:
+            raise PinExpiredError(str(self._target.info.table_path), self._load_id, EXPIRED_TEXT)
 
     async def _send_block(self, number: int, units: Sequence[Unit]) -> None:
         names = {p.partition for unit in units for p in unit.placed if p.partition is not None}
@@ -193,7 +191,7 @@ class PinnedLoad:
         block = await self._pins.block(number, [u.mark for u in units], lambda: self._ends(new))
         self._before.update(block.before)
         calls = [
-            self._in_turn(placed, writer_id, unit.batch_rows)
+            self._in_turn(placed, writer_id, unit)
             for unit, writer_id in zip(units, block.writer_ids, strict=True)
             for placed in unit.placed
         ]
@@ -201,7 +199,7 @@ class PinnedLoad:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _in_turn(self, placed: Placed, writer_id: int, batch_rows: int) -> asyncio.Task[None]:
+    def _in_turn(self, placed: Placed, writer_id: int, unit: Unit) -> asyncio.Task[None]:
         """Sends rows after those that were sent to the same bucket before."""
         place = self._place(placed)
         earlier = self._last_of_place.get(place)
@@ -209,18 +207,26 @@ class PinnedLoad:
         async def send() -> None:
             if earlier is not None:
                 await earlier
-            await self._send(placed, writer_id, batch_rows)
+            await self._send(placed, writer_id, unit)
 
         task = asyncio.get_running_loop().create_task(send())
         self._last_of_place[place] = task
         return task
 
-    async def _send(self, placed: Placed, writer_id: int, batch_rows: int) -> None:
+    async def _send(self, placed: Placed, writer_id: int, unit: Unit) -> None:
         core, info = self._core, self._target.info
         bucket = placed.table_bucket(info.table_id, self._partition_ids)
-        pieces = placed.cut(batch_rows)
+        pieces = placed.cut(unit.batch_rows)
         if info.has_primary_key():
-            await upsert_pinned(core.backend, info, bucket, pieces, writer_id, config=core.config)
+            await upsert_pinned(
+                core.backend,
+                info,
+                bucket,
+                pieces,
+                writer_id,
+                target_columns=unit.target_columns,
+                config=core.config,
+            )
         else:
             rows = [batch for batch, _ in pieces]
             await append_pinned(core.backend, info, bucket, rows, writer_id, config=core.config)
@@ -255,6 +261,32 @@ class PinnedLoad:
             )
             for place, start in sorted(self._before.items(), key=lambda item: place_order(item[0]))
         )
+
+
+class _CutRule:
+    """The cut of a load that was begun, or of one that the first rows begin."""
+
+    def __init__(
+        self,
+        cut: Cut | None,
+        begin: Callable[[pa.RecordBatch], Cut] | None = None,
+        check: Callable[[Cut], None] | None = None,
+    ) -> None:
+        self._cut = cut
+        self._begin = begin
+        self._check = check
+
+    def __call__(self, sample: pa.RecordBatch) -> int:
+        if self._cut is None:
+            assert self._begin is not None
+            self._cut = self._begin(sample)
+        if self._check is not None:
+            self._check(self._cut)
+        return self._cut.batch_rows
+
+    @property
+    def digest_version(self) -> int:
+        return DIGEST_OF_COLUMNS if self._cut is None else self._cut.digest_version
 
 
 async def partition_id_of(backend: Backend, info: TableInfo, name: str, create: bool) -> int:

@@ -10,9 +10,11 @@ import pyarrow.types as pt
 
 from fluss_client.aio.arrow_input import ArrowInput
 from fluss_client.errors import FlussError, RowError
+from fluss_client.model.cluster import ChangeType
 from fluss_client.model.table import TableInfo
 from fluss_orchestrate.core.loading.placing import Placed, Placer
-from fluss_orchestrate.core.loading.units import CHANGE_TYPE
+from fluss_orchestrate.core.loading.target import target_columns
+from fluss_orchestrate.core.loading.units import CHANGE_TYPE, check_no_deletes
 
 SOURCE_FILE = "__fluss_source_file"
 SOURCE_BLOCK = "__fluss_source_block"
@@ -48,7 +50,11 @@ class Fitter:
     ) -> None:
         self._info = info
         self._source_of = _sources(info, schema, columns or {})
-        self._input = ArrowInput(info.schema, range(len(info.schema.columns)))
+        targets = target_columns(info, self._source_of)
+        self.target_columns = None if targets is None else tuple(targets)
+        """The columns that upserts write, by position; None for all."""
+        given = range(len(info.schema.columns)) if targets is None else targets
+        self._input = ArrowInput(info.schema, given)
         self._placer = Placer(info)
         self._parse_text = parse_text
         self._has_changes = info.has_primary_key() and CHANGE_TYPE in schema.names
@@ -73,7 +79,11 @@ class Fitter:
             raise RowError(f"column '{name}' cannot be read from text: {error}") from error
 
     def _place(self, batch: pa.RecordBatch, bucket: int) -> list[Placed]:
-        changes = batch.column(CHANGE_TYPE) if self._has_changes else None
+        changes = None
+        if self._has_changes:
+            changes = ChangeType.codes_of(batch.column(CHANGE_TYPE), CHANGE_TYPE)
+            if self.target_columns is not None:
+                check_no_deletes(self._info, self.target_columns, changes)
         return self._placer.place(self._conform(batch), changes, bucket)
 
     def fit(self, batch: pa.RecordBatch, bucket: int, reject: bool) -> Fitted:

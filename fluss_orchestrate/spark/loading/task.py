@@ -11,7 +11,7 @@ import concurrent.futures
 import functools
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -103,7 +103,8 @@ class _Sending:
             while len(self._under_way) >= at_once:
                 self._under_way.popleft().result()
             writer_id = self._writer_ids[number]
-            self._under_way.append(runtime().start(self._send(fitted.placed, writer_id)))
+            sending = self._send(fitted.placed, writer_id, fitter.target_columns)
+            self._under_way.append(runtime().start(sending))
             rows += fitted.rows
             size += fitted.bytes
             rejected += len(fitted.rejected)
@@ -122,26 +123,39 @@ class _Sending:
             where = origin_of(self._split.path, first_row + error.at)
             raise LoadError(self._task.table, self._task.load_id, f"{where}: {error}") from error
 
-    async def _send(self, placed: list[Placed], writer_id: int) -> None:
+    async def _send(
+        self, placed: list[Placed], writer_id: int, target_columns: Sequence[int] | None
+    ) -> None:
         names = {p.partition for p in placed if p.partition is not None}
         for name in sorted(names - self._partition_ids.keys()):
             self._partition_ids[name] = await partition_id_of(
                 self._core.backend, self._info, name, self._task.create_partitions
             )
         outcomes = await asyncio.gather(
-            *(self._send_placed(p, writer_id) for p in placed), return_exceptions=True
+            *(self._send_placed(p, writer_id, target_columns) for p in placed),
+            return_exceptions=True,
         )
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _send_placed(self, placed: Placed, writer_id: int) -> None:
+    async def _send_placed(
+        self, placed: Placed, writer_id: int, target_columns: Sequence[int] | None
+    ) -> None:
         core, info = self._core, self._info
         bucket = placed.table_bucket(info.table_id, self._partition_ids)
         least = -(-placed.rows.num_rows // PINNED_BATCHES_MAX)
         pieces = placed.cut(max(self._task.batch_rows, least))
         if info.has_primary_key():
-            await upsert_pinned(core.backend, info, bucket, pieces, writer_id, config=core.config)
+            await upsert_pinned(
+                core.backend,
+                info,
+                bucket,
+                pieces,
+                writer_id,
+                target_columns=target_columns,
+                config=core.config,
+            )
         else:
             rows = [batch for batch, _ in pieces]
             await append_pinned(core.backend, info, bucket, rows, writer_id, config=core.config)
