@@ -51,8 +51,11 @@ def write(
         ),
     ] = None,
     columns: ColumnsOption = None,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="Upsert only the columns that the rows have.")
+    partial: Annotated[  # accepted still, though it says nothing new
+        bool,
+        typer.Option(
+            "--partial", help="Upsert only the columns that the rows have. This is the default."
+        ),
     ] = False,
     create_partitions: Annotated[
         bool, typer.Option("--create-partitions", help="Create what is missing (with --load-id).")
@@ -61,7 +64,8 @@ def write(
     """Append rows to a log table, or upsert them into a key table.
 
     Without --load-id a command that fails may have written a part, and run again writes that part
-    twice into a log table. With it, run it again until it succeeds.
+    twice into a log table. With it, run it again until it succeeds. In a key table, columns that
+    the rows do not have keep their values.
 
     Examples:
 
@@ -71,7 +75,7 @@ def write(
     """
     path = path_of(name)
     info = session.admin.get_table_info(path).result()
-    doing = _mode(info, mode, load_id, partial)
+    doing = _mode(info, mode, load_id)
     if create_partitions and load_id is None:
         raise UsageError("--create-partitions needs --load-id")
     rows = open_input(file, file_format, info.schema.arrow, names(columns))
@@ -80,7 +84,7 @@ def write(
         _load(session, name, rows, load_id, create_partitions, total)
         return
     with metered(f"writing {name}", total) as meter:
-        writer = _writer(session.connection, info, doing, partial, rows.schema)
+        writer = _writer(session.connection, info, doing, rows.schema)
         with writer:
             for batch in rows:
                 send = writer.delete_arrow if doing is Mode.delete else writer.write_arrow_batch
@@ -91,29 +95,30 @@ def write(
     session.answer(done, lambda: f"{doing.value}: {count(meter.rows, 'row')}")
 
 
-def _mode(info: TableInfo, mode: Mode | None, load_id: str | None, partial: bool) -> Mode:
+def _mode(info: TableInfo, mode: Mode | None, load_id: str | None) -> Mode:
     has_key = info.has_primary_key()
     doing = mode or (Mode.upsert if has_key else Mode.append)
     if has_key == (doing is Mode.append):
         kind = "has a primary key: upsert into it" if has_key else "is a log table: append to it"
         raise UsageError(f"{info.table_path} {kind}")
-    if load_id is not None and (doing is Mode.delete or partial):
+    if load_id is not None and doing is Mode.delete:
         raise UsageError(
-            "--load-id is for whole rows: leave --partial and --mode delete out; rows with a "
-            "column _change_type of -D are deleted"
+            "--load-id takes no --mode delete: rows with a column _change_type of -D are deleted"
         )
     return doing
 
 
-def _writer(
-    connection: FlussConnection, info: TableInfo, doing: Mode, partial: bool, schema: pa.Schema
-) -> Any:
+def _writer(connection: FlussConnection, info: TableInfo, doing: Mode, schema: pa.Schema) -> Any:
+    from fluss_orchestrate.core.loading.target import target_columns
+
     table = connection.get_table(info.table_path).result()
     if doing is Mode.append:
         return table.new_append().create_writer()
     builder = table.new_upsert()
-    if partial:
-        builder = builder.partial_update_by_name(schema.names)
+    if doing is Mode.upsert:
+        targets = target_columns(info, schema.names)
+        if targets is not None:
+            builder = builder.partial_update_by_index(targets)
     return builder.create_writer()
 
 

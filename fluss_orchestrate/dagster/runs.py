@@ -70,7 +70,7 @@ def other_rows_are_final() -> Iterator[None]:
         yield
     except RowsDifferError as error:
         raise dg.Failure(
-            f"{error.message}. This step's retries and re-executions must give the same rows; "
-            "launch a new run to load others",
+            f"{error.message}. This step's retries and re-executions must give the same rows. A "
+            "new run has an id of its own and writes all its rows, also those that are there",
             allow_retries=False,
         ) from error

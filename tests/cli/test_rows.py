@@ -122,6 +122,13 @@ def test_key_tables(shop: Shop) -> None:
         "amount": "12.50",
         "note": "changed",
     }
+    for more in ([], ["--load-id", "orders-2"]):
+        part = shop.file("part.csv", f"order_id,region,note\n2,us,without{len(more)}\n")
+        cli("write", table, part, *more)
+        assert cli.json("lookup", table, "2", "us", "--columns", "amount,note") == {
+            "amount": "3.00",
+            "note": f"without{len(more)}",
+        }
     changes = cli.json("read", table, "--source", "changelog")
     of_one = [row["_change_type"] for row in changes if row["order_id"] == 1]
     assert of_one == ["+I", "-U", "+U"]
@@ -143,7 +150,9 @@ def test_wrong_uses(shop: Shop) -> None:
     assert "append to it" in cli.fails("write", events, file, "--mode", "upsert", code=2)
     assert "upsert into it" in cli.fails("write", orders, file, "--mode", "append", code=2)
     assert "needs --load-id" in cli.fails("write", events, file, "--create-partitions", code=2)
-    assert "whole rows" in cli.fails("write", orders, file, "--partial", "--load-id", "x", code=2)
+    deletes = ["write", orders, file, "--mode", "delete", "--load-id", "x"]
+    assert "_change_type" in cli.fails(*deletes, code=2)
+    assert "load id is a text" in cli.fails("write", events, file, "--load-id", "")
     assert "no such file" in cli.fails("write", events, "/nowhere.csv")
     assert "cannot be read as parquet" in cli.fails("write", events, file, "--format", "parquet")
     assert "no column 'nope'" in cli.fails("read", events, "--columns", "nope")

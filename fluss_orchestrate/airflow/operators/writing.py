@@ -24,8 +24,9 @@ class FlussWriteOperator(FlussOperator):
     returns one of these; the function gets what it names of Airflow's context.
 
     Every try of a task run writes under the same id, so a retry, a clear or a second process
-    leaves each row once. A try with other rows, or the same in another order, is an error: give
-    such rows a `load_id` of their own.
+    leaves each row once. A try with other rows, or the same in another order, is an error. In a
+    key table, columns that the rows do not have keep their values, and a column `_change_type`
+    says which rows are deletes; such rows need all columns.
     """
 
     template_fields = ("fluss_conn_id", "table", "rows", "load_id", "format")
@@ -60,7 +61,7 @@ class FlussWriteOperator(FlussOperator):
             client,
             self.table,
             self._rows(client, context),
-            self.load_id or run_key(context),
+            run_key(context) if self.load_id is None else self.load_id,
             schema_policy=self.schema_policy,
             create_partitions=self.create_partitions,
         )
@@ -99,14 +100,39 @@ def _table_of(client: FlussConnection, table: str, rows: Sequence[Mapping[str, A
 
     from fluss_client.errors import RowError
     from fluss_client.model.table import TablePath
+    from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 
-    target = client.get_table(TablePath.parse(table)).result().arrow_schema
+    opened = client.get_table(TablePath.parse(table)).result()
+    target = opened.arrow_schema
     given = {name: None for row in rows for name in row}
-    unknown = [name for name in given if name not in target.names]
+    has_changes = CHANGE_TYPE in given and opened.has_primary_key()
+    unknown = [n for n in given if n not in target.names and not (has_changes and n == CHANGE_TYPE)]
     if unknown:
         raise RowError(f"{table} has no column {', '.join(unknown)}; it has {target.names}")
+    if opened.has_primary_key():
+        _check_same_columns(table, rows, given)
     schema = pa.schema([target.field(name) for name in target.names if name in given])
     try:
-        return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        made = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        if has_changes and CHANGE_TYPE not in target.names:
+            changes = pa.array([row.get(CHANGE_TYPE) for row in rows])
+            made = made.append_column(CHANGE_TYPE, changes)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise RowError(f"{table}: the rows do not fit its columns: {error}") from error
+    return made
+
+
+def _check_same_columns(
+    table: str, rows: Sequence[Mapping[str, Any]], given: Mapping[str, None]
+) -> None:
+    """`RowError` for rows with different columns: null would be written where one has none."""
+    from fluss_client.errors import RowError
+
+    for number, row in enumerate(rows):
+        if len(row) < len(given):
+            missing = [name for name in given if name not in row]
+            raise RowError(
+                f"{table}: row {number}, counted from 0, has no {', '.join(missing)}, which other "
+                "rows have. Rows of one load have the same columns: give None where null is meant, "
+                "and load rows with other columns by a task of their own"
+            )

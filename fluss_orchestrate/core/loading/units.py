@@ -126,9 +126,11 @@ class Cutter:
 
 
 def check_no_deletes(
-    info: TableInfo, targets: Sequence[int], codes: npt.NDArray[np.uint8], first_row: int = 0
+    info: TableInfo, targets: Sequence[int], codes: npt.NDArray[np.uint8], first_row: int | None
 ) -> None:
     """`RowError` for a delete among rows that do not have all columns.
+
+    It names the row if `first_row`, the number of the first one, is known.
 
     The server takes a delete of some columns as "set these to null": the row stays as long as
     another column has a value.
@@ -138,11 +140,14 @@ def check_no_deletes(
         return
     columns = info.schema.columns
     missing = [c.name for at, c in enumerate(columns) if at not in targets]
+    row = "the row"
+    if first_row is not None:
+        row = f"row {first_row + int(deletes.argmax())}, counted from 0,"
     raise RowError(
-        f"row {first_row + int(deletes.argmax())}, counted from 0, is a delete, and the rows lack "
-        f"{', '.join(missing)} of {info.table_path}. Rows with deletes need all columns of the "
-        "table: a delete of some columns only sets them to null. Give the rows all columns; of a "
-        "delete only the key counts, its other values may be null"
+        f"{row} is a delete, and the rows lack {', '.join(missing)} of {info.table_path}. Rows "
+        "with deletes need all columns of the table: a delete of some columns only sets them to "
+        "null. Give the rows all columns; of a delete only the key counts, its other values may be "
+        "null"
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from fluss_client.aio.arrow_input import ArrowInput
-from fluss_client.errors import FlussError, RowError
+from fluss_client.errors import ChangeTypeError, FlussError, RowError
 from fluss_client.model.cluster import ChangeType
 from fluss_client.model.table import TableInfo
 from fluss_orchestrate.core.loading.placing import Placed, Placer
@@ -38,7 +38,9 @@ class Fitter:
     """Renames, casts and places rows of one input schema for one table.
 
     `columns` says which source column a table column comes from, where the names differ. Text is
-    read as numbers, times and so on where `parse_text` says so, which is for CSV.
+    read as numbers, times and so on where `parse_text` says so, which is for CSV. `own_columns` are
+    the table's columns that the load has, where an earlier attempt recorded them: a column that was
+    added to the table since is not among them.
     """
 
     def __init__(
@@ -47,10 +49,12 @@ class Fitter:
         schema: pa.Schema,
         columns: Mapping[str, str] | None = None,
         parse_text: bool = False,
+        own_columns: Sequence[str] | None = None,
     ) -> None:
         self._info = info
-        self._source_of = _sources(info, schema, columns or {})
-        targets = target_columns(info, self._source_of)
+        self.source_of = _sources(info, schema, columns or {}, own_columns)
+        """Table column → source column."""
+        targets = target_columns(info, self.source_of)
         self.target_columns = None if targets is None else tuple(targets)
         """The columns that upserts write, by position; None for all."""
         given = range(len(info.schema.columns)) if targets is None else targets
@@ -59,15 +63,15 @@ class Fitter:
         self._parse_text = parse_text
         self._has_changes = info.has_primary_key() and CHANGE_TYPE in schema.names
         wire = info.schema.wire
-        self._targets = {name: wire.field(name).type for name in self._source_of}
+        self._targets = {name: wire.field(name).type for name in self.source_of}
         # Casts that no row could pass are found here, before anything is sent.
         self._conform(pa.RecordBatch.from_pylist([], schema=schema))
 
     def _conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [
-            self._parsed(name, batch.column(source)) for name, source in self._source_of.items()
+            self._parsed(name, batch.column(source)) for name, source in self.source_of.items()
         ]
-        return self._input.conform(pa.RecordBatch.from_arrays(arrays, names=list(self._source_of)))
+        return self._input.conform(pa.RecordBatch.from_arrays(arrays, names=list(self.source_of)))
 
     def _parsed(self, name: str, column: pa.Array) -> pa.Array:
         target = self._targets[name]
@@ -83,7 +87,7 @@ class Fitter:
         if self._has_changes:
             changes = ChangeType.codes_of(batch.column(CHANGE_TYPE), CHANGE_TYPE)
             if self.target_columns is not None:
-                check_no_deletes(self._info, self.target_columns, changes)
+                check_no_deletes(self._info, self.target_columns, changes, None)
         return self._placer.place(self._conform(batch), changes, bucket)
 
     def fit(self, batch: pa.RecordBatch, bucket: int, reject: bool) -> Fitted:
@@ -119,7 +123,15 @@ class Fitter:
                         f"more than {REJECTED_MAX} rows in one place do not fit, the last because "
                         f"{error}: the input is of another kind than the table"
                     ) from error
-                yield start, str(error)
+                yield start, _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    """Why a single row does not fit. Its number is known better than by the error."""
+    if isinstance(error, ChangeTypeError):
+        shown = "null" if error.value is None else repr(error.value)
+        return f"column '{error.column}' holds {shown}, which is not a change type such as +I or -D"
+    return str(error)
 
 
 class BadRowError(RowError):
@@ -130,7 +142,12 @@ class BadRowError(RowError):
         self.at = at
 
 
-def _sources(info: TableInfo, schema: pa.Schema, columns: Mapping[str, str]) -> dict[str, str]:
+def _sources(
+    info: TableInfo,
+    schema: pa.Schema,
+    columns: Mapping[str, str],
+    own_columns: Sequence[str] | None,
+) -> dict[str, str]:
     table = info.table_path
     names = info.get_column_names()
     for name, source in columns.items():
@@ -138,7 +155,8 @@ def _sources(info: TableInfo, schema: pa.Schema, columns: Mapping[str, str]) -> 
             raise RowError(f"columns: {table} has no column '{name}'; it has {names}")
         if source not in schema.names:
             raise RowError(f"columns: the input has no column '{source}'; it has {schema.names}")
-    wanted = {name: columns.get(name, name) for name in names}
+    own = names if own_columns is None else own_columns
+    wanted = {name: columns.get(name, name) for name in own}
     found = {name: source for name, source in wanted.items() if source in schema.names}
     technical = {SOURCE_FILE, SOURCE_BLOCK}
     technical |= {CHANGE_TYPE} if info.has_primary_key() else set()

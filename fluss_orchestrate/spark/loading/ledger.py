@@ -1,7 +1,8 @@
 """What is recorded of a bulk load in Fluss, so that every attempt sends the same under the same
 numbers, and a later one goes on where an earlier one stopped.
 
-    (<name>, 0)         how the input is cut, what it is, where the logs ended before
+    (<name>, 0)         how the input is cut, what it is, which columns it has, where the logs
+                        ended before
     (<name>, 1)         the receipt: the load is done
     (<name>, 2 + n)     split n with the writer ids of its units
     (<name>#done, n)    split n is in the table
@@ -24,13 +25,20 @@ from fluss_client.model.table import TableInfo, TablePath
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.fluss_rows import CheckpointTable
-from fluss_orchestrate.core.loading.errors import PinExpiredError, RowsDifferError
+from fluss_orchestrate.core.loading.errors import (
+    EXPIRED_TEXT,
+    LoadError,
+    PinExpiredError,
+    RowsDifferError,
+    differ_text,
+)
 from fluss_orchestrate.core.loading.sending import PIN_AGE_MAX_MS, open_ledger
 from fluss_orchestrate.core.plan import Position
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.spark.loading.split import PinnedSplit, Split, SplitResult
 
 HEADER, DONE, FIRST_SPLIT = 0, 1, 2
+HEADER_VERSION = 2
 ROWS_AT_ONCE_MAX = 200
 WRITER_IDS_AT_ONCE_MAX = 64
 T = TypeVar("T")
@@ -47,16 +55,20 @@ class Header:
     staged: str | None
     """The folder of the staged input; None when the source's own files are read."""
     before: Position
+    columns: dict[str, str] | None = None
+    """The load's own columns: table column → source column. None in headers of version 1."""
     created_ms: int = -1
 
     def to_json(self) -> dict[str, Any]:
         """The header as plain values."""
         return {
+            "version": HEADER_VERSION,
             "batch_rows": self.batch_rows,
             "unit_rows": self.unit_rows,
             "digest": self.digest,
             "staged": self.staged,
             "before": [[*place, offset] for place, offset in self.before.items()],
+            "columns": self.columns,
         }
 
 
@@ -77,12 +89,14 @@ class BulkLedger:
             return None
         value, created_ms = _body(row), int(row["created_ms"])
         if now_ms() - created_ms > PIN_AGE_MAX_MS:
-            raise PinExpiredError(
+            raise PinExpiredError(str(self._info.table_path), self._load_id, EXPIRED_TEXT)
+        version = int(value.get("version", 1))
+        if version > HEADER_VERSION:
+            raise LoadError(
                 str(self._info.table_path),
                 self._load_id,
-                "it was begun more than six days ago and not finished; servers may have forgotten "
-                "what they hold of it. Compare the tables, then load what is missing under "
-                "another id",
+                f"it was begun by a newer release (version {version}; this one knows "
+                f"{HEADER_VERSION}); go on with that release",
             )
         before = {(partition, bucket): offset for partition, bucket, offset in value["before"]}
         return Header(
@@ -91,6 +105,7 @@ class BulkLedger:
             value["digest"],
             value["staged"],
             before,
+            value.get("columns"),
             created_ms,
         )
 
@@ -135,8 +150,7 @@ class BulkLedger:
             raise RowsDifferError(
                 str(self._info.table_path),
                 self._load_id,
-                f"it was begun with other rows in {value['split']['path']}; a load id stands for "
-                "the same files, give others an id of their own",
+                differ_text(f"{value['split']['path']} was read otherwise"),
             )
         return PinnedSplit(split, tuple(value["writer_ids"]))
 

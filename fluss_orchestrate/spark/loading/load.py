@@ -21,7 +21,7 @@ from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.observe import observe_offsets
-from fluss_orchestrate.core.loading.errors import LoadError, RowsDifferError
+from fluss_orchestrate.core.loading.errors import LoadError, RowsDifferError, differ_text
 from fluss_orchestrate.core.plan import Position
 from fluss_orchestrate.core.provisioning import TableSpec, apply
 from fluss_orchestrate.core.receipts import Receipt
@@ -114,7 +114,7 @@ def _begun(
     header = ledger.header()
     if header is None:
         found = _first_input(spark, spec, info, frame)
-        _check(spec, info, found)
+        columns = _checked_columns(spec, info, found)
         batch_rows = batch_rows_of(info, found.footers, spec.batch_bytes)
         before = (
             runtime()
@@ -128,19 +128,33 @@ def _begun(
                 found.digest,
                 found.staged,
                 before,
+                columns,
             )
         )
         if header.staged == found.staged and header.digest == found.digest:
+            _check_same_columns(spec, header)
             return header, found
     again = _input([header.staged], header.staged) if header.staged else _direct(spec)
     if again is None or again.digest != header.digest:
-        raise RowsDifferError(
-            spec.table,
-            spec.load_id,
-            "it was begun with other files, or they were changed since; a load id stands for the "
-            "same rows, give others an id of their own",
-        )
+        what = "other files, or they were changed since"
+        raise RowsDifferError(spec.table, spec.load_id, differ_text(what))
+    _check_same_columns(spec, header)
     return header, again
+
+
+def _check_same_columns(spec: BulkLoadSpec, header: Header) -> None:
+    """`RowsDifferError` if table columns come from other source columns than at the beginning."""
+    begun = header.columns
+    if begun is None:
+        return
+    now = {name: spec.columns.get(name, name) for name in {*begun, *spec.columns}}
+    changed = [
+        f"column {name} came from {begun.get(name, 'no column')} and comes from {source}"
+        for name, source in sorted(now.items())
+        if begun.get(name) != source
+    ]
+    if changed:
+        raise RowsDifferError(spec.table, spec.load_id, differ_text("; ".join(changed)))
 
 
 def cluster_alias(connection: FlussConnection) -> str:
@@ -171,10 +185,11 @@ def _input(paths: Sequence[str], staged: str | None) -> LoadInput:
     return LoadInput(read_footers(files), digest_of_input(files), staged)
 
 
-def _check(spec: BulkLoadSpec, info: TableInfo, found: LoadInput) -> None:
-    """Whether the input's columns can go into the table at all."""
+def _checked_columns(spec: BulkLoadSpec, info: TableInfo, found: LoadInput) -> dict[str, str]:
+    """Table column → source column; `LoadError` if the input cannot go into the table at all."""
     try:
-        Fitter(info, found.footers[0].schema, spec.columns, spec.source.kind == "csv")
+        fitter = Fitter(info, found.footers[0].schema, spec.columns, spec.source.kind == "csv")
+        return fitter.source_of
     except FlussError as error:
         raise LoadError(spec.table, spec.load_id, f"the input does not fit: {error}") from error
 
@@ -188,10 +203,11 @@ def _task(
         info.table_id,
         spec.load_id,
         header.batch_rows,
-        dict(spec.columns),
+        dict(spec.columns if header.columns is None else header.columns),
         spec.source.kind == "csv",
         spec.create_partitions,
         spec.dead_letter,
+        None if header.columns is None else tuple(header.columns),
     )
 
 

@@ -55,6 +55,8 @@ class LoadTask:
     parse_text: bool = False
     create_partitions: bool = False
     dead_letter: str | None = None
+    own_columns: tuple[str, ...] | None = None
+    """The columns of the table that the load has. None: all that the input has by name."""
 
     def run(self, pinned: PinnedSplit) -> SplitResult:
         """Bring a split into the table."""
@@ -97,7 +99,9 @@ class _Sending:
         for number, unit in enumerate(read_units(self._split)):
             if fitter is None:
                 task = self._task
-                fitter = Fitter(self._info, unit.schema, task.columns, task.parse_text)
+                fitter = Fitter(
+                    self._info, unit.schema, task.columns, task.parse_text, task.own_columns
+                )
             fitted = self._fitted(fitter, unit, number, first_row)
             letters += self._letters(unit, fitted, first_row)
             while len(self._under_way) >= at_once:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -21,17 +21,15 @@ from fluss_client import AppendWriter, FlussConnection, UpsertWriter
 from fluss_client.aio.arrow_input import ArrowInput
 from fluss_client.codec.partition_names import parse_partition_name
 from fluss_client.errors import ConfigError, RowError
+from fluss_client.model.cluster import ChangeType
 from fluss_client.model.table import TableInfo
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.loading.placing import Placer
 from fluss_orchestrate.core.loading.sending import partition_id_of
+from fluss_orchestrate.core.loading.units import check_no_deletes
 from fluss_orchestrate.core.provisioning.dropping import drop_partitions
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.types import arrow_schema, written
-
-UPSERTS = ("+I", "+U", "+A")
-DELETE = "-D"
-UPDATE_BEFORE = "-U"
 
 
 @dataclass
@@ -76,7 +74,13 @@ class WriteJob:
                     writer.write_arrow_batch(fitted)
                 else:
                     assert isinstance(writer, UpsertWriter)
-                    _write_changes(writer, fitted, batch.column(self.operation), info)
+                    codes = ChangeType.codes_of(
+                        batch.column(self.operation), self.operation, first_row=rows
+                    )
+                    if self.partial:
+                        given = [info.schema.index[name] for name in self.columns]
+                        check_no_deletes(info, given, codes, rows)
+                    _write_changes(writer, fitted, codes, info)
                 rows += batch.num_rows
             writer.flush().result()
         return rows
@@ -158,16 +162,12 @@ def _empty_partitions(options: SourceOptions) -> None:
 
 
 def _write_changes(
-    writer: UpsertWriter, batch: pa.RecordBatch, changes: pa.Array, info: TableInfo
+    writer: UpsertWriter, batch: pa.RecordBatch, codes: npt.NDArray[np.uint8], info: TableInfo
 ) -> None:
     """Rows in their order, each run of upserts or deletes at once; -U rows are left out."""
-    known = pa.array([*UPSERTS, DELETE, UPDATE_BEFORE])
-    odd = changes.filter(pc.invert(pc.is_in(changes, value_set=known)))
-    if len(odd):
-        raise RowError(f"the operation column holds '{odd[0]}': it takes +I, +U, -U and -D")
-    kept = pc.not_equal(changes, UPDATE_BEFORE)
-    batch, changes = batch.filter(kept), changes.filter(kept)
-    deletes = pc.equal(changes, DELETE).to_numpy(zero_copy_only=False)
+    kept = codes != ChangeType.UpdateBefore
+    batch, codes = batch.filter(pa.array(kept)), codes[kept]
+    deletes = codes == ChangeType.Delete
     edges = [0, *(np.flatnonzero(np.diff(deletes)) + 1).tolist(), len(deletes)]
     for start, stop in itertools.pairwise(edges):
         rows = batch.slice(start, stop - start)
