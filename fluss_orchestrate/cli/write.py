@@ -109,16 +109,17 @@ def _mode(info: TableInfo, mode: Mode | None, load_id: str | None) -> Mode:
 
 
 def _writer(connection: FlussConnection, info: TableInfo, doing: Mode, schema: pa.Schema) -> Any:
-    from fluss_orchestrate.core.loading.target import target_columns
+    from fluss_orchestrate.core.loading.target_columns import TargetColumns
 
     table = connection.get_table(info.table_path).result()
     if doing is Mode.append:
         return table.new_append().create_writer()
     builder = table.new_upsert()
     if doing is Mode.upsert:
-        targets = target_columns(info, schema.names)
-        if targets is not None:
-            builder = builder.partial_update_by_index(targets)
+        columns = TargetColumns.of(info, schema.names)
+        columns.check(None)
+        if columns.positions is not None:
+            builder = builder.partial_update_by_index(columns.positions)
     return builder.create_writer()
 
 

@@ -92,8 +92,6 @@ def load_rows(
         create_partitions=create_partitions,
         progress=progress,
     )
-    if isinstance(rows, pa.Table | pa.RecordBatch):
-        cutter.changes(rows)  # so that nothing is sent if one of them is refused
 
     def units(batch_rows: BatchRows) -> Iterator[Unit]:
         return cutter.units(_marked(reader), batch_rows, 0, with_digest=True)
@@ -101,6 +99,8 @@ def load_rows(
     loaded = load.done()
     again = loaded is not None
     if loaded is None:
+        if isinstance(rows, pa.Table | pa.RecordBatch):
+            cutter.check(rows)
         loaded = load.run(units)
     else:
         load.verify(units, loaded)

@@ -32,7 +32,7 @@ from fluss_orchestrate.core.loading.errors import (
     RowsDifferError,
     differ_text,
 )
-from fluss_orchestrate.core.loading.pins import DIGEST_OF_COLUMNS, Cut, Pins
+from fluss_orchestrate.core.loading.pins import Cut, Pins
 from fluss_orchestrate.core.loading.placing import Placed
 from fluss_orchestrate.core.loading.target import LoadTarget
 from fluss_orchestrate.core.loading.units import BatchRows as BatchRows
@@ -126,6 +126,8 @@ class PinnedLoad:
                 if under_way is not None:
                     under_way.result()
                     self._report(rows, size)
+                for refusal in filter(None, (unit.refusal for unit in block)):
+                    raise refusal
                 rows += sum(unit.mark.rows for unit in block)
                 size += sum(unit.bytes for unit in block)
                 blocks = number + 1
@@ -285,8 +287,9 @@ class _CutRule:
         return self._cut.batch_rows
 
     @property
-    def digest_version(self) -> int:
-        return DIGEST_OF_COLUMNS if self._cut is None else self._cut.digest_version
+    def cut(self) -> Cut:
+        assert self._cut is not None
+        return self._cut
 
 
 async def partition_id_of(backend: Backend, info: TableInfo, name: str, create: bool) -> int:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,8 +15,9 @@ from fluss_client.aio.pinned import PINNED_BATCHES_MAX
 from fluss_client.errors import RowError
 from fluss_client.model.cluster import ChangeType
 from fluss_client.model.table import TableInfo
-from fluss_orchestrate.core.loading.pins import DIGEST_OF_TABLE, UnitMark
+from fluss_orchestrate.core.loading.pins import DIGEST_OF_TABLE, Cut, UnitMark
 from fluss_orchestrate.core.loading.placing import Changes, Placed, Placer
+from fluss_orchestrate.core.loading.target_columns import TargetColumns
 
 CHANGE_TYPE = "_change_type"
 BATCH_BYTES = 1 << 20
@@ -32,8 +31,8 @@ class BatchRows(Protocol):
         """How many rows a batch has."""
 
     @property
-    def digest_version(self) -> int:
-        """What digests are taken of; known after the first call."""
+    def cut(self) -> Cut:
+        """What was decided; known after the first call."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,15 @@ class Unit:
     mark: UnitMark
     target_columns: tuple[int, ...] | None = None
     """The columns that upserts write, by position; None for all."""
+    refusal: RowError | None = None
+    """Why these rows must not be sent. A load that is done may be verified with them."""
 
 
 class Cutter:
     """Cuts rows into units of an exact row count and places them.
 
-    Rows of a table without keys go to `bucket`, or to the buckets in turn, one unit each. With
-    `target_columns`, upserts write only those columns, and deletes are refused.
+    Rows of a table without keys go to `bucket`, or to the buckets in turn, one unit each.
+    `columns` says which columns upserts write.
     """
 
     def __init__(
@@ -60,15 +61,16 @@ class Cutter:
         info: TableInfo,
         names: list[str],
         bucket: int | None = None,
-        target_columns: Sequence[int] | None = None,
+        columns: TargetColumns | None = None,
     ) -> None:
-        given = range(len(info.schema.columns)) if target_columns is None else target_columns
+        self._columns = columns or TargetColumns()
+        targets = self._columns.positions
+        given = range(len(info.schema.columns)) if targets is None else targets
         self._fit = ArrowInput(info.schema, given)
         self._info = info
         self._names = names
         self._placer = Placer(info)
         self._bucket = bucket
-        self._targets = None if target_columns is None else tuple(target_columns)
 
     def units(
         self,
@@ -80,75 +82,54 @@ class Cutter:
         """The units of some rows; the first of them has the number `first` in its load."""
         first_row = 0
         for number, (rows, each) in enumerate(_gathered(batches, batch_rows), first):
-            changes = self.changes(rows, first_row)
+            changes = self._changes(rows, first_row)
             fitted = self._fit.conform(rows.select(self._names))
             mark = UnitMark(rows.num_rows, "")
-            if with_digest and batch_rows.digest_version == DIGEST_OF_TABLE:
-                mark = self._mark_of_table(fitted, rows)
-            elif with_digest:
-                own = fitted.select(sorted(self._names))
-                mark = UnitMark(rows.num_rows, digest_of(own, changes))
+            if with_digest:
+                mark = self._mark(fitted, rows, changes, batch_rows.cut)
             bucket = number if self._bucket is None else self._bucket
-            placed = self._placer.place(fitted, changes, bucket)
-            yield Unit(placed, each, rows.nbytes, mark, self._targets)
+            yield Unit(
+                self._placer.place(fitted, changes, bucket),
+                each,
+                rows.nbytes,
+                mark,
+                self._columns.positions,
+                self._columns.refusal(changes, first_row),
+            )
             first_row += rows.num_rows
 
-    def changes(self, rows: pa.RecordBatch | pa.Table, first_row: int = 0) -> Changes:
-        """What happened to each row, None if the rows do not say it.
-
-        Args:
-            rows: The rows.
-            first_row: The number of the first of them in the load, for errors.
+    def check(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Check all rows before any of them is sent.
 
         Raises:
             ChangeTypeError: A row's change type is null or unknown.
-            RowError: A row is a delete, and the rows do not have all columns.
+            RowError: The rows lack columns that they need.
         """
-        if CHANGE_TYPE not in rows.schema.names or CHANGE_TYPE in self._names:
+        self._columns.check(self._changes(rows, 0), 0)
+
+    def _changes(self, rows: pa.RecordBatch | pa.Table, first_row: int) -> Changes:
+        """What happened to each row; None if the rows do not say it."""
+        if not self._has_changes(rows.schema):
             return None
-        codes = ChangeType.codes_of(rows.column(CHANGE_TYPE), CHANGE_TYPE, first_row)
-        if self._targets is not None:
-            check_no_deletes(self._info, self._targets, codes, first_row)
-        return codes
+        return ChangeType.codes_of(rows.column(CHANGE_TYPE), CHANGE_TYPE, first_row)
 
-    def _mark_of_table(self, fitted: pa.RecordBatch, rows: pa.RecordBatch) -> UnitMark:
-        """The mark as the first version took it: over all columns that the table had then.
+    def _has_changes(self, schema: pa.Schema) -> bool:
+        return CHANGE_TYPE in schema.names and CHANGE_TYPE not in self._names
 
-        Columns are only ever added at the end, and those that the load does not have are null. So
-        the table had as many columns as it has now, or fewer of the last ones.
-        """
-        own = [self._info.schema.index[name] for name in self._names]
-        changes = None
-        if CHANGE_TYPE in rows.schema.names and CHANGE_TYPE not in self._names:
-            changes = rows.column(CHANGE_TYPE)
-        *earlier, digest = digests_of_table(fitted, changes, max(own, default=0) + 1)
-        return UnitMark(rows.num_rows, digest, tuple(earlier))
-
-
-def check_no_deletes(
-    info: TableInfo, targets: Sequence[int], codes: npt.NDArray[np.uint8], first_row: int | None
-) -> None:
-    """`RowError` for a delete among rows that do not have all columns.
-
-    It names the row if `first_row`, the number of the first one, is known.
-
-    The server takes a delete of some columns as "set these to null": the row stays as long as
-    another column has a value.
-    """
-    deletes = codes == ChangeType.Delete
-    if not deletes.any():
-        return
-    columns = info.schema.columns
-    missing = [c.name for at, c in enumerate(columns) if at not in targets]
-    row = "the row"
-    if first_row is not None:
-        row = f"row {first_row + int(deletes.argmax())}, counted from 0,"
-    raise RowError(
-        f"{row} is a delete, and the rows lack {', '.join(missing)} of {info.table_path}. Rows "
-        "with deletes need all columns of the table: a delete of some columns only sets them to "
-        "null. Give the rows all columns; of a delete only the key counts, its other values may be "
-        "null"
-    )
+    def _mark(
+        self, fitted: pa.RecordBatch, rows: pa.RecordBatch, changes: Changes, cut: Cut
+    ) -> UnitMark:
+        if cut.digest_version == DIGEST_OF_TABLE:
+            raw = rows.column(CHANGE_TYPE) if self._has_changes(rows.schema) else None
+            *earlier, digest = digests_of_table(fitted, raw)
+            return UnitMark(rows.num_rows, digest, tuple(earlier))
+        own = self._names
+        begun = [name for name in cut.columns if name != CHANGE_TYPE]
+        more = [name for name in own if name not in begun]
+        # Rows that got columns without values since the load was begun are the same rows.
+        if set(begun) <= set(own) and all(_is_null(fitted.column(name)) for name in more):
+            own = begun or own
+        return UnitMark(rows.num_rows, digest_of(fitted.select(sorted(own)), changes))
 
 
 def _gathered(
@@ -190,8 +171,15 @@ def digest_of(rows: pa.RecordBatch, changes: Changes) -> str:
     return hasher.hexdigest()
 
 
-def digests_of_table(rows: pa.RecordBatch, changes: pa.Array | None, fewest: int) -> list[str]:
-    """Digests of version 1 over the first `fewest` columns, over one more, and so on."""
+def digests_of_table(rows: pa.RecordBatch, changes: pa.Array | None) -> list[str]:
+    """The digests of version 1 that these rows may have had, the last one as of now.
+
+    They are over all columns that the table had. Columns are only ever added at the end, so the
+    table may have had fewer of the last ones, as long as no row has a value there.
+    """
+    fewest = rows.num_columns
+    while fewest > 1 and _is_null(rows.column(fewest - 1)):
+        fewest -= 1
     hasher = hashlib.blake2b(digest_size=16)
     for column in rows.columns[:fewest]:
         _feed(hasher, column)
@@ -204,6 +192,10 @@ def digests_of_table(rows: pa.RecordBatch, changes: pa.Array | None, fewest: int
         if at < rows.num_columns:
             _feed(hasher, rows.column(at))
     return digests
+
+
+def _is_null(column: pa.Array) -> bool:
+    return int(column.null_count) == len(column)
 
 
 def _feed(hasher: hashlib.blake2b, column: pa.Array) -> None:

@@ -13,8 +13,8 @@ from fluss_client.errors import ChangeTypeError, FlussError, RowError
 from fluss_client.model.cluster import ChangeType
 from fluss_client.model.table import TableInfo
 from fluss_orchestrate.core.loading.placing import Placed, Placer
-from fluss_orchestrate.core.loading.target import target_columns
-from fluss_orchestrate.core.loading.units import CHANGE_TYPE, check_no_deletes
+from fluss_orchestrate.core.loading.target_columns import TargetColumns
+from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 
 SOURCE_FILE = "__fluss_source_file"
 SOURCE_BLOCK = "__fluss_source_block"
@@ -54,10 +54,10 @@ class Fitter:
         self._info = info
         self.source_of = _sources(info, schema, columns or {}, own_columns)
         """Table column → source column."""
-        targets = target_columns(info, self.source_of)
-        self.target_columns = None if targets is None else tuple(targets)
+        self._columns = TargetColumns.of(info, self.source_of)
+        self.target_columns = self._columns.positions
         """The columns that upserts write, by position; None for all."""
-        given = range(len(info.schema.columns)) if targets is None else targets
+        given = self.target_columns or range(len(info.schema.columns))
         self._input = ArrowInput(info.schema, given)
         self._placer = Placer(info)
         self._parse_text = parse_text
@@ -66,6 +66,7 @@ class Fitter:
         self._targets = {name: wire.field(name).type for name in self.source_of}
         # Casts that no row could pass are found here, before anything is sent.
         self._conform(pa.RecordBatch.from_pylist([], schema=schema))
+        self._columns.check(None)
 
     def _conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [
@@ -86,8 +87,7 @@ class Fitter:
         changes = None
         if self._has_changes:
             changes = ChangeType.codes_of(batch.column(CHANGE_TYPE), CHANGE_TYPE)
-            if self.target_columns is not None:
-                check_no_deletes(self._info, self.target_columns, changes, None)
+        self._columns.check(changes)
         return self._placer.place(self._conform(batch), changes, bucket)
 
     def fit(self, batch: pa.RecordBatch, bucket: int, reject: bool) -> Fitted:

@@ -26,7 +26,7 @@ from fluss_client.model.table import TableInfo
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.loading.placing import Placer
 from fluss_orchestrate.core.loading.sending import partition_id_of
-from fluss_orchestrate.core.loading.units import check_no_deletes
+from fluss_orchestrate.core.loading.target_columns import TargetColumns
 from fluss_orchestrate.core.provisioning.dropping import drop_partitions
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.types import arrow_schema, written
@@ -57,6 +57,7 @@ class WriteJob:
         table = connection.get_table(self.options.table).result()
         info = table.get_table_info()
         maker = _PartitionMaker(connection, info) if self.create_partitions else None
+        columns = TargetColumns.of(info, self.columns)
         rows = 0
         writer: AppendWriter | UpsertWriter
         if info.has_primary_key():
@@ -77,9 +78,7 @@ class WriteJob:
                     codes = ChangeType.codes_of(
                         batch.column(self.operation), self.operation, first_row=rows
                     )
-                    if self.partial:
-                        given = [info.schema.index[name] for name in self.columns]
-                        check_no_deletes(info, given, codes, rows)
+                    columns.check(codes, rows)
                     _write_changes(writer, fitted, codes, info)
                 rows += batch.num_rows
             writer.flush().result()
