@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
 from fluss_client import TablePath
-from fluss_client.errors import FlussError
+from fluss_client.errors import ChangeTypeError, FlussError, RowError
 from fluss_orchestrate import IncrementalScan
 from fluss_orchestrate.core.loading.placing import Placer
 from fluss_orchestrate.spark import fast, gathering
 from fluss_orchestrate.spark.source.datasource import FlussDataSource
+from fluss_orchestrate.spark.source.options import SourceOptions
+from fluss_orchestrate.spark.source.writing import write_job
 from tests.spark.conftest import Place
 
 if TYPE_CHECKING:
@@ -104,6 +106,30 @@ def test_upserts_deletes_and_partial_updates(spark: SparkSession, place: Place) 
         (4, "only", "m"),
         (9, "c", "o"),
     ]
+
+
+def test_the_operation_column_takes_every_form_and_nothing_else(place: Place) -> None:
+    """As a task of Spark writes its batches."""
+    table = place.table(WIDE, keys=["id"])
+
+    def written(options: dict[str, str], **columns: Any) -> int:
+        batch = pa.record_batch(columns)
+        kinds = {pa.int64(): LongType(), pa.int8(): ByteType(), pa.string(): StringType()}
+        schema = StructType([StructField(f.name, kinds[f.type]) for f in batch.schema])
+        asked = SourceOptions.of({**place.options(table, operation_column="op"), **options})
+        return write_job(asked, schema).run(iter([batch, batch.slice(0, 0)]))
+
+    ids = [1, 2, 3]
+    whole = {"id": ids, "word": ["a", "b", "c"], "more": ["m", "n", "o"]}
+    written({}, **whole, op=["insert", "+I", "update_after"])
+    written({}, **whole, op=pa.array([4, 2, 1], pa.int8()))
+    assert [row["id"] for row in found(place, table)] == [2, 3]
+    with pytest.raises(ChangeTypeError, match=r"'op' .* row 2, counted from 0: 'D' is not") as bad:
+        written({}, **whole, op=["+U", "-D", "D"])
+    assert (bad.value.row, bad.value.value) == (2, "D")
+    with pytest.raises(RowError, match="row 1, counted from 0, is a delete, and the rows lack"):
+        written({"partial.update": "true"}, id=[3, 2], op=["+U", "-D"])
+    assert [row["id"] for row in found(place, table)] == [2, 3]
 
 
 def test_overwrite_drops_and_creates_partitions(spark: SparkSession, place: Place) -> None:

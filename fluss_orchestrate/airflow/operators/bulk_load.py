@@ -126,7 +126,7 @@ class FlussBulkLoadOperator(FlussOperator, SparkSubmitOperator):
             return BulkLoadSpec(
                 source=LoadSource(**self.source),
                 table=self.table,
-                load_id=self.load_id or run_key(context),
+                load_id=run_key(context) if self.load_id is None else self.load_id,
                 **(self.options or {}),
             )
         except TypeError as error:
