@@ -15,13 +15,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss_client.aio.connection import FlussConnection as AsyncConnection
+from fluss_client.aio.pieces import Deletes
 from fluss_client.aio.pinned import append_pinned, upsert_pinned
 from fluss_client.backend.contract import Backend
 from fluss_client.codec.partition_names import parse_partition_name
 from fluss_client.errors import PartitionNotExistError
 from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.cluster import OffsetSpec
-from fluss_client.model.table import TableInfo, TablePath
+from fluss_client.model.table import TableBucket, TableInfo, TablePath
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, CheckpointTable
@@ -216,22 +218,10 @@ class PinnedLoad:
         return task
 
     async def _send(self, placed: Placed, writer_id: int, unit: Unit) -> None:
-        core, info = self._core, self._target.info
+        info = self._target.info
         bucket = placed.table_bucket(info.table_id, self._partition_ids)
-        pieces = placed.cut(unit.batch_rows)
-        if info.has_primary_key():
-            await upsert_pinned(
-                core.backend,
-                info,
-                bucket,
-                pieces,
-                writer_id,
-                target_columns=unit.target_columns,
-                config=core.config,
-            )
-        else:
-            rows = [batch for batch, _ in pieces]
-            await append_pinned(core.backend, info, bucket, rows, writer_id, config=core.config)
+        batches = placed.cut(unit.batch_rows)
+        await send_pinned(self._core, info, bucket, batches, writer_id, unit.target_columns)
 
     def _place(self, placed: Placed) -> Place:
         if placed.partition is None:
@@ -290,6 +280,30 @@ class _CutRule:
     def cut(self) -> Cut:
         assert self._cut is not None
         return self._cut
+
+
+async def send_pinned(
+    core: AsyncConnection,
+    info: TableInfo,
+    bucket: TableBucket,
+    batches: Sequence[tuple[pa.RecordBatch, Deletes]],
+    writer_id: int,
+    target_columns: Sequence[int] | None,
+) -> None:
+    """Append batches to a bucket, or upsert them, under a writer id that was pinned."""
+    if info.has_primary_key():
+        await upsert_pinned(
+            core.backend,
+            info,
+            bucket,
+            batches,
+            writer_id,
+            target_columns=target_columns,
+            config=core.config,
+        )
+    else:
+        rows = [batch for batch, _ in batches]
+        await append_pinned(core.backend, info, bucket, rows, writer_id, config=core.config)
 
 
 async def partition_id_of(backend: Backend, info: TableInfo, name: str, create: bool) -> int:

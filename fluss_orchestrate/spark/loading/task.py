@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fluss_client.aio.pinned import PINNED_BATCHES_MAX, append_pinned, upsert_pinned
+from fluss_client.aio.pinned import PINNED_BATCHES_MAX
 from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.table import TableInfo, TablePath
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.loading.errors import LoadError
 from fluss_orchestrate.core.loading.placing import Placed
-from fluss_orchestrate.core.loading.sending import partition_id_of
+from fluss_orchestrate.core.loading.sending import partition_id_of, send_pinned
 from fluss_orchestrate.core.loading.sources import SourceError
 from fluss_orchestrate.spark.loading.fitting import (
     SOURCE_BLOCK,
@@ -146,23 +146,11 @@ class _Sending:
     async def _send_placed(
         self, placed: Placed, writer_id: int, target_columns: Sequence[int] | None
     ) -> None:
-        core, info = self._core, self._info
+        info = self._info
         bucket = placed.table_bucket(info.table_id, self._partition_ids)
         least = -(-placed.rows.num_rows // PINNED_BATCHES_MAX)
-        pieces = placed.cut(max(self._task.batch_rows, least))
-        if info.has_primary_key():
-            await upsert_pinned(
-                core.backend,
-                info,
-                bucket,
-                pieces,
-                writer_id,
-                target_columns=target_columns,
-                config=core.config,
-            )
-        else:
-            rows = [batch for batch, _ in pieces]
-            await append_pinned(core.backend, info, bucket, rows, writer_id, config=core.config)
+        batches = placed.cut(max(self._task.batch_rows, least))
+        await send_pinned(self._core, info, bucket, batches, writer_id, target_columns)
 
     def _letters(
         self, unit: pa.RecordBatch, fitted: Fitted, first_row: int

@@ -24,19 +24,12 @@ from fluss_orchestrate.core.loading import (
     SourceError,
     load_is_known,
     open_rows,
-    sending,
-    units,
 )
 from fluss_orchestrate.core.loading.units import digest_of
 from tests.orchestrate.sinks.plans import SCHEMA
 from tests.orchestrate.sinks.targets import KEYED, LAYOUTS, log_rows, make_target, values
 
-
-@pytest.fixture(autouse=True)
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few hundred rows have many units."""
-    monkeypatch.setattr(units, "BATCH_ROWS_MAX", 7)
-    monkeypatch.setattr(sending, "BLOCK_UNITS", 3)
+pytestmark = pytest.mark.usefixtures("small_units")
 
 
 def rows(count: int, first: int = 0) -> pa.Table:

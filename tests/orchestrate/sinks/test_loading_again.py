@@ -16,19 +16,12 @@ from fluss_orchestrate.core.loading import (
     RowsDifferError,
     RowsUsedError,
     load_is_known,
-    sending,
-    units,
 )
 from tests.orchestrate.sinks.plans import SCHEMA
 from tests.orchestrate.sinks.targets import KEYED, log_rows, make_target, values
 from tests.orchestrate.sinks.test_loading import rows
 
-
-@pytest.fixture(autouse=True)
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few hundred rows have many units."""
-    monkeypatch.setattr(units, "BATCH_ROWS_MAX", 7)
-    monkeypatch.setattr(sending, "BLOCK_UNITS", 3)
+pytestmark = pytest.mark.usefixtures("small_units")
 
 
 def broken_off(table: pa.Table, at: int) -> pa.RecordBatchReader:

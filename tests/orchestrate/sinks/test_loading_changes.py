@@ -10,10 +10,12 @@ import pytest
 from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
 from fluss_client.errors import ChangeTypeError, RowError, UnsupportedError
 from fluss_orchestrate import load_rows
-from fluss_orchestrate.core.loading import load_is_known, sending, units
+from fluss_orchestrate.core.loading import load_is_known
 from fluss_orchestrate.core.sinks import FlussTableSink
 from tests.orchestrate.sinks.plans import make_plan
 from tests.orchestrate.sinks.targets import KEYED, log_rows, make_target, values
+
+pytestmark = pytest.mark.usefixtures("small_units")
 
 STATE = pa.schema([*KEYED, pa.field("note", pa.string())])
 FORMS = {
@@ -33,13 +35,6 @@ UNKNOWN: dict[str, tuple[pa.Array, object]] = {
     "float": (pa.array([1.0, 4.0]).slice(1), 4.0),
     "view": (pa.array(["+I", "remove"], pa.string_view()), "remove"),
 }
-
-
-@pytest.fixture(autouse=True)
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few rows have many units."""
-    monkeypatch.setattr(units, "BATCH_ROWS_MAX", 7)
-    monkeypatch.setattr(sending, "BLOCK_UNITS", 3)
 
 
 def key_table(

@@ -20,7 +20,7 @@ from fluss_client.errors import RowError
 from fluss_client.runtime import runtime
 from fluss_orchestrate import load_rows
 from fluss_orchestrate.core.checkpoints.events import now_ms
-from fluss_orchestrate.core.loading import LoadError, RowsDifferError, sending, units
+from fluss_orchestrate.core.loading import LoadError, RowsDifferError, sending
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import FlussTableSink
 from tests.orchestrate.sinks.plans import expected_ids, ids, read
@@ -39,6 +39,8 @@ STATE = pa.schema(
         pa.field("note", pa.string()),
     ]
 )
+
+pytestmark = pytest.mark.usefixtures("small_units")
 ADDED = pytest.mark.parametrize("added", [0, 2], ids=["as it was", "columns added"])
 
 
@@ -58,13 +60,6 @@ def changes(count: int) -> pa.Table:
     kinds = pa.array(["+I" if i % 4 else "-D" for i in range(count)])
     whole = keyed(count).append_column("note", pa.nulls(count, pa.string()))
     return whole.append_column("_change_type", kinds)
-
-
-@pytest.fixture(autouse=True)
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the loads were cut."""
-    monkeypatch.setattr(units, "BATCH_ROWS_MAX", 7)
-    monkeypatch.setattr(sending, "BLOCK_UNITS", 3)
 
 
 @pytest.fixture
