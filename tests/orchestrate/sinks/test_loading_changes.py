@@ -120,9 +120,7 @@ def test_what_a_scanner_gives_can_be_loaded(
     copy = TablePath(sink_database, "copy")
     descriptor = TableDescriptor(Schema(KEYED, primary_keys=["id"]), bucket_count=1)
     admin.create_table(copy, descriptor).result(60)
-    changelog = log_rows(sink_connection, source)
-    taken = changelog.select([*KEYED.names, "_change_type"])
-    load_rows(sink_connection, copy, taken, "changelog")
+    load_rows(sink_connection, copy, log_rows(sink_connection, source), "changelog")
     assert values(sink_connection, copy, [0, 1, 2]) == [None, "new1", "new2"]
 
 
