@@ -17,6 +17,7 @@ from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.loading.errors import RowsUsedError, checked_load_id
 from fluss_orchestrate.core.loading.sending import (
     DEFAULT_LEDGER,
+    Loaded,
     PinnedLoad,
     Progress,
     open_ledger,
@@ -54,7 +55,7 @@ def load_rows(
 
     Args:
         connection: The cluster.
-        table: The table.
+        table: Where to.
         rows: An Arrow table, batch or reader, or a frame that offers an Arrow stream (pandas,
             polars, DuckDB). A reader gives its rows once, so that a second call needs a new one.
         load_id: Stands for these rows for good.
@@ -64,27 +65,22 @@ def load_rows(
         ledger: The table that keeps what is known of loads.
         ledger_replicas: How many replicas it gets when it is created.
 
-    Returns:
-        What was loaded, and where.
-
     Raises:
         ConfigError: The load id is empty.
         RowsDifferError: The load was begun with other rows.
         RowsUsedError: The rows are a reader that an earlier call has read.
-        ChangeTypeError: A row's change type is null or unknown.
-        RowError: Rows do not fit, or a delete does not have all columns.
+        RowError: Rows do not fit, or lack columns, or have an unknown change type.
         PinExpiredError: The load was begun more than six days ago and not finished.
     """
     started_ms = now_ms()
     checked_load_id(load_id)
     target = LoadTarget(connection, table, SchemaPolicy(schema_policy))
-    pins = open_ledger(connection, ledger, ledger_replicas)
     reader = as_reader(rows)
     _check_unread(reader, target, load_id)
     cutter = target.cutter(reader.schema)
     load = PinnedLoad(
         connection,
-        pins,
+        open_ledger(connection, ledger, ledger_replicas),
         target,
         PINS_KIND,
         load_id,
@@ -104,8 +100,20 @@ def load_rows(
         loaded = load.run(units)
     else:
         load.verify(units, loaded)
+    receipt = _receipt(connection, target, load_id, loaded, started_ms, again)
+    return receipt if again else record_receipt(receipt)
+
+
+def _receipt(
+    connection: FlussConnection,
+    target: LoadTarget,
+    load_id: str,
+    loaded: Loaded,
+    started_ms: int,
+    again: bool,
+) -> Receipt:
     info = target.info
-    receipt = Receipt(
+    return Receipt(
         kind="upsert" if info.has_primary_key() else "append",
         table=TableIdentity.of(connection.config.resolved_alias(), info),
         run_key=load_id,
@@ -116,7 +124,6 @@ def load_rows(
         finished_ms=now_ms(),
         details={"exactly_once": True, "was_done_before": again},
     )
-    return receipt if again else record_receipt(receipt)
 
 
 def load_is_known(
