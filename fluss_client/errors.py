@@ -143,6 +143,20 @@ class WriteError(ClientError):
         self.row_count = row_count
 
 
+class TableNotReadyError(ClientError):
+    """A table exists that the coordinator does not know, yet or for good; nothing was dropped.
+
+    `table_path` and `table_id` name the table.
+    """
+
+    def __init__(
+        self, message: str, table_path: object = None, table_id: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.table_path = table_path
+        self.table_id = table_id
+
+
 class MissingExtraError(ClientError):
     """An optional package is needed; the message names the extra that brings it."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping, Sequence
 
 from fluss_client.backend.cluster.calls import Calls, path_pb
+from fluss_client.backend.cluster.missed_tables import check_known, drop_if_missed
 from fluss_client.backend.cluster.settling import settle_database, settle_partitions
 from fluss_client.backend.contract import TableChange
 from fluss_client.errors import (
@@ -18,9 +18,8 @@ from fluss_client.errors import (
     SchemaNotExistError,
     TableAlreadyExistError,
     TableNotExistError,
+    TableNotReadyError,
     UnknownServerError,
-    UnknownTableOrBucketError,
-    UnsupportedByServerError,
     error_for,
 )
 from fluss_client.model.cluster import OffsetSpec
@@ -50,14 +49,10 @@ from fluss_client.wire.messages import parse
 SET_OPTION, RESET_OPTION = 0, 1
 COLUMN_LAST = 0
 OFFSET_KINDS = {"earliest": 0, "latest": 1, "timestamp": 2}
-TABLE_KNOWN_WAIT_MS = 10_000
-TABLE_KNOWN_SOON_MS = 5_000
 CREATE_ATTEMPTS_MAX = 3
 HALF_MADE = "No content to map due to end-of-input"
 MADE_MEANWHILE = "NodeExists"
 MADE_MEANWHILE_WAIT_MS = 5_000
-
-log = logging.getLogger(__name__)
 
 
 def _retriable_look(error: FlussError) -> bool:
@@ -109,27 +104,29 @@ class AdminCalls(Calls):
     ) -> None:
         """Create a table that the coordinator knows.
 
-        A coordinator of Fluss 0.9 now and then misses a creation, most often of a table with
-        partitions. Such a table never gets a leader or a partition, so it is empty, and the one
-        that this very call made is made again.
+        A coordinator of Fluss 0.9 now and then misses a creation. A table that this very call made
+        and that was surely missed can hold no row; it is dropped and made again. In any doubt
+        nothing is dropped, and `TableNotReadyError` is raised.
         """
         for _ in range(CREATE_ATTEMPTS_MAX):
             try:
-                await self._send_create_table(path, descriptor, ignore_if_exists=False)
+                await self.send_create_table(path, descriptor, ignore_if_exists=False)
             except TableAlreadyExistError:
                 if ignore_if_exists:
                     return
                 raise
-            made = await self.get_table_info(path)
-            if await self._known_to_coordinator(made, TABLE_KNOWN_SOON_MS):
+            if not await drop_if_missed(self, await self.get_table_info(path)):
                 return
-            log.warning("the coordinator missed the creation of %s; creating it again", path)
-            await self.drop_table(path, True)
-        await self._send_create_table(path, descriptor, ignore_if_exists)
+        raise TableNotReadyError(
+            f"the coordinator missed the creation of {path} {CREATE_ATTEMPTS_MAX} times; the table "
+            "does not exist. Look at the coordinator's log, restart it and try again",
+            path,
+        )
 
-    async def _send_create_table(
+    async def send_create_table(
         self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
     ) -> None:
+        """Create a table without a look at whether the coordinator heard of it."""
         request = pb.CreateTableRequest(
             table_path=path_pb(path),
             table_json=descriptor_to_json(descriptor),
@@ -234,47 +231,17 @@ class AdminCalls(Calls):
     async def create_partition(
         self, path: TablePath, spec: Mapping[str, str], ignore_if_exists: bool
     ) -> None:
-        await self._wait_until_coordinator_knows(path)
+        # Fluss 0.9 would fail at a table that its coordinator missed in a way that stops every new
+        # table. This one may be another client's, so it is not made again here.
+        table = await self.get_table_info(path)
+        if table.is_partitioned():
+            await check_known(self, table)
         request = pb.CreatePartitionRequest(
             table_path=path_pb(path),
             partition_spec=_spec_pb(spec),
             ignore_if_not_exists=ignore_if_exists,
         )
         await self.on_coordinator(apis.CREATE_PARTITION, request, repeatable=ignore_if_exists)
-
-    async def _wait_until_coordinator_knows(self, path: TablePath) -> None:
-        """Guard against a coordinator that missed the creation of a partitioned table.
-
-        Fluss 0.9 would fail at such a CreatePartition in a way that stops every new table. The
-        table may be another client's, so it is not made again here.
-        """
-        info = await self.get_table_info(path)
-        if info.is_partitioned() and not await self._known_to_coordinator(
-            info, TABLE_KNOWN_WAIT_MS
-        ):
-            raise ClientError(
-                f"the coordinator does not know table {path}: a fault of Fluss 0.9 when a table is "
-                "created; drop the table, which can hold no row, and create it again"
-            )
-
-    async def _known_to_coordinator(self, table: TableInfo, wait_ms: int) -> bool:
-        """Ask with a harmless call, until it is so or the time has passed."""
-        probe = pb.ReleaseKvSnapshotLeaseRequest(lease_id="table-known-to-coordinator")
-        probe.buckets_to_release.add(table_id=table.table_id, bucket_id=0)
-
-        async def ask() -> None:
-            try:
-                await self.on_coordinator(apis.RELEASE_KV_SNAPSHOT_LEASE, probe)
-            except UnknownTableOrBucketError:
-                raise
-            except (FlussError, UnsupportedByServerError):
-                return
-
-        try:
-            await retrying(ask, Deadline(wait_ms))
-        except UnknownTableOrBucketError:
-            return False
-        return True
 
     async def drop_partition(
         self, path: TablePath, spec: Mapping[str, str], ignore_if_not_exists: bool

@@ -25,7 +25,7 @@ from fluss_client.errors import (
 )
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import TableBucket, TableInfo, TablePath
-from fluss_client.net.connection import Address
+from fluss_client.net.connection import Address, Connection
 from fluss_client.net.metadata import Metadata
 from fluss_client.net.metrics import Metrics
 from fluss_client.net.pool import ConnectionPool
@@ -80,12 +80,7 @@ class Calls:
         """Ask the coordinator; what may have taken effect is not sent twice unless harmless."""
 
         async def ask() -> ResponseT:
-            if self.metadata.coordinator is None:
-                await self.metadata.refresh_servers()
-            node = self.metadata.coordinator
-            if node is None:
-                raise LeaderNotAvailableError("the cluster has no coordinator right now")
-            connection = await self.pool.get(Address(node.host, node.port))
+            connection = await self.coordinator_connection()
             return await connection.call(api, request)
 
         def may_repeat(error: FlussError) -> bool:
@@ -97,6 +92,15 @@ class Calls:
         return await retrying(
             ask, self._deadline(), on_error=self._learn_from, retriable=may_repeat
         )
+
+    async def coordinator_connection(self) -> Connection:
+        """The connection to the coordinator; `LeaderNotAvailableError` while there is none."""
+        if self.metadata.coordinator is None:
+            await self.metadata.refresh_servers()
+        node = self.metadata.coordinator
+        if node is None:
+            raise LeaderNotAvailableError("the cluster has no coordinator right now")
+        return await self.pool.get(Address(node.host, node.port))
 
     async def on_any_tablet(self, api: Api[Any, ResponseT], request: Message) -> ResponseT:
         """Ask any tablet server."""
