@@ -5,8 +5,10 @@
 No schema message comes before it and no end mark after it: the reader knows the schema by the
 batch's schema id. The wire schema has no zones and no large, view or dictionary types, because
 the server counts buffers per field. A compressed buffer is the i64 length of the plain bytes
-(-1: stored plain) and one frame. The codec must be the table's own, for the server labels
-projected batches with that one. There is no checksum here; the log batch around it has one.
+(-1: stored plain) and one frame. Java writes an empty buffer as the length 0 without a frame;
+Arrow's LZ4 reader refuses that, so such a buffer is read as one of no bytes. The codec must be the
+table's own, for the server labels projected batches with that one. There is no checksum here; the
+log batch around it has one.
 """
 
 from __future__ import annotations
@@ -105,13 +107,12 @@ def decode_body(body: BytesLike, wire_schema: pa.Schema) -> pa.RecordBatch:
     What comes back has passed Arrow's full validation (offsets, text, null counts), so that
     later reads of it cannot leave its memory.
     """
-    message = memoryview(body)
-    metadata = _checked_metadata(message)
+    message = _checked(memoryview(body))
     try:
-        if metadata.compressed:
+        if message.compressed:
             (batch,) = _decompressed([message], wire_schema)
         else:
-            batch = _viewed(message, wire_schema)
+            batch = _viewed(message.whole, wire_schema)
         return _validated(batch)
     except _UNREADABLE as error:
         raise CorruptDataError(f"the Arrow record batch cannot be read: {error}") from error
@@ -123,21 +124,16 @@ def decode_bodies(bodies: Sequence[BytesLike], wire_schema: pa.Schema) -> list[p
     So the GIL is taken back once, and not after each of many small batches.
     """
     messages = [memoryview(body) for body in bodies]
-    if len(messages) > 1 and all(_fits_stream(message) for message in messages):
+    checked = [_checked(message) for message in messages] if len(messages) > 1 else []
+    if checked and all(message.fits_stream for message in checked):
         try:
-            batches = _decompressed(messages, wire_schema)
+            batches = _decompressed(checked, wire_schema)
             if len(batches) == len(messages):
                 return [_validated(batch) for batch in batches]
         except _UNREADABLE:
             # One of them is damaged, and says so when it is read by itself.
             pass
     return [decode_body(message, wire_schema) for message in messages]
-
-
-def _fits_stream(message: memoryview) -> bool:
-    """Whether it is compressed and ends where it says, so that another can follow it."""
-    metadata = _checked_metadata(message)
-    return metadata.compressed and metadata.body_start + metadata.body_length == len(message)
 
 
 def _viewed(message: memoryview, wire_schema: pa.Schema) -> pa.RecordBatch:
@@ -147,11 +143,12 @@ def _viewed(message: memoryview, wire_schema: pa.Schema) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(buffer, wire_schema)
 
 
-def _decompressed(messages: Sequence[memoryview], wire_schema: pa.Schema) -> list[pa.RecordBatch]:
+def _decompressed(messages: Sequence[_Message], wire_schema: pa.Schema) -> list[pa.RecordBatch]:
     # Of Arrow's readers only those of whole streams can be kept from handing every buffer to
     # threads of their own. Callers run on worker threads; waiting for others costs more than a
     # copy of the encoded bytes.
-    stream = b"".join((wire_schema.serialize(), *messages))
+    parts = (part for message in messages for part in message.parts)
+    stream = b"".join((wire_schema.serialize(), *parts))
     reader = pa.ipc.open_stream(stream, options=_ON_THIS_THREAD)
     if len(messages) == 1:
         return [reader.read_next_batch()]
@@ -173,13 +170,26 @@ def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
     return fill_hollow(batch)
 
 
-def _checked_metadata(message: memoryview) -> BatchMetadata:
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A message that was checked."""
+
+    whole: memoryview
+    compressed: bool
+    parts: Sequence[BytesLike]
+    """What Arrow shall read in its place."""
+    fits_stream: bool
+    """Whether it is compressed and ends where it says, so that another can follow it."""
+
+
+def _checked(message: memoryview) -> _Message:
     """Bounds what Arrow is about to allocate: buffers lie in the body and claim sane sizes."""
     metadata = read_metadata(message)
     start = metadata.body_start
     room = len(message) - start
     claimed = 0
-    for offset, length in metadata.buffers.tolist():
+    empty: list[int] = []
+    for index, (offset, length) in enumerate(metadata.buffers.tolist()):
         if offset < 0 or length < 0 or offset + length > room:
             raise CorruptDataError("a buffer of the Arrow record batch lies outside its body")
         if metadata.compressed and length:
@@ -187,9 +197,24 @@ def _checked_metadata(message: memoryview) -> BatchMetadata:
                 raise CorruptDataError(
                     "a compressed buffer of the Arrow record batch has no length"
                 )
-            claimed += max(_PLAIN_LENGTH.unpack_from(message, start + offset)[0], 0)
+            plain = _PLAIN_LENGTH.unpack_from(message, start + offset)[0]
+            claimed += max(plain, 0)
+            if plain == 0 and length == _PLAIN_LENGTH.size:
+                empty.append(index)
     if claimed > DECODED_BYTES_MAX:
         raise CorruptDataError(
             f"the Arrow record batch claims {claimed} bytes, more than {DECODED_BYTES_MAX}"
         )
-    return metadata
+    fits = metadata.compressed and start + metadata.body_length == len(message)
+    parts = _without_frames(message, metadata, empty) if empty else [message]
+    return _Message(message, metadata.compressed, parts, fits)
+
+
+def _without_frames(
+    message: memoryview, metadata: BatchMetadata, empty: list[int]
+) -> Sequence[BytesLike]:
+    """The message with these buffers said to have no bytes; its body is not copied."""
+    head = bytearray(message[: metadata.body_start])
+    buffers = np.frombuffer(head, "<i8", metadata.buffers.size, metadata.buffers_at)
+    buffers.reshape(-1, 2)[empty, 1] = 0
+    return [head, message[metadata.body_start :]]

@@ -31,6 +31,7 @@ _HEADER_RECORD_BATCH = 3
 _METADATA_V5 = 4
 _SLOT_HEADER, _SLOT_BODY_LENGTH = 2, 3
 _SLOT_NODES, _SLOT_BUFFERS, _SLOT_COMPRESSION = 1, 2, 3
+_COUNT_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class BatchMetadata:
     """Where the body starts in the message."""
     body_length: int
     """How long the body is said to be."""
+    buffers_at: int
+    """Where the pairs of `buffers` start in the message."""
 
 
 def read_metadata(message: memoryview) -> BatchMetadata:
@@ -58,12 +61,14 @@ def read_metadata(message: memoryview) -> BatchMetadata:
         if kind is None or data[kind] != _HEADER_RECORD_BATCH:
             raise CorruptDataError("the Arrow IPC message is not a record batch")
         batch = _table(data, table, _SLOT_HEADER)
+        buffers_at = PREFIX.size + _table(data, batch, _SLOT_BUFFERS) + _COUNT_SIZE
         return BatchMetadata(
             _pairs(data, batch, _SLOT_NODES),
             _pairs(data, batch, _SLOT_BUFFERS),
             _slot(data, batch, _SLOT_COMPRESSION) is not None,
             PREFIX.size + size,
             _body_length(data, table),
+            buffers_at,
         )
     except (struct.error, IndexError, ValueError) as error:
         raise CorruptDataError(f"the Arrow IPC metadata is damaged: {error}") from error
@@ -102,7 +107,7 @@ def _body_length(data: memoryview, table: int) -> int:
 def _pairs(data: memoryview, table: int, slot: int) -> npt.NDArray[np.int64]:
     at = _table(data, table, slot)
     count = struct.unpack_from("<I", data, at)[0]
-    return np.frombuffer(data, "<i8", 2 * count, at + 4).reshape(count, 2)
+    return np.frombuffer(data, "<i8", 2 * count, at + _COUNT_SIZE).reshape(count, 2)
 
 
 # Everything in front of the vectors has a fixed place: root offset 0, Message vtable 4, Message

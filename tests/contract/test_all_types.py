@@ -128,3 +128,20 @@ def test_columns_larger_than_a_compressors_block(tables: Tables, codec: str) -> 
     tables.append(table, expected)
     assert tables.log(table).equals(expected)
     assert tables.log(table, ["text"]).equals(expected.select(["text"]))
+
+
+@pytest.mark.supports("Type STRING", "Type BYTES", "Compression LZ4_FRAME", "Compression ZSTD")
+@pytest.mark.parametrize("codec", ["NONE", "LZ4_FRAME", "ZSTD"])
+def test_columns_without_a_byte(tables: Tables, codec: str) -> None:
+    """Servers write the changelog of a key table themselves, with empty buffers of Java's kind."""
+    kinds = {"id": pa.int32(), "text": pa.string(), "raw": pa.binary(), "ts": pa.list_(pa.string())}
+    table = tables.create(kinds, ["id"], properties={"table.log.arrow.compression.type": codec})
+    rows = [{"id": i, "text": (None, "")[i % 2], "raw": None, "ts": None} for i in range(4)]
+    for some in (rows[:2], rows[2:3], [{**rows[3], "text": "x", "raw": b"", "ts": []}]):
+        tables.upsert(table, some)
+    expected = [*rows[:3], {**rows[3], "text": "x", "raw": b"", "ts": []}]
+    found = tables.log(table)
+    assert found.select(list(kinds)).to_pylist() == expected
+    assert [row for _, row in tables.changes(table, 4)] == expected
+    projected = tables.log(table, ["text", "raw"]).select(["text", "raw"])
+    assert projected.to_pylist() == [{"text": r["text"], "raw": r["raw"]} for r in expected]

@@ -20,7 +20,7 @@ from fluss_client.codec.arrow_body import (
     decode_body,
     encode_body,
 )
-from fluss_client.codec.ipc_metadata import read_metadata
+from fluss_client.codec.ipc_metadata import lz4_metadata, read_metadata
 from fluss_client.codec.lz4_body import BLOCK_BYTES_MAX, FRAME_HEADER
 from fluss_client.errors import ConfigError, CorruptDataError
 from fluss_client.model.schema import Schema
@@ -215,3 +215,28 @@ def test_random_bytes(data: bytes) -> None:
     for candidate in (data, struct.pack("<Ii", 0xFFFFFFFF, len(data)) + data):
         with pytest.raises(CorruptDataError):
             decode_body(candidate, schema)
+
+
+def _as_java_writes_it(batch: pa.RecordBatch) -> bytes:
+    """Every empty buffer is the length 0 without a frame; the others are stored plain."""
+    plain = bytes(memoryview(batch.serialize()))
+    metadata = read_metadata(memoryview(plain))
+    parts: list[bytes] = []
+    places = np.zeros_like(metadata.buffers)
+    position = 0
+    for index, (offset, length) in enumerate(metadata.buffers.tolist()):
+        start = metadata.body_start + offset
+        part = struct.pack("<q", -1 if length else 0) + plain[start : start + length]
+        places[index] = position, len(part)
+        parts.append(part + bytes(-len(part) % 8))
+        position += len(parts[-1])
+    return lz4_metadata(batch.num_rows, metadata.nodes, places, position) + b"".join(parts)
+
+
+@given(tables())
+def test_empty_buffers_without_a_frame(table: tuple[Schema, pa.RecordBatch]) -> None:
+    schema, batch = table
+    body = _as_java_writes_it(batch)
+    assert decode_body(body, schema.wire).equals(batch)
+    for found in decode_bodies([body, body_of(batch, Compression.LZ4_FRAME), body], schema.wire):
+        assert found.equals(batch)
