@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+from collections.abc import Sequence
 from types import TracebackType
 
 from fluss_client.aio.admin import FlussAdmin
@@ -107,7 +108,7 @@ class FlussConnection(ProcessBound):
         self._check_process()
         self._closed = True
         writing = self._writer_backend or self._backend
-        pending = [asyncio.wrap_future(w.close_future()) for w in writers_on(writing)]
+        pending = [w.close_future().wait() for w in writers_on(writing)]
         failures = [
             error
             for error in await asyncio.gather(*pending, return_exceptions=True)
@@ -116,8 +117,7 @@ class FlussConnection(ProcessBound):
         await self._backend.close()
         if self._writer_backend is not None:
             await asyncio.wrap_future(runtime().start(self._writer_backend.close()))
-        if failures:
-            raise failures[0]
+        _raise_first(failures)
 
     def _check_open(self) -> None:
         self._check_process()
@@ -166,8 +166,16 @@ class FlussConnection(ProcessBound):
         if close_lines is not None:
             close_lines()
         with leaving(exc):
-            for future in pending:
-                future.result()
+            errors = (future.exception() for future in pending)
+            _raise_first([error for error in errors if error is not None])
+
+
+def _raise_first(failures: Sequence[BaseException]) -> None:
+    """Raise the first error of several writers; the others are notes of it."""
+    for failure in failures[1:]:
+        failures[0].add_note(f"another writer failed as well: {failure}")
+    if failures:
+        raise failures[0]
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from fluss_client.aio.bucket_line import BucketLine
 from fluss_client.aio.buffer_memory import BufferMemory
 from fluss_client.aio.channels import Channel
 from fluss_client.aio.flushing import Flushes
+from fluss_client.aio.outcome import Fault, Outcome
 from fluss_client.aio.pieces import Piece
 from fluss_client.aio.preparing import Preparer
 from fluss_client.aio.sender import Sender, line_rules
@@ -83,7 +83,7 @@ class Pipeline:
     def reject(self, handle: WriteResultHandle, error: FlussError) -> None:
         """Rows that were taken one by one turned out not to be writable together."""
         self._flushes.begin(handle, 1)
-        self._flushes.settle(handle, error)
+        self._flushes.settle(handle, Fault(error))
 
     def send_now(self) -> None:
         """Let every open batch go as soon as its bucket can take it."""
@@ -92,7 +92,7 @@ class Pipeline:
             line.open.due = 0.0
             self._seal_if_due(line)
 
-    def flush(self, done: concurrent.futures.Future[None]) -> None:
+    def flush(self, done: Outcome) -> None:
         """Finish `done` when everything accepted so far has its answer."""
         self.send_now()
         self._flushes.wait(done)
@@ -170,15 +170,16 @@ class Pipeline:
         self._memory.release(batch.nbytes)
         self._sealed -= 1
         self.rows_pending -= batch.row_count
-        error = None if cause is None else self._explained(batch, cause)
-        if error is None:
+        # One fault for all calls of the batch: who asks one of their handles was told of it.
+        fault = None if cause is None else Fault(self._explained(batch, cause))
+        if fault is None:
             self._counters["batches"] += 1
             self._counters["rows"] += batch.row_count
             self._counters["bytes"] += batch.nbytes
         else:
             self._counters["rows_failed"] += batch.row_count
         for handle in batch.handles:
-            self._flushes.settle(handle, error)
+            self._flushes.settle(handle, fault)
 
     def _explained(self, batch: Batch, cause: BaseException) -> FlussError:
         what = f"{batch.row_count} rows for {batch.bucket} of {self._table.table_path}"

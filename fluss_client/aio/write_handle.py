@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Sequence
 
-from fluss_client.errors import FlussError
+from fluss_client.aio.outcome import Fault, Outcome
 
 
 class WriteResultHandle:
@@ -17,21 +16,23 @@ class WriteResultHandle:
     at once; giving up the waiting (a timeout, a cancelled task) never takes the rows back.
     """
 
-    __slots__ = ("_error", "_future", "_number", "_pending", "_send_now")
+    __slots__ = ("_fault", "_future", "_number", "_pending", "_send_now")
 
     def __init__(self, send_now: Callable[[], None]) -> None:
         self._send_now: Callable[[], None] | None = send_now
-        self._future: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._future.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+        self._future = Outcome()
         self._number = -1
         self._pending = 0
-        self._error: FlussError | None = None
+        self._fault: Fault | None = None
 
     async def wait(self) -> None:
-        """Return when the server has acknowledged the rows; raise why it did not."""
-        await asyncio.wrap_future(self.future())
+        """Return when the server has acknowledged the rows; raise why it did not.
 
-    def future(self) -> concurrent.futures.Future[None]:
+        An error that is raised here is not raised again by `flush` or `close`.
+        """
+        await self.future().wait()
+
+    def future(self) -> Outcome:
         """The same for code without an event loop; the rows are sent at once."""
         send_now, self._send_now = self._send_now, None
         if send_now is not None:
@@ -45,7 +46,7 @@ class WriteResultHandle:
     def __repr__(self) -> str:
         if not self._future.done():
             return "WriteResultHandle(pending)"
-        return f"WriteResultHandle({'failed' if self._error else 'acknowledged'})"
+        return f"WriteResultHandle({'failed' if self._fault else 'acknowledged'})"
 
     @classmethod
     def joined(cls, handles: Sequence[WriteResultHandle]) -> WriteResultHandle:
@@ -60,8 +61,8 @@ class WriteResultHandle:
 
         def finished(future: concurrent.futures.Future[None]) -> None:
             if not left.acquire(blocking=False):
-                failed = (handle._future.exception() for handle in handles)
-                whole._error = next((e for e in failed if isinstance(e, FlussError)), None)
+                faults = (handle._fault for handle in handles)
+                whole._fault = next((fault for fault in faults if fault is not None), None)
                 whole._finish()
 
         for handle in handles:
@@ -74,18 +75,14 @@ class WriteResultHandle:
         self._number = number
         self._pending = pieces
 
-    def _settle_piece(self, error: FlussError | None) -> bool:
+    def _settle_piece(self, fault: Fault | None) -> bool:
         """One piece has its answer; true when it was the last one."""
-        if error is not None and self._error is None:
-            self._error = error
+        self._fault = self._fault or fault
         self._pending -= 1
         return self._pending <= 0
 
-    def _finish(self) -> FlussError | None:
+    def _finish(self) -> Fault | None:
         """Tell the outcome to everyone who waits."""
         self._send_now = None
-        if self._error is not None:
-            self._future.set_exception(self._error)
-        else:
-            self._future.set_result(None)
-        return self._error
+        self._future.finish([] if self._fault is None else [self._fault])
+        return self._fault

@@ -9,8 +9,6 @@ the buffer.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import contextlib
 import os
 import threading
@@ -25,6 +23,7 @@ import pyarrow as pa
 from fluss_client.aio.buffer_memory import BufferMemory
 from fluss_client.aio.channels import Channel
 from fluss_client.aio.exit_flush import flush_at_exit
+from fluss_client.aio.outcome import Outcome
 from fluss_client.aio.partition_ids import PartitionIds
 from fluss_client.aio.pieces import Deletes, cut
 from fluss_client.aio.pipeline import Pipeline
@@ -206,23 +205,25 @@ class WriterCore(ProcessBound):
     # Sending
 
     async def flush(self) -> None:
-        """Return when every row written before is acknowledged; raise the first error since the
-        last flush. Giving up the waiting takes nothing back."""
-        await asyncio.wrap_future(self.flush_future())
+        """Return when every row written before is acknowledged.
 
-    def flush_future(self) -> concurrent.futures.Future[None]:
+        Raises the first error that nobody was told of yet, by a handle or an earlier flush. Giving
+        up the waiting takes nothing back.
+        """
+        await self.flush_future().wait()
+
+    def flush_future(self) -> Outcome:
         """The same for code without an event loop."""
         self._check_process()
-        done: concurrent.futures.Future[None] = concurrent.futures.Future()
-        done.set_running_or_notify_cancel()
+        done = Outcome()
         self._off_io_thread(self._flush_to, done)
         return done
 
     async def close(self) -> None:
         """Flush; writes after this raise ClosedError."""
-        await asyncio.wrap_future(self.close_future())
+        await self.close_future().wait()
 
-    def close_future(self) -> concurrent.futures.Future[None]:
+    def close_future(self) -> Outcome:
         """The same for code without an event loop."""
         with self._lock:
             self._closed = True
@@ -240,7 +241,7 @@ class WriterCore(ProcessBound):
         """Flush. After an exception the rows are sent too, without waiting for the answer."""
         done = self.flush_future()
         if exc_type is None:
-            await asyncio.wrap_future(done)
+            await done.wait()
 
     def metrics(self) -> dict[str, float]:
         """Counters of this writer: rows, batches and bytes acknowledged, requests, retries."""
@@ -252,7 +253,7 @@ class WriterCore(ProcessBound):
         """Rows taken and without an answer; exact when no other thread writes."""
         return self._pipeline.rows_pending + self._chunk.row_count
 
-    def _flush_to(self, done: concurrent.futures.Future[None]) -> None:
+    def _flush_to(self, done: Outcome) -> None:
         with self._gate:
             self._hand_off()
             self._router.batch_closed()

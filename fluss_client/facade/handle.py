@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
+from fluss_client.aio.outcome import Outcome
 from fluss_client.errors import ReentrantCallError
 from fluss_client.runtime import runtime, wait_for
 
@@ -94,7 +95,7 @@ class Handle(Generic[T]):
         future = getattr(self, "_future", None)
         if future is None or self._seen or not future.done() or future.cancelled():
             return
-        error = future.exception()
+        error = future.peek() if isinstance(future, Outcome) else future.exception()
         if error is not None:
             log.error("%s failed and nobody looked at its result: %s", self._what, error)
 

@@ -32,7 +32,7 @@ class _Writer:
     _core: core.AppendWriter | core.UpsertWriter
 
     def flush(self) -> Handle[None]:
-        """Send everything; the handle fails with the first write that failed."""
+        """Send everything; the handle fails with the first error that nobody was told of yet."""
         return Handle(self._core.flush_future(), "flush")
 
     def close(self) -> None:

@@ -136,7 +136,9 @@ def test_columns_without_a_byte(tables: Tables, codec: str) -> None:
     """Servers write the changelog of a key table themselves, with empty buffers of Java's kind."""
     kinds = {"id": pa.int32(), "text": pa.string(), "raw": pa.binary(), "ts": pa.list_(pa.string())}
     table = tables.create(kinds, ["id"], properties={"table.log.arrow.compression.type": codec})
-    rows = [{"id": i, "text": (None, "")[i % 2], "raw": None, "ts": None} for i in range(4)]
+    rows: list[dict[str, Any]] = [
+        {"id": i, "text": (None, "")[i % 2], "raw": None, "ts": None} for i in range(4)
+    ]
     for some in (rows[:2], rows[2:3], [{**rows[3], "text": "x", "raw": b"", "ts": []}]):
         tables.upsert(table, some)
     expected = [*rows[:3], {**rows[3], "text": "x", "raw": b"", "ts": []}]

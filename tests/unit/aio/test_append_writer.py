@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from fluss_client.aio import flushing
 from fluss_client.aio.pipeline import WORTH_SENDING
 from fluss_client.aio.writer import AppendWriter
 from fluss_client.backend.contract import BucketWrite
@@ -31,6 +32,7 @@ from fluss_client.errors import (
     UnsupportedError,
     WriteError,
 )
+from fluss_client.facade.handle import Handle
 from fluss_client.model.table import TableBucket
 from fluss_client.runtime import runtime
 from tests.unit.aio.fake_backend import FakeBackend, Fault, table_of
@@ -205,8 +207,6 @@ def test_a_missing_partition(appender: Make) -> None:
     handle = writer.append((3, "gone"))
     with pytest.raises(PartitionNotExistError, match="'gone'"):
         wait(handle.future())
-    with pytest.raises(PartitionNotExistError, match="'gone'"):
-        wait(writer.flush_future())
     writer.append((4, "here"))
     wait(writer.flush_future())
     assert backend.logs == {TableBucket(7, 0, partition_id=5): [(1, "here"), (4, "here")]}
@@ -349,7 +349,7 @@ def test_a_row_added_while_its_chunk_is_taken_away(appender: Make, missed: bool)
         writer._hand_off()
     with pytest.raises(WriteError, match="too large"):
         wait(writer._rescue(chunk).future())
-    assert isinstance(writer.flush_future().exception(WAIT_S), WriteError)
+    wait(writer.flush_future())
 
 
 def test_on_the_io_thread_a_write_that_could_wait_is_refused(appender: Make) -> None:
@@ -413,8 +413,6 @@ def test_an_encoding_error_fails_its_rows_and_no_others(appender: Make) -> None:
     assert isinstance(caught.value.__cause__, RowError)
     backend.encode_error = None
     writer.append((2, "b"))
-    with pytest.raises(WriteError, match="cannot be encoded"):
-        wait(writer.flush_future())
     wait(writer.flush_future())
     assert backend.rows() == [(2, "b")]
     assert writer.metrics()["rows_failed"] == 1
@@ -432,7 +430,6 @@ def test_rows_that_an_interrupt_cuts_off_are_told_to_be_lost(
             handle.future()
     with pytest.raises(RowError, match="1 rows were not written: KeyboardInterrupt"):
         wait(handle.future())
-    assert isinstance(writer.flush_future().exception(WAIT_S), RowError)
     writer.append((2, "b"))
     wait(writer.flush_future())
     assert backend.rows() == [(2, "b")]
@@ -474,3 +471,77 @@ def test_writers_go_when_nobody_holds_them() -> None:
             break
         runtime().call(asyncio.sleep(0.01))
     assert reference() is None
+
+
+def test_an_error_that_a_handle_told_is_not_told_again(appender: Make) -> None:
+    backend = log_backend()
+    backend.script = lambda write: Fault(RecordTooLargeError("too large"))
+    writer = appender(backend, writer_batch_timeout_ms=LONG)  # both calls share a batch
+    first, second = writer.append((1, "a")), writer.write_arrow_batch(batch_of(1))
+    with pytest.raises(WriteError, match="too large"):
+        wait(first.future())
+    wait(writer.flush_future())
+    with pytest.raises(WriteError, match="too large"):
+        wait(second.future())
+
+    async def scenario() -> None:
+        with pytest.raises(WriteError, match="too large"):
+            await writer.append((2, "b")).wait()
+        await writer.flush()
+        await writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_error_that_nobody_waited_for_any_more_is_kept(appender: Make) -> None:
+    """A wait that was given up has told nobody, be it for a handle or for a flush."""
+    backend = log_backend()
+    gate = asyncio.Event()
+    backend.script = lambda write: Fault(RecordTooLargeError("too large"), until=gate)
+    writer = appender(backend)
+    handle = writer.append((1, "a"))
+
+    async def scenario() -> None:
+        for given_up in (handle.wait(), writer.flush()):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(given_up, 0.01)
+        runtime().loop.call_soon_threadsafe(gate.set)
+        with pytest.raises(WriteError, match="too large"):
+            await writer.close()
+
+    asyncio.run(scenario())
+    wait(writer.flush_future())
+
+
+def test_a_flush_that_nobody_looked_at_tells_nothing(
+    appender: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = log_backend()
+    backend.script = lambda write: Fault(RecordTooLargeError("too large"))
+    writer = appender(backend)
+    writer.append((1, "a"))
+    unseen = Handle(writer.flush_future(), "flush")
+    concurrent.futures.wait([unseen._future])
+    del unseen
+    assert "nobody looked" in caplog.text
+    with pytest.raises(WriteError, match="too large"):
+        wait(writer.flush_future())
+
+
+def test_errors_that_nobody_asks_for_take_bounded_memory(
+    appender: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flushing, "FAULTS_KEPT_MAX", 3)
+    backend = log_backend()
+    backend.script = lambda write: Fault(RecordTooLargeError("too large"))
+    writer = appender(backend)
+    handles = []
+    for number in range(10):
+        handles.append(writer.append((number, "a")))
+        concurrent.futures.wait([handles[-1].future()])
+    assert len(writer._pipeline._flushes._untold) == 3
+    for handle in handles:
+        assert handle.future().exception() is not None
+    # More failed than could be kept apart: the flush tells of the rest, rather than of nothing.
+    assert isinstance(writer.flush_future().exception(WAIT_S), WriteError)
+    wait(writer.flush_future())

@@ -11,7 +11,7 @@ from fluss_client.aio.exit_flush import LOST_ROWS_STATUS
 ROOT = Path(__file__).parents[3]
 
 START = """
-import os, sys
+import concurrent.futures, os, sys
 import pyarrow as pa
 from fluss_client import runtime
 from fluss_client.aio.writer import AppendWriter
@@ -69,11 +69,24 @@ def test_rows_that_cannot_be_written_in_time_are_counted_and_change_the_status()
 def test_rows_that_were_refused_and_never_asked_about_change_the_status() -> None:
     done = run(
         "backend.script = lambda write: Fault(RecordTooLargeError('too large'))\n"
-        "handle = writer.append((1,))\n"
-        "assert handle.future().exception() is not None"
+        "future = writer.append((1,)).future()\n"
+        "concurrent.futures.wait([future])"
     )
     assert done.returncode == LOST_ROWS_STATUS
     assert "too large" in done.stderr
+
+
+def test_an_error_that_was_told_does_not_change_the_status() -> None:
+    done = run(
+        "backend.script = lambda write: Fault(RecordTooLargeError('too large'))\n"
+        "handle = writer.append((1,))\n"
+        "try:\n"
+        "    handle.future().result(10)\n"
+        "except WriteError as error:\n"
+        "    print('told:', error)"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "too large" in done.stdout
 
 
 def test_a_writer_cannot_be_used_in_a_forked_child_which_can_make_its_own() -> None:

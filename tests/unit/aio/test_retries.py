@@ -216,8 +216,7 @@ def test_an_out_of_order_answer_with_nothing_before_it_fails_the_batch(appender:
     with pytest.raises(WriteError, match="lost the writer"):
         wait(handle.future())
     wait(one_batch_each(writer, 1, first=2)[0].future())
-    with pytest.raises(WriteError, match="lost the writer"):
-        wait(writer.flush_future())
+    wait(writer.flush_future())
     assert ids(backend) == [0, 2]
     assert backend.writer_ids == 2
 
@@ -244,8 +243,7 @@ def test_retries_end(appender: Make) -> None:
     with pytest.raises(WriteError, match="they may be there nevertheless"):
         wait(handle.future())
     assert len(backend.sent) == 3
-    with pytest.raises(WriteError):
-        wait(writer.flush_future())
+    wait(writer.flush_future())
 
 
 def test_time_ends(appender: Make) -> None:
