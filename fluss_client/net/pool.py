@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 
 from fluss_client.config import Config
@@ -132,3 +133,14 @@ class ConnectionPool:
         for connection in self._open.values():
             connection.close()
         self._open.clear()
+
+    def abandon(self) -> None:
+        """Have every connection ended soon, from any thread; for a client that was not closed."""
+        if self._pid != os.getpid():
+            # The sockets are the parent's, and so is the selector that knows them.
+            return
+        if self._loop.is_closed():
+            self.close_lines()
+        else:
+            with contextlib.suppress(RuntimeError):  # it was closed at this very moment
+                self._loop.call_soon_threadsafe(self.close_lines)

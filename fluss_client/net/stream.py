@@ -96,13 +96,16 @@ class Stream:
         if self._closed:
             return
         self._closed = True
-        self._loop.remove_reader(self._sock)
-        if self._writing:
-            self._loop.remove_writer(self._sock)
+        loop_lives = not self._loop.is_closed()
+        if loop_lives:
+            self._loop.remove_reader(self._sock)
+            if self._writing:
+                self._loop.remove_writer(self._sock)
         self._sock.close()
         self._out.clear()
         self._frame = None
-        self.on_lost(error or NetworkError(f"the connection to {self.peer} was closed"))
+        if loop_lives:  # else nobody waits any more, and nobody could be woken
+            self.on_lost(error or NetworkError(f"the connection to {self.peer} was closed"))
 
     def _writable(self) -> None:
         out = self._out

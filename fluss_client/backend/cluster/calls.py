@@ -8,6 +8,7 @@ caller says that doing it twice is harmless.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -47,6 +48,9 @@ class Calls:
         self.metadata = Metadata(bootstrap, self.pool, config)
         self.schemas: dict[tuple[int, int], Schema] = {}
         self._looks: dict[TablePath, asyncio.Task[set[int | None]]] = {}
+        # The loop holds the sockets, and these hold no client: it goes when nobody uses it. At
+        # interpreter exit the sockets end with the process.
+        weakref.finalize(self, self.pool.abandon).atexit = False
 
     def _deadline(self) -> Deadline:
         return Deadline(self.config.request_timeout_ms)

@@ -18,6 +18,7 @@ import itertools
 import json
 import os
 import time
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -45,7 +46,8 @@ class RemoteLog:
 
     def __init__(self, calls: Calls) -> None:
         config = calls.config
-        self._calls = calls
+        # The client holds this object; a strong reference back would outlive its last user.
+        self._calls: Calls = weakref.proxy(calls)
         self._filesystems: dict[str, tuple[Any, float]] = {}
         self._reads = asyncio.Semaphore(config.scanner_remote_log_prefetch_num)
         self._ranges = config.scanner_remote_log_read_concurrency

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -32,8 +33,12 @@ class Engine(ProcessBound):
         """Numbers are never given twice, so one that was dropped is found to be gone."""
         self.expiry_seen: dict[TableBucket, float] = {}
         self._counts: dict[str, float] = {"reads": 0, "writes": 0}
-        self._watch = Watch(lambda: self._lanes.watch(data_version))
-        self._lanes = Lanes(database, self._watch.changed, has_garbage, reclaim_step)
+        # Threads hold the lanes, and these must not hold the engine: it goes when nobody uses it.
+        self._lanes = lanes = Lanes(database, has_garbage, reclaim_step)
+        self._watch = Watch(lambda: lanes.watch(data_version))
+        lanes.on_commit = self._watch.changed
+        # At interpreter exit the threads end with the process.
+        weakref.finalize(self, lanes.end).atexit = False
 
     async def _read(self, run: Callable[[sqlite3.Connection], T], *, snapshot: bool = True) -> T:
         self._check_process()

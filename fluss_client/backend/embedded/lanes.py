@@ -95,6 +95,7 @@ class Lane(Seat):
         run()
         with self.busy:
             self.close_connection()
+        self._lanes.close_here()
 
     def _read_until_closed(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -207,7 +208,6 @@ class Lanes:
     def __init__(
         self,
         database: Database,
-        on_commit: Callable[[], None],
         untidy: Callable[[sqlite3.Connection], bool],
         tidy: Callable[[sqlite3.Connection], bool],
     ) -> None:
@@ -216,7 +216,7 @@ class Lanes:
         self.tidy = tidy
         self.commits = 0
         self._loop = asyncio.get_running_loop()
-        self._on_commit = on_commit
+        self.on_commit: Callable[[], None] = lambda: None
         self._reads: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writes: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._watches: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -314,7 +314,7 @@ class Lanes:
             else:
                 future.set_exception(error)
         if wrote:
-            self._on_commit()
+            self.on_commit()
 
     def figures(self) -> dict[str, float]:
         """Counts for the metrics: several writes may share one commit."""
@@ -324,17 +324,23 @@ class Lanes:
         """Let the lanes finish what was given to them, then end them."""
         if self.closed:
             return
+        self.end()
+        for lane in self.all():
+            await self._loop.run_in_executor(None, lane.thread.join)
+        _all_lanes.discard(self)
+
+    def end(self) -> None:
+        """Tell the lanes to end after what was given to them; returns at once, on any thread."""
         self.closed = True
-        lanes = self.all()
         for _ in self._readers:
             self._reads.put(None)
         self._writes.put(None)
         self._watches.put(None)
-        for lane in lanes:
-            await self._loop.run_in_executor(None, lane.thread.join)
+
+    def close_here(self) -> None:
+        """Close the connection of brief reads; a lane calls it when it ends."""
         with self._here.busy:
             self._here.close_connection()
-        _all_lanes.discard(self)
 
     def all(self) -> list[Lane]:
         """Every lane that was started."""

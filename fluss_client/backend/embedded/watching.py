@@ -7,6 +7,7 @@ microseconds and changes with every commit of anyone else, so one poll serves al
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable
 
@@ -59,6 +60,11 @@ class Watch:
             self._waiting -= 1
 
     async def _polling(self) -> None:
+        # The lanes end before this when a client was dropped without being closed.
+        with contextlib.suppress(ClosedError):
+            await self._poll_until_idle()
+
+    async def _poll_until_idle(self) -> None:
         seen = await self._ask()
         # A commit between the reader's look and this one would go unnoticed.
         self.changed()
