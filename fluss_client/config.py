@@ -13,10 +13,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fluss_client.errors import ConfigError
+from fluss_client.errors import ConfigError, without_frames
+from fluss_client.options import EMBEDDED_SCHEME as EMBEDDED_SCHEME
 from fluss_client.options import (
     UNBOUNDED_MS,
     Option,
+    addresses,
     boolean,
     duration_ms,
     one_of,
@@ -28,7 +30,6 @@ from fluss_client.options import (
 
 BOOTSTRAP_VARIABLE = "FLUSS_BOOTSTRAP_SERVERS"
 ALIAS_VARIABLE = "FLUSS_CLUSTER_ALIAS"
-EMBEDDED_SCHEME = "embedded:"
 _ALIASES = {"request-max-size": "writer.request-max-size"}
 
 
@@ -44,7 +45,7 @@ def _acks(key: str, value: Any) -> str:
 class Config:
     """Settings of a connection, from a dict of keys and values; each is also an attribute."""
 
-    bootstrap_servers = Option("bootstrap.servers", "", text)
+    bootstrap_servers = Option("bootstrap.servers", "", addresses)
     connect_timeout_ms = Option("connect-timeout", 15_000, duration_ms(1))
     request_timeout_ms = Option("request-timeout", 30_000, duration_ms(1))
     retry_timeout_ms = Option("retry-timeout", 120_000, duration_ms(1))
@@ -101,13 +102,28 @@ class Config:
 
     def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
-        for key, value in (properties or {}).items():
-            option = find_option(str(key))
-            setattr(self, option.name, value)
+        refused = self._take(properties or {})
+        # What was given may hold a password, and some reports show what frames hold.
+        del properties
+        if refused is not None:
+            self._values.clear()
+            raise refused
+
+    def _take(self, properties: Mapping[str, Any]) -> ConfigError | None:
+        """Set all keys; returns what cannot be used, without a traceback."""
+        for key, value in properties.items():
+            try:
+                option = find_option(str(key))
+            except ConfigError as error:
+                return without_frames(error)
+            refused = option.store(self, value)
+            if refused is not None:
+                return refused
+        return None
 
     def resolved_bootstrap(self) -> str:
         """The address: the key, else the environment; an error names both forms of it."""
-        address = self.bootstrap_servers or os.environ.get(BOOTSTRAP_VARIABLE, "").strip()
+        address = self.bootstrap_servers or self._address_of_environment()
         if not address:
             raise ConfigError(
                 "no address: set bootstrap.servers (or the variable "
@@ -115,6 +131,14 @@ class Config:
                 f"{EMBEDDED_SCHEME}PATH for the embedded engine in a local directory"
             )
         return address
+
+    def _address_of_environment(self) -> str:
+        found = Config()
+        refused = Config.bootstrap_servers.store(found, os.environ.get(BOOTSTRAP_VARIABLE, ""))
+        if refused is not None:
+            refused.message = f"the variable {BOOTSTRAP_VARIABLE}: {refused.message}"
+            raise refused
+        return found.bootstrap_servers
 
     def resolved_alias(self) -> str:
         """The cluster's name in identities and URIs: the key, the environment, or `default`."""

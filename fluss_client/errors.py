@@ -7,7 +7,9 @@ does not know becomes `UnknownServerError` and keeps its number in `error_code`.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+ErrorT = TypeVar("ErrorT", bound=BaseException)
 
 CHANGE_TYPE_SHOWN_MAX = 80
 
@@ -52,6 +54,12 @@ def _rebuild(
     error.error_code = error_code
     error.__dict__.update(fields)
     return error
+
+
+def without_frames(error: ErrorT) -> ErrorT:
+    """The error without its traceback and the errors behind it, whose frames may hold secrets."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 class ClientError(FlussError):

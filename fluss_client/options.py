@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
-from fluss_client.errors import ConfigError
+from fluss_client.errors import ConfigError, without_frames
 
 T = TypeVar("T")
+EMBEDDED_SCHEME = "embedded:"
 UNBOUNDED_MS = (1 << 64) - 1
 
 _SIZE = re.compile(r"(\d+)\s*(b|kb|mb|gb)?\Z")
@@ -47,7 +48,19 @@ class Option(Generic[T]):
         return value
 
     def __set__(self, instance: Any, value: Any) -> None:
-        instance._values[self.key] = self.parse(self.key, value)
+        refused = self.store(instance, value)
+        # The value may be a secret, and some reports show what frames hold.
+        del value
+        if refused is not None:
+            raise refused
+
+    def store(self, instance: Any, value: Any) -> ConfigError | None:
+        """Set the value; returns why it cannot be used, without a traceback."""
+        try:
+            instance._values[self.key] = self.parse(self.key, value)
+        except ConfigError as error:
+            return without_frames(error)
+        return None
 
 
 def text(key: str, value: Any) -> str:
@@ -55,6 +68,17 @@ def text(key: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"{key} takes text, not {type(value).__name__}")
     return value.strip()
+
+
+def addresses(key: str, value: Any) -> str:
+    """Where servers listen. A user or password in it is refused and not repeated."""
+    found = text(key, value)
+    if "@" in found and not found.startswith(EMBEDDED_SCHEME):
+        raise ConfigError(
+            f"{key} holds an '@': an address takes no user and no password. Write host:port, and "
+            "set security.protocol=sasl, security.sasl.username and security.sasl.password"
+        )
+    return found
 
 
 def secret_text(key: str, value: Any) -> str:

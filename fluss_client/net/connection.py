@@ -13,7 +13,12 @@ from google.protobuf.message import Message
 
 from fluss_client._version import __version__
 from fluss_client.config import Config
-from fluss_client.errors import AuthenticationError, CorruptDataError, FlussError
+from fluss_client.errors import (
+    AuthenticationError,
+    CorruptDataError,
+    FlussError,
+    without_frames,
+)
 from fluss_client.net.metrics import Metrics
 from fluss_client.net.stream import Stream, timed_out
 from fluss_client.wire import fluss_pb2 as pb
@@ -76,27 +81,32 @@ class Connection:
         timeout_ms = self._config.connect_timeout_ms
         answer = await self.call(API_VERSIONS, hello, timeout_ms)
         if self._config.security_protocol == "sasl":
-            await self._authenticate(timeout_ms)
+            refused = await self._authenticate(timeout_ms)
+            if refused is not None:
+                raise refused
         self._apis = negotiate(answer.api_versions, self._stream.peer)
         if answer.HasField("server_type"):
             self.served = Served(answer.server_type)
         self._stream.frame_bytes_max = RESPONSE_BYTES_MAX
 
-    async def _authenticate(self, timeout_ms: int) -> None:
+    async def _authenticate(self, timeout_ms: int) -> BaseException | None:
+        """Log in; returns what went wrong, without its traceback.
+
+        The frames of these calls hold the password, and some reports show frames' values. So no
+        error leaves them by being raised, not even a cancellation.
+        """
         config = self._config
-        credentials = Credentials(config.security_sasl_username, config.security_sasl_password)
-        steps = authenticate(mechanism_for(config.security_sasl_mechanism, credentials))
-        step = next(steps)
-        while True:
-            try:
+        try:
+            credentials = Credentials(config.security_sasl_username, config.security_sasl_password)
+            steps = authenticate(mechanism_for(config.security_sasl_mechanism, credentials))
+            step = next(steps)
+            while True:
                 answer = await self.call(AUTHENTICATE, step.message(), timeout_ms)
-            except FlussError as error:
-                # The frames of the call hold the password, and some reports show frames' values.
-                raise error.with_traceback(None) from None
-            try:
                 step = steps.send(answer)
-            except StopIteration:
-                return
+        except StopIteration:
+            return None
+        except BaseException as error:  # noqa: BLE001 - it is raised again by the caller
+            return without_frames(error)
 
     @property
     def peer(self) -> str:

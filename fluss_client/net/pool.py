@@ -87,7 +87,7 @@ class ConnectionPool:
         for address in addresses:
             try:
                 return await self.get(address)
-            except (AuthenticationError, ClosedError):
+            except (AuthenticationError, ClosedError, ConfigError):
                 raise
             except FlussError as error:
                 failures.append(error)

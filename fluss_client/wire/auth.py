@@ -62,14 +62,21 @@ class Mechanism(Protocol):
         """
 
 
+def _usable(text: str) -> bool:
+    return bool(text) and "\0" not in text
+
+
 class Plain:
     """The PLAIN mechanism."""
 
     name = "PLAIN"
 
     def __init__(self, credentials: Credentials) -> None:
-        for what, text in (("user", credentials.username), ("password", credentials.password)):
-            if not text or "\0" in text:
+        for what, usable in (
+            ("user", _usable(credentials.username)),
+            ("password", _usable(credentials.password)),
+        ):
+            if not usable:
                 raise ConfigError(f"SASL/PLAIN needs a {what} that is not empty and has no NUL")
         self._credentials = credentials
 

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -308,3 +309,52 @@ def test_read_only_errors_name_the_directory(tmp_path: Path) -> None:
     error = Database(tmp_path).wrap(sqlite3.OperationalError("x"))
     assert str(tmp_path) in str(error)
     assert not isinstance(error, EmbeddedReadOnlyError)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """A process that keeps nobody out by itself."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_what_is_made_is_its_owners_alone(tmp_path: Path, open_umask: None) -> None:
+    path = tmp_path / "parent" / "fluss"
+
+    async def scenario() -> None:
+        async with opened(path) as backend:
+            table = await make_table(backend)
+            await append(backend, table, ROWS)
+            await make_table(backend, "lake", properties={"table.datalake.enabled": "true"})
+            assert _mode(path) == 0o700
+            files = {p.name: _mode(p) for p in path.iterdir() if p.is_file()}
+            assert {ddl.FILE_NAME, f"{ddl.FILE_NAME}-wal", "fluss.lock"} <= files.keys()
+            assert set(files.values()) == {0o600}, files
+            folders = {p: _mode(p) for p in path.iterdir() if p.is_dir()}
+            assert folders, "the lake"
+            assert set(folders.values()) == {0o700}, folders
+
+    on_loop(scenario())
+
+
+def test_what_is_there_keeps_its_mode(tmp_path: Path, open_umask: None) -> None:
+    """Directories of earlier versions, and those that somebody shares on purpose."""
+    path = tmp_path / "shared"
+    on_loop(fill(path))
+    path.chmod(0o775)
+    file_of(path).chmod(0o664)
+    (path / "fluss.lock").unlink()
+    on_loop(fill_again(path))
+    assert (_mode(path), _mode(file_of(path))) == (0o775, 0o664)
+    assert _mode(path / "fluss.lock") == 0o664, "who may write may also wait"
+
+
+async def fill_again(path: Path) -> None:
+    async with opened(path) as backend:
+        table = await backend.get_table_info(TablePath("fluss", "t"))
+        await append(backend, table, ROWS)

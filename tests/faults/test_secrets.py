@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import dataclasses
 import io
 import json
 import logging
@@ -9,21 +12,24 @@ import os
 import pickle
 import stat
 import traceback
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 import fluss_client as fluss
-from fluss_client import errors
+from fluss_client import aio, errors
+from fluss_client.config import find_option
 from fluss_client.testing import LocalCluster
 from fluss_client.wire import apis
 from fluss_client.wire.auth import Credentials, mechanism_for
 from fluss_orchestrate import IncrementalScan, ParquetSink, SqlCheckpointStore, SqlSink
 from fluss_orchestrate import run_increment as run_once
 from fluss_orchestrate.core.clusters import ClusterRef
+from tests.contract.loopback import OneTable, closes, is_silent, serving
 from tests.contract.tables import Tables, done
 from tests.fix_proxy import FaultyLines
 
@@ -58,12 +64,50 @@ def settings(cluster: LocalCluster, password: str | None, user: str = "admin") -
 
 
 def told(error: BaseException) -> str:
-    """All that a log or a report of this error shows, the locals of its frames included."""
-    frames = traceback.TracebackException.from_exception(error, capture_locals=True)
-    # A test knows the password; its own frames are not what is looked at.
-    inside = [frame for frame in frames.stack if "fluss_client" in frame.filename]
-    frames.stack = traceback.StackSummary.from_list(inside)
-    return "".join(frames.format()) + repr(error) + str(error) + repr(vars(error))
+    """All that a log or a report of this error can show.
+
+    That is the texts of the error and of every error behind it, shown or not, and what the frames
+    of their tracebacks hold, into containers, messages and plain objects. Only a `Config`, whose
+    place it is to hold the password, is taken by its text form.
+    """
+    found: list[str] = []
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        found += [repr(one), str(one), repr(vars(one)), *getattr(one, "__notes__", ())]
+        waiting += [one.__context__, one.__cause__, *getattr(one, "exceptions", ())]
+        for frame, _ in traceback.walk_tb(one.__traceback__):
+            # A test knows the password; its own frames are not what is looked at.
+            if "/fluss_client/" in frame.f_code.co_filename:
+                for name, value in frame.f_locals.items():
+                    found += [f"{frame.f_code.co_qualname}.{name}: {t}" for t in _texts(value)]
+    return "\n".join(found)
+
+
+def _texts(value: Any, depth: int = 4) -> list[str]:
+    """The text forms of a value and of what it holds."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return [bytes(value).decode("latin-1")]
+    inside: list[Any] = []
+    if depth and isinstance(value, Mapping):
+        inside = [*value, *value.values()]
+    elif depth and isinstance(value, list | tuple | set | frozenset | deque):
+        inside = list(value)
+    elif depth and dataclasses.is_dataclass(value) and not isinstance(value, type):
+        inside = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    return [repr(value), *(text for one in inside for text in _texts(one, depth - 1))]
+
+
+def test_the_walk_finds_what_frames_hold() -> None:
+    """Else the tests below would prove nothing."""
+    credentials = Credentials("u", CANARY)
+    for hidden in (credentials, [b"x" + CANARY.encode()], {"a": (memoryview(CANARY.encode()),)}):
+        assert any(CANARY in text for text in _texts(hidden))
+    assert not any(CANARY in text for text in _texts(fluss.Config(settings_of_canary())))
 
 
 def test_a_wrong_password_is_refused_and_not_told(
@@ -89,6 +133,65 @@ def test_without_credentials_nothing_is_answered(plain_cluster: LocalCluster) ->
         with pytest.raises(errors.ConfigError, match=missing) as raised:
             fluss.FlussConnection.create(fluss.Config(values)).result(60)
         assert CANARY not in told(raised.value)
+
+
+def test_no_fault_during_the_log_in_shows_the_password() -> None:
+    """The server is silent, or hangs up, right after it was sent the password."""
+    values = settings_of_canary() | {"connect-timeout": "400ms"}
+    for how in (is_silent, closes):
+        with serving(OneTable(cast("Any", apis.AUTHENTICATE), how)) as address:
+            config = fluss.Config({**values, "bootstrap.servers": address})
+            with pytest.raises(errors.FlussError) as raised:
+                fluss.FlussConnection.create(config).result(60)
+            assert CANARY not in told(raised.value)
+
+            async def give_up(config: fluss.Config) -> None:
+                config.connect_timeout_ms = 30_000
+                await asyncio.wait_for(aio.FlussConnection.create(config), 0.4)
+
+            with pytest.raises((TimeoutError, errors.FlussError)) as given_up:
+                asyncio.run(give_up(config))
+            assert CANARY not in told(given_up.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"security.sasl.password": CANARY, "no.such.key": 1},
+        {"security.sasl.pasword": CANARY},
+        {"security.sasl.password": CANARY, "writer.retries": "many"},
+        {"security.sasl.password": CANARY.encode()},
+        {"security.sasl.password": [CANARY]},
+        {"bootstrap.servers": f"user:{CANARY}@host:9123"},
+        {"bootstrap.servers": f"fluss://user:{CANARY}@host:9123"},
+        {"bootstrap.servers": f"h:1,{CANARY}@host:9123"},
+    ],
+)
+def test_settings_that_are_refused_do_not_show_the_password(values: dict[str, Any]) -> None:
+    with pytest.raises(errors.ConfigError) as raised:
+        fluss.Config(values)
+    assert CANARY not in told(raised.value)
+    (key, value), *_ = values.items()
+    config = fluss.Config()
+    with contextlib.suppress(errors.ConfigError):
+        setattr(config, find_option(key).name, value)
+    assert CANARY not in repr(config)
+
+
+def test_an_address_with_a_password_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUSS_BOOTSTRAP_SERVERS", f"user:{CANARY}@host:9123")
+    with pytest.raises(
+        errors.ConfigError, match=r"FLUSS_BOOTSTRAP_SERVERS.*takes no user"
+    ) as raised:
+        fluss.FlussConnection.create(fluss.Config()).result(60)
+    assert CANARY not in told(raised.value)
+
+
+def test_a_password_that_the_mechanism_cannot_send(plain_cluster: LocalCluster) -> None:
+    config = fluss.Config(settings(plain_cluster, f"{CANARY}\0"))
+    with pytest.raises(errors.ConfigError, match="no NUL") as raised:
+        fluss.FlussConnection.create(config).result(60)
+    assert CANARY not in told(raised.value)
 
 
 def test_every_line_says_who_it_is_before_anything_else(

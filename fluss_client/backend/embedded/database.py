@@ -6,6 +6,7 @@ write is `BEGIN IMMEDIATE`, so that two writers never find out late that they co
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -41,6 +42,9 @@ READER_CACHE_KIB = 16 << 10
 READER_MAP_BYTES = 1 << 30
 """So much of the file is read through a memory map, at a third of the cost."""
 STATEMENTS_CACHED = 128
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+"""Modes of what is made new. What is there keeps its own: its owner may share it on purpose."""
 _LOCK_CODES = {BUSY, LOCKED}
 
 
@@ -71,7 +75,8 @@ class Database:
         self._check_place()
         if create:
             try:
-                self.directory.mkdir(parents=True, exist_ok=True)
+                self.directory.parent.mkdir(parents=True, exist_ok=True)
+                self.directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
             except OSError as error:
                 raise EmbeddedLocationError(f"{self.directory} cannot be made: {error}") from error
         elif not self.file.exists():
@@ -98,6 +103,7 @@ class Database:
             raise EmbeddedLocationError(f"{self.directory} is not a directory")
 
     def _first_connection(self) -> sqlite3.Connection:
+        self._make_file()
         try:
             connection = self._open("rwc", 0)
             try:
@@ -113,6 +119,12 @@ class Database:
                 raise
         self.read_only = True
         return self._open("ro", self.settings.lock_timeout_ms)
+
+    def _make_file(self) -> None:
+        """Make an empty file for its owner alone; SQLite gives the files beside it its mode."""
+        # Where it cannot be made, SQLite says why.
+        with contextlib.suppress(OSError):
+            os.close(os.open(self.file, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
 
     def _create(self, connection: sqlite3.Connection) -> None:
         if _has_tables(connection):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from fluss_client.backend.embedded.database import DIRECTORY_MODE
 from fluss_client.backend.embedded.errors import EmbeddedStorageError
 from fluss_client.backend.embedded.validation import is_lake_enabled
 from fluss_client.errors import (
@@ -86,7 +87,9 @@ class Lake:
         require_pyiceberg()
         from pyiceberg.catalog.sql import SqlCatalog
 
-        (self._folder / WAREHOUSE).mkdir(parents=True, exist_ok=True)
+        # Iceberg's files have the modes that the process gives; their folders keep others out.
+        for folder in (self._folder, self._folder / WAREHOUSE):
+            folder.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         return SqlCatalog(
             CATALOG_NAME,
             uri=f"sqlite:///{self._folder / CATALOG_FILE}",

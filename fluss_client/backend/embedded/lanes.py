@@ -85,7 +85,7 @@ class Lane(Seat):
         self._lanes = lanes
         self._jobs = jobs
         self._writer = writer
-        self._turns = Turns(lanes.database.directory)
+        self._turns = Turns(lanes.database.file)
         name = "fluss-embedded-write" if writer else "fluss-embedded-read"
         self.thread = threading.Thread(target=self._main, name=name, daemon=True)
         self.thread.start()

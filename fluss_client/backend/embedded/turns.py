@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import random
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,8 +44,9 @@ class Waiting:
 class Turns:
     """One writer's place at the lock file."""
 
-    def __init__(self, directory: Path) -> None:
-        self._path = directory / FILE_NAME
+    def __init__(self, database: Path) -> None:
+        self._database = database
+        self._path = database.with_name(FILE_NAME)
         self._file: int | None = None
 
     @contextlib.contextmanager
@@ -62,7 +64,9 @@ class Turns:
 
     def _opened(self) -> int:
         if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            # Whoever may write the database may wait for it.
+            mode = stat.S_IMODE(self._database.stat().st_mode)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
         return self._file
 
     def close(self) -> None:

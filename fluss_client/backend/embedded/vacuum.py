@@ -45,7 +45,7 @@ def vacuum(path: str | Path, settings: Settings | None = None) -> Vacuumed:
 
 
 def _clean(database: Database, connection: sqlite3.Connection) -> int:
-    turns = Turns(database.directory)
+    turns = Turns(database.file)
     try:
         database.begin(connection, turns)
     finally:
