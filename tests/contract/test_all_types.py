@@ -130,7 +130,6 @@ def test_columns_larger_than_a_compressors_block(tables: Tables, codec: str) -> 
     assert tables.log(table, ["text"]).equals(expected.select(["text"]))
 
 
-@pytest.mark.supports("Type STRING", "Type BYTES", "Compression LZ4_FRAME", "Compression ZSTD")
 @pytest.mark.parametrize("codec", ["NONE", "LZ4_FRAME", "ZSTD"])
 def test_columns_without_a_byte(tables: Tables, codec: str) -> None:
     """Servers write the changelog of a key table themselves, with empty buffers of Java's kind."""
