@@ -107,6 +107,26 @@ def wait_for(future: concurrent.futures.Future[T], timeout_s: float | None) -> T
         raise TimedOutError(f"no result within {timeout_s} s; the call goes on") from None
 
 
+async def until_done(future: concurrent.futures.Future[Any]) -> None:
+    """Wait on the running loop until the future is done; its outcome is not looked at."""
+    if future.done():
+        return
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def on_done(_: concurrent.futures.Future[Any]) -> None:
+        # The loop may be gone by now; then nobody waits any more.
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(wake)
+
+    future.add_done_callback(on_done)
+    await waiter
+
+
 _lock = threading.Lock()
 _runtime: Runtime | None = None
 _workers: concurrent.futures.ThreadPoolExecutor | None = None

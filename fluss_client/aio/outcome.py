@@ -7,11 +7,11 @@ flush, or for the end of the process.
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 from collections.abc import Sequence
 
 from fluss_client.errors import FlussError
+from fluss_client.runtime import until_done
 
 
 class Fault:
@@ -64,20 +64,6 @@ class Outcome(concurrent.futures.Future[None]):
 
     async def wait(self) -> None:
         """Wait without blocking the event loop; raise the error if there is one."""
-        if not self.done():
-            loop = asyncio.get_running_loop()
-            waiter: asyncio.Future[None] = loop.create_future()
-
-            def wake() -> None:
-                if not waiter.done():
-                    waiter.set_result(None)
-
-            def on_done(_: concurrent.futures.Future[None]) -> None:
-                # The loop may be gone by now; then nobody waits any more.
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(wake)
-
-            # Not `asyncio.wrap_future`: it takes the error for a waiter that may be gone.
-            self.add_done_callback(on_done)
-            await waiter
+        # Not `asyncio.wrap_future`: it takes the error for a waiter that may be gone.
+        await until_done(self)
         self.result()

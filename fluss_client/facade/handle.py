@@ -6,7 +6,6 @@ cancelled task) never stops the call itself.
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import logging
 from collections.abc import Callable, Coroutine, Generator
@@ -14,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from fluss_client.aio.outcome import Outcome
 from fluss_client.errors import ReentrantCallError
-from fluss_client.runtime import runtime, wait_for
+from fluss_client.runtime import runtime, until_done, wait_for
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -73,22 +72,7 @@ class Handle(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         self._seen = True
-        if self._future.done():
-            return self._future.result()
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            if not waiter.done():
-                waiter.set_result(None)
-
-        def on_done(_: concurrent.futures.Future[T]) -> None:
-            # The loop may be gone by now; then nobody waits any more.
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(wake)
-
-        self._future.add_done_callback(on_done)
-        yield from waiter
+        yield from until_done(self._future).__await__()
         return self._future.result()
 
     def __del__(self) -> None:
