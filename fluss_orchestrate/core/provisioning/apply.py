@@ -7,6 +7,7 @@ checked against the specs, not assumed.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 
 from fluss_client import FlussAdmin, FlussConnection
@@ -15,10 +16,12 @@ from fluss_client.errors import (
     DatabaseNotExistError,
     FlussError,
     InvalidAlterTableError,
+    LakeTableAlreadyExistError,
     PartitionAlreadyExistError,
     TableNotExistError,
 )
 from fluss_client.model.table import TablePath
+from fluss_client.net.retry import Deadline
 from fluss_orchestrate.core.provisioning.changes import (
     AddColumns,
     Change,
@@ -34,6 +37,9 @@ from fluss_orchestrate.core.provisioning.spec import TableSpec
 log = logging.getLogger(__name__)
 # Every round repeats what another run's changes made necessary; two runs settle in two.
 ROUNDS_MAX = 5
+LAKE_RACE_WAIT_MS = 10_000
+"""How long another run may take from making a lake table to recording it in Fluss."""
+_LAKE_RACE_PAUSE_S = 0.05
 
 
 def plan(connection: FlussConnection, specs: Iterable[TableSpec]) -> ProvisionPlan:
@@ -81,8 +87,12 @@ def apply(
             log.info("provisioning: %s", change)
             if on_change is not None:
                 on_change(change)
-            _take(admin, change)
-            done.append(change)
+            try:
+                _take(admin, change)
+            except LakeTableAlreadyExistError as error:
+                _wait_for_other_run(connection, planned.specs, change, error)
+            else:
+                done.append(change)
         if planned.is_empty:
             return done
         planned = plan(connection, planned.specs)
@@ -115,6 +125,29 @@ def _take(admin: FlussAdmin, change: Change) -> None:
         )
     elif isinstance(change, SetOptions):
         admin.alter_table(TablePath.parse(change.table), set_options=change.options).result()
+
+
+def _wait_for_other_run(
+    connection: FlussConnection,
+    specs: Iterable[TableSpec],
+    change: Change,
+    error: LakeTableAlreadyExistError,
+) -> None:
+    """Wait until a change that failed because its lake table exists is made by another run.
+
+    A server creates the table in the lake first and records it afterwards. Of two runs at once,
+    the slower one finds the lake table before Fluss shows the change.
+    """
+    deadline = Deadline(LAKE_RACE_WAIT_MS)
+    while change in plan(connection, specs).changes:
+        if deadline.passed():
+            raise LakeTableAlreadyExistError(
+                f"cannot {change}: the lake holds a table of this name already ({error.message}), "
+                "and it belongs to no table of this cluster. A dropped table leaves its lake table "
+                "behind: drop or rename that one in the lake's catalog, or use another name"
+            ) from error
+        time.sleep(_LAKE_RACE_PAUSE_S)
+    log.info("provisioning: another run has done it: %s", change)
 
 
 def _unless(harmless: type[FlussError], step: Callable[[], None]) -> None:

@@ -1,0 +1,89 @@
+"""Runs that apply one spec with a lake at once, and lake tables that are somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from threading import Barrier
+
+import pytest
+
+from fluss_client import Config, FlussConnection
+from fluss_client.errors import LakeTableAlreadyExistError
+from fluss_orchestrate.core.provisioning import (
+    Change,
+    ColumnSpec,
+    ProvisionPlan,
+    TableSpec,
+    apply,
+    plan,
+)
+from tests.fix_either import own_database
+
+COLUMNS = (ColumnSpec("id", "bigint"), ColumnSpec("text", "string"))
+RUNS = 3
+
+
+@pytest.fixture(scope="module")
+def connections(lake_address: str) -> Iterator[list[FlussConnection]]:
+    """One per run, as separate processes have them."""
+    made = [
+        FlussConnection.create(Config({"bootstrap.servers": lake_address})).result(60)
+        for _ in range(RUNS)
+    ]
+    yield made
+    for connection in made:
+        connection.close()
+
+
+@pytest.fixture
+def lake_database(connections: list[FlussConnection]) -> Iterator[str]:
+    with own_database(connections[0], "lake_race") as name:
+        yield name
+
+
+def at_once(connections: list[FlussConnection], specs: list[TableSpec]) -> list[list[Change]]:
+    """Every run has its plan before the first one changes anything."""
+    barrier = Barrier(RUNS)
+
+    def run(connection: FlussConnection, planned: ProvisionPlan) -> list[Change]:
+        barrier.wait(60)
+        return apply(connection, planned)
+
+    plans = [plan(connection, specs) for connection in connections]
+    with ThreadPoolExecutor(RUNS) as pool:
+        return list(pool.map(run, connections, plans))
+
+
+def test_runs_that_create_one_table_with_a_lake_all_succeed(
+    connections: list[FlussConnection], lake_database: str
+) -> None:
+    specs = [TableSpec(f"{lake_database}.t{n}", COLUMNS, buckets=1, lake=True) for n in range(2)]
+    at_once(connections, specs)
+    assert plan(connections[0], specs).is_empty
+
+
+def test_runs_that_switch_one_lake_on_all_succeed(
+    connections: list[FlussConnection], lake_database: str, lake_kind: str
+) -> None:
+    name = f"{lake_database}.later"
+    # An embedded table can have its lake switched on only if it was made with one.
+    apply(connections[0], [TableSpec(name, COLUMNS, buckets=1, lake=lake_kind == "embedded")])
+    wanted = [TableSpec(name, COLUMNS, buckets=1, lake=True, lake_freshness="1min")]
+    at_once(connections, wanted)
+    assert plan(connections[0], wanted).is_empty
+
+
+def test_a_lake_table_of_somebody_else_is_an_error(
+    connections: list[FlussConnection], lake_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The package exports a function of the module's name.
+    module = import_module("fluss_orchestrate.core.provisioning.apply")
+    monkeypatch.setattr(module, "LAKE_RACE_WAIT_MS", 100)
+    spec = TableSpec(f"{lake_database}.left", COLUMNS, buckets=1, lake=True)
+    apply(connections[0], [spec])
+    # Dropping a table leaves its lake table where it is.
+    connections[0].get_admin().result(30).drop_table(spec.path).result(30)
+    with pytest.raises(LakeTableAlreadyExistError, match="belongs to no table of this cluster"):
+        apply(connections[0], [spec])
