@@ -91,6 +91,7 @@ class TableSpec:
         # Building the descriptor checks keys, names and types at once.
         self.descriptor()
         for spec in self.partitions:
+            check_partition_texts(self.table, spec)
             if set(spec) != set(self.partition_keys):
                 raise SchemaError(
                     f"{self.table}: partition {dict(spec)} must give {list(self.partition_keys)}"
@@ -165,10 +166,8 @@ class TableSpec:
             custom_properties=_mapping(name, value, "custom_properties"),
             lake=value.get("lake"),
             lake_freshness=value.get("lake_freshness"),
-            partitions=tuple(
-                {str(k): str(v) for k, v in spec.items()} for spec in value.get("partitions") or ()
-            ),
-            comment=value.get("comment"),
+            partitions=tuple(dict(spec) for spec in value.get("partitions") or ()),
+            comment=_comment(name, value.get("comment")),
         )
 
 
@@ -193,12 +192,73 @@ def load_specs(source: str | Path) -> list[TableSpec]:
     tables = value.get("tables") if isinstance(value, Mapping) else value
     if not isinstance(tables, list) or not all(isinstance(t, Mapping) for t in tables):
         raise SchemaError(f"{where} must hold 'tables:' with a list of table specs")
+    _check_texts(tables, text, where)
     specs = [TableSpec.from_mapping(table) for table in tables]
     names = [spec.table for spec in specs]
     for name in names:
         if names.count(name) > 1:
             raise SchemaError(f"{where} describes {name} twice")
     return specs
+
+
+def check_partition_texts(table: str, spec: Mapping[Any, Any]) -> None:
+    """Refuse names and values of a partition that are not text.
+
+    A partition's name is text. `str()` of anything else may name another partition than was
+    meant: YAML reads a bare `no` as False, `010` as 8.
+    """
+    for key, value in spec.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise SchemaError(
+                f"{table}: partition {dict(spec)}: {key!r} and {value!r} must both be text; in "
+                f"YAML write them in quotes, such as {key}: '{_text(value)}'"
+            )
+
+
+def _check_texts(tables: Sequence[Mapping[Any, Any]], text: str, where: str) -> None:
+    """Refuse values that YAML has read as something else than the text that stands there."""
+    import yaml
+
+    written = yaml.load(text, yaml.BaseLoader)  # noqa: S506 (gives texts only)
+    written = written.get("tables") if isinstance(written, Mapping) else written
+    for at, table in enumerate(tables):
+        texts = _item(written, at)
+        name = table.get("table")
+        for key in ("properties", "custom_properties"):
+            found = f"{where}: {name}: {key}"
+            _check_values(found, table.get(key), _item(texts, key), key)
+        partitions = table.get("partitions")
+        for number, spec in enumerate(partitions if isinstance(partitions, list) else ()):
+            there = _item(_item(texts, "partitions"), number)
+            _check_values(f"{where}: {name}: partition", spec, there, "partitions")
+
+
+def _check_values(where: str, values: Any, texts: Any, kind: str) -> None:
+    for key, value in values.items() if isinstance(values, Mapping) else ():
+        there = _item(texts, key)
+        if there is None:  # It came in by a merge key and does not stand here.
+            there = _text(value)
+        if not isinstance(value, str) and not _means_itself(value, there, kind):
+            raise SchemaError(
+                f"{where} {key}: {there} is no text: YAML reads it as {value!r}. Write it in "
+                f"quotes: {key}: '{there}'"
+            )
+
+
+def _means_itself(value: Any, there: str, kind: str) -> bool:
+    """Whether a value of an option is what its text says: 3 or true, but not 010 or null."""
+    if kind == "partitions" or value is None:
+        return False
+    if kind == "properties" and isinstance(value, bool):
+        return True
+    return str(there).lower() == _text(value)
+
+
+def _item(values: Any, key: Any) -> Any:
+    """An item of a list or mapping; None where there is none."""
+    if isinstance(values, Mapping):
+        return values.get(key)
+    return values[key] if isinstance(values, list) and key < len(values) else None
 
 
 def _check_size(value: Any, where: str) -> None:
@@ -252,10 +312,16 @@ def _columns(table: str, value: Any) -> Iterable[ColumnSpec]:
     else:
         raise SchemaError(f"{table}: 'columns' is a mapping of names to types, or a list")
     for name, spec in pairs:
+        if not isinstance(name, str):
+            raise SchemaError(
+                f"{table}: the column name {name!r} is no text; write it in quotes, such as "
+                f"'{_text(name)}'"
+            )
         if isinstance(spec, str):
-            yield ColumnSpec(str(name), spec)
+            yield ColumnSpec(name, spec)
         elif isinstance(spec, Mapping) and isinstance(spec.get("type"), str):
-            yield ColumnSpec(str(name), spec["type"], spec.get("comment"))
+            comment = _comment(f"{table}: column '{name}'", spec.get("comment"))
+            yield ColumnSpec(name, spec["type"], comment)
         else:
             raise SchemaError(f"{table}: column '{name}' needs a type, such as bigint")
 
@@ -274,6 +340,12 @@ def _mapping(table: str, value: Mapping[str, Any], key: str) -> dict[str, str]:
     if not isinstance(pairs, Mapping):
         raise SchemaError(f"{table}: '{key}' is a mapping")
     return {str(k): _text(v) for k, v in pairs.items()}
+
+
+def _comment(where: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise SchemaError(f"{where}: the comment {value!r} is no text; write it in quotes")
 
 
 def _text(value: object) -> str:

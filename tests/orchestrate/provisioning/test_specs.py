@@ -108,6 +108,58 @@ def test_what_is_wrong_is_named(yaml: str, complaint: str) -> None:
         load_specs(yaml)
 
 
+@pytest.mark.parametrize(
+    ("written", "quoted"),
+    [
+        ("partitions: [{r: no}]", "r: 'no'"),
+        ("partitions: [{r: 010}]", "r: '010'"),
+        ("partitions: [{r: 20261118}]", "r: '20261118'"),
+        ("partitions: [{r: 2026-11-18}]", "r: '2026-11-18'"),
+        ("partitions: [{r: null}]", "r: 'null'"),
+        ("partitions: [{r: 1e3}, {r: 1.50}]", "r: '1.50'"),
+        ("custom_properties: {country: no}", "country: 'no'"),
+        ("custom_properties: {zip: 010}", "zip: '010'"),
+        ("properties: {table.log.ttl: null}", "table.log.ttl: 'null'"),
+    ],
+)
+def test_what_yaml_does_not_read_as_text_is_refused(written: str, quoted: str) -> None:
+    table = f"{{table: a.b, columns: {{r: string}}, partition_keys: [r], {written}}}"
+    with pytest.raises(SchemaError, match=re.escape(f"Write it in quotes: {quoted}")):
+        load_specs(f"tables:\n - {table}\n")
+
+
+def test_quoted_values_and_plain_numbers_stay_what_they_are() -> None:
+    [spec] = load_specs(
+        "tables:\n"
+        " - table: a.b\n"
+        "   columns: {r: string}\n"
+        "   partition_keys: [r]\n"
+        "   properties: {table.log.tiered.local-segments: 3, table.datalake.enabled: yes}\n"
+        "   custom_properties: {retries: 3, on_call: true}\n"
+        "   partitions: [{r: 'no'}, {r: '010'}]\n"
+    )
+    assert [dict(p) for p in spec.partitions] == [{"r": "no"}, {"r": "010"}]
+    assert spec.custom_properties == {"retries": "3", "on_call": "true"}
+    assert spec.options()["table.datalake.enabled"] == "true"
+
+
+def test_values_from_python_must_be_text_too() -> None:
+    columns = (ColumnSpec("r", "string"),)
+    with pytest.raises(SchemaError, match="must both be text"):
+        TableSpec("a.b", columns, partition_keys=("r",), partitions=({"r": 8},))  # type: ignore[dict-item]
+    with pytest.raises(SchemaError, match="must both be text"):
+        TableSpec.from_mapping(
+            {
+                "table": "a.b",
+                "columns": {"r": "string"},
+                "partition_keys": ["r"],
+                "partitions": [{"r": None}],
+            }
+        )
+    with pytest.raises(SchemaError, match="column name False is no text"):
+        TableSpec.from_mapping({"table": "a.b", "columns": {False: "string"}})
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="No such file"):
         load_specs(tmp_path / "absent.yaml")
