@@ -37,6 +37,11 @@ class OnPartitionGone(StrEnum):
     forget = "forget"
 
 
+class OnPartitionUnseen(StrEnum):
+    note = "note"
+    fail = "fail"
+
+
 class OnRecreated(StrEnum):
     fail = "fail"
     restart = "restart"
@@ -90,6 +95,9 @@ def scan(
     on_partition_gone: Annotated[
         OnPartitionGone, typer.Option(rich_help_panel=_POLICIES)
     ] = OnPartitionGone.fail,
+    on_partition_unseen: Annotated[
+        OnPartitionUnseen, typer.Option(rich_help_panel=_POLICIES)
+    ] = OnPartitionUnseen.note,
     on_recreated: Annotated[
         OnRecreated, typer.Option(rich_help_panel=_POLICIES)
     ] = OnRecreated.fail,
@@ -124,6 +132,7 @@ def scan(
         on_retention.value,
         names(metadata) or (),
         on_partition_gone=on_partition_gone.value,
+        on_partition_unseen=on_partition_unseen.value,
         on_recreated=on_recreated.value,
     )
     with metered(f"scanning {name}") as meter:

@@ -215,9 +215,29 @@ class PartitionGoneError(GuardError):
             table,
             f"partitions were dropped; what came after the last read is lost: "
             f"{show_ranges(ranges)}; if they were finished, plan with on_partition_gone='forget' "
-            "(`abandon` a pending plan that reads them first)",
+            "(`abandon` a pending plan that reads them first). Partitions that a window or the "
+            "command line drops, with this checkpoint store, are let go without that once they "
+            "were read to their end",
             ranges,
         )
+
+
+class PartitionUnseenError(GuardError):
+    """Partitions were created and dropped since the last plan, of this table or of another one.
+
+    `ids` are the ranges of their ids, first and last; whose they were no server can tell.
+    """
+
+    def __init__(self, table: TableIdentity, ids: Sequence[tuple[int, int]]) -> None:
+        shown = [str(a) if a == b else f"{a} to {b}" for a, b in ids[:RANGES_SHOWN_MAX]]
+        more = "" if len(ids) <= RANGES_SHOWN_MAX else f" and {len(ids) - RANGES_SHOWN_MAX} more"
+        super().__init__(
+            table,
+            f"since the last plan, partitions with ids {', '.join(shown)}{more} were created and "
+            "dropped again in this cluster. If they were of this table, their rows were never "
+            "read. If they were not, plan with on_partition_unseen='note', once or always",
+        )
+        self.ids = tuple(ids)
 
 
 class LogWentBackwardsError(GuardError):

@@ -8,7 +8,7 @@ is told from the one that was read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluss_orchestrate.core import plain_values as plain
@@ -34,6 +34,11 @@ class TablePosition:
     """Commit time of the batch that holds offset - 1, for the places where it is known."""
     partitions: Mapping[int, str] = field(default_factory=dict)
     """Names of the partitions, for people."""
+    drops_seen: int | None = None
+    """The last record of dropped partitions (`dropped.py`) that the position takes account of;
+    None in positions of earlier versions, which knew of no records."""
+    partitions_seen: int | None = None
+    """The highest partition id that was there when the position was taken."""
 
     def partition_name(self, place: Place) -> str | None:
         """The name of the place's partition, if it has one."""
@@ -64,7 +69,7 @@ class TablePosition:
             times.pop(place, None)
             if place in commit_ms:
                 times[place] = commit_ms[place]
-        return TablePosition(self.table, offsets, times, partitions)
+        return replace(self, offsets=offsets, commit_ms=times, partitions=partitions)
 
     def without(self, places: Iterable[Place]) -> TablePosition:
         """The position without some places."""
@@ -73,7 +78,7 @@ class TablePosition:
         times = {p: t for p, t in self.commit_ms.items() if p not in gone}
         left = {p[0] for p in offsets}
         names = {i: n for i, n in self.partitions.items() if i in left}
-        return TablePosition(self.table, offsets, times, names)
+        return replace(self, offsets=offsets, commit_ms=times, partitions=names)
 
     def to_json(self) -> dict[str, Any]:
         """The position as plain values: per partition its id, name, offsets and times by bucket.
@@ -91,7 +96,13 @@ class TablePosition:
             name = None if partition_id is None else self.partitions.get(partition_id)
             offsets = [buckets.get(b) for b in range(count)]
             places.append([partition_id, name, offsets, times if any(times) else []])
-        return {"table": self.table.to_json(), "places": places}
+        seen = {
+            key: number
+            for key, number in (("drops", self.drops_seen), ("partitions", self.partitions_seen))
+            if number is not None
+        }
+        found: dict[str, Any] = {"table": self.table.to_json(), "places": places}
+        return {**found, "seen": seen} if seen else found
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TablePosition:
@@ -110,4 +121,12 @@ class TablePosition:
                 for bucket, time in enumerate(times):
                     if time is not None:
                         commit_ms[partition_id, bucket] = plain.number(time)
-            return cls(TableIdentity.from_json(value["table"]), offsets, commit_ms, partitions)
+            seen = plain.mapping(value.get("seen", {}))
+            return cls(
+                TableIdentity.from_json(value["table"]),
+                offsets,
+                commit_ms,
+                partitions,
+                plain.number_or_none(seen.get("drops")),
+                plain.number_or_none(seen.get("partitions")),
+            )

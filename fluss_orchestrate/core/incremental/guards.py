@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fluss_client.backend.contract import Backend
 from fluss_client.errors import LakeSnapshotNotExistError, LakeStorageNotConfiguredError
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.table import TableBucket
 from fluss_client.net.retry import Deadline, backoff_ms
+from fluss_orchestrate.core.checkpoints.dropped import DroppedPlace, DropRecords
 from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
 from fluss_orchestrate.core.errors import (
     LogWentBackwardsError,
@@ -47,23 +49,76 @@ def check_identity(expected: TableIdentity, found: TableIdentity) -> None:
         raise TableIdentityChangedError(expected, found)
 
 
-def gone_places(position: TablePosition, view: TableView) -> list[BucketRange]:
-    """The places whose partition is not there any more, from where they were not read."""
+@dataclass(frozen=True, slots=True)
+class PartitionCheck:
+    """What became of a position's partitions."""
+
+    position: TablePosition
+    """Without the dropped ones."""
+    finished: tuple[BucketRange, ...] = ()
+    """Dropped after they were read to their end; the ranges are empty."""
+    lost: tuple[BucketRange, ...] = ()
+    """What the policy let go unread."""
+
+    def details(self) -> dict[str, Any]:
+        """The same for the history and the receipt."""
+        found: dict[str, Any] = {}
+        if self.lost:
+            found["gone_ranges"] = [r.to_json() for r in self.lost]
+        if self.finished:
+            names = dict.fromkeys(r.partition or str(r.partition_id) for r in self.finished)
+            found["finished_partitions"] = list(names)
+        return found
+
+
+def check_partitions(
+    position: TablePosition, view: TableView, records: DropRecords, policy: str
+) -> PartitionCheck:
+    """Tell dropped partitions that were read to their end from those that were not.
+
+    The records must have been read before the view was taken, so that no partition of a record
+    is in the view. Partitions that were created and dropped since the last plan are known by
+    their records only.
+
+    Raises:
+        PartitionGoneError: Rows were not read, or nobody can tell, and the policy is not `forget`.
+    """
+    dropped = records.of(view.identity)
+    finished, lost = [], []
+    for place in sorted(position.offsets, key=place_order):
+        if place in view.latest:
+            continue
+        start, record = position.offsets[place], dropped.get(place)
+        if record is None:
+            lost.append(position.range_from(place, UNKNOWN_END))
+        elif record.end <= start:
+            finished.append(position.range_from(place, start))
+        else:
+            lost.append(record.unread(place, start))
+    if records.judged is not None:
+        lost += unknown_drops(dropped, position, view, records.judged, records.last)
+    if lost and policy != "forget":
+        raise PartitionGoneError(position.table, lost)
+    left = position.without([p for p in position.offsets if p not in view.latest])
+    return PartitionCheck(left, tuple(finished), tuple(lost))
+
+
+def unknown_drops(
+    dropped: Mapping[Place, DroppedPlace],
+    position: TablePosition,
+    view: TableView,
+    after: int,
+    to: int,
+) -> list[BucketRange]:
+    """The rows of partitions that no position knows, dropped by the records in (after, to]."""
     return [
-        position.range_from(place, UNKNOWN_END)
-        for place in sorted(position.offsets, key=place_order)
-        if place not in view.latest
+        record.unread(place, 0)
+        for place, record in dropped.items()
+        if after < record.sequence <= to
+        and record.end > 0
+        and place not in position.offsets
+        and place not in view.latest
     ]
-
-
-def check_partitions(position: TablePosition, view: TableView, policy: str) -> TablePosition:
-    """The position without dropped partitions, if the policy lets them go."""
-    gone = gone_places(position, view)
-    if not gone:
-        return position
-    if policy != "forget":
-        raise PartitionGoneError(position.table, gone)
-    return position.without(r.place for r in gone)
 
 
 async def check_not_backwards(

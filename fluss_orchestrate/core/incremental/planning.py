@@ -13,24 +13,25 @@ from fluss_client.backend.contract import Backend
 from fluss_client.config import Config
 from fluss_client.errors import SchemaError, TableNotExistError, UnsupportedError
 from fluss_client.model.table import TableInfo
+from fluss_orchestrate.core.checkpoints.dropped import NOTHING_DROPPED, DropRecords
 from fluss_orchestrate.core.checkpoints.events import Event, new_nonce, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
 from fluss_orchestrate.core.checkpoints.transitions import next_sequence
 from fluss_orchestrate.core.errors import TableIdentityChangedError
 from fluss_orchestrate.core.incremental.caps import capped_stops, whole_updates
 from fluss_orchestrate.core.incremental.guards import (
+    PartitionCheck,
     Retention,
     check_identity,
     check_not_backwards,
     check_partitions,
     check_retention,
-    gone_places,
 )
 from fluss_orchestrate.core.incremental.observe import TableView, observe_offsets
 from fluss_orchestrate.core.incremental.probe import Prober
 from fluss_orchestrate.core.incremental.settings import ScanSettings, Until
 from fluss_orchestrate.core.incremental.until import describe, ends, first_starts
-from fluss_orchestrate.core.plan import BucketRange, Generation, Place, ScanPlan
+from fluss_orchestrate.core.plan import Generation, Place, ScanPlan
 
 CHANGELOG_IMAGE = "table.changelog.image"
 
@@ -50,8 +51,7 @@ class Beginning:
 
     position: TablePosition
     is_first: bool
-    gone: tuple[BucketRange, ...] = ()
-    """What the policy let go of dropped partitions."""
+    partitions: PartitionCheck | None = None
     restarted: bool = False
 
 
@@ -68,13 +68,18 @@ class Planner:
         self._alias = config.resolved_alias()
 
     async def draft(
-        self, head: Event | None, run_key: str, until: Until, max_offsets: int | None
+        self,
+        head: Event | None,
+        run_key: str,
+        until: Until,
+        max_offsets: int | None,
+        records: DropRecords = NOTHING_DROPPED,
     ) -> Draft:
-        """What to read next, upon the state of `head`."""
+        """What to read next, upon the state of `head` and the store's records of drops."""
         known = None if head is None else head.state.position
         info = await self._table(known)
         view = await observe_offsets(self._backend, self._alias, info)
-        beginning = await self._beginning(known, view)
+        beginning = await self._beginning(known, view, records)
         position = beginning.position
         if not beginning.is_first:
             view = await check_not_backwards(
@@ -105,11 +110,14 @@ class Planner:
                 raise
             raise TableIdentityChangedError(known.table, None) from None
 
-    async def _beginning(self, known: TablePosition | None, view: TableView) -> Beginning:
+    async def _beginning(
+        self, known: TablePosition | None, view: TableView, records: DropRecords
+    ) -> Beginning:
         if known is not None:
             if known.table == view.identity:
-                left = check_partitions(known, view, self._settings.on_partition_gone)
-                return Beginning(left, False, tuple(gone_places(known, view)))
+                policy = self._settings.on_partition_gone
+                found = check_partitions(known, view, records, policy)
+                return Beginning(found.position, False, found)
             if self._settings.on_recreated != "restart" or known.table.path != view.identity.path:
                 check_identity(known.table, view.identity)
         starts = await first_starts(
@@ -218,8 +226,8 @@ def _details(
     if max_offsets is not None:
         details["max_offsets"] = max_offsets
     details |= retention_details(kept)
-    if beginning.gone:
-        details["gone_ranges"] = [r.to_json() for r in beginning.gone]
+    if beginning.partitions is not None:
+        details |= beginning.partitions.details()
     if beginning.restarted:
         details["restarted"] = True
     return details

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,8 @@ from fluss_client.errors import ConfigError
 from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.table import TablePath
 from fluss_client.net.retry import Deadline, backoff_ms
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints import transitions
+from fluss_orchestrate.core.checkpoints.dropped import last_drop
 from fluss_orchestrate.core.checkpoints.events import Event, now_ms
 from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
 from fluss_orchestrate.core.checkpoints.store import (
@@ -26,6 +27,7 @@ from fluss_orchestrate.core.checkpoints.store import (
 from fluss_orchestrate.core.errors import CheckpointConflictError, IncompleteReadError
 from fluss_orchestrate.core.incremental.finishing import last_commit_times
 from fluss_orchestrate.core.incremental.gate import Gate
+from fluss_orchestrate.core.incremental.gone import as_seen, draft_upon_drops
 from fluss_orchestrate.core.incremental.memory import PlanMemories, PlanMemory
 from fluss_orchestrate.core.incremental.planning import Planner
 from fluss_orchestrate.core.incremental.reading import (
@@ -172,7 +174,13 @@ class IncrementalScan:
                 if answer is not None:
                     return answer, None
                 continue
-            draft = runtime().call(self._planner.draft(head, run_key, until, max_offsets))
+            draft = draft_upon_drops(
+                self.connection,
+                self.store,
+                self.settings,
+                None if head is None else head.state.position,
+                partial(self._planner.draft, head, run_key, until, max_offsets),
+            )
             gate.check_plan(draft.plan)
             gate.claim(head, draft)
             recorded = self.store.try_plan(
@@ -346,7 +354,10 @@ class IncrementalScan:
                 raise ConfigError(f"checkpoint '{self.name}' has no position that could be kept")
             position = known
         else:
-            position = reset_position(self.connection, self.settings, to)
+            # Before the table is looked at: what is dropped later is for the next plan to judge.
+            alias = self.connection.config.resolved_alias()
+            seen = last_drop(self.store, alias, self.settings.path)
+            position = as_seen(reset_position(self.connection, self.settings, to), seen)
         return self.store.reset(self.name, position, reason, abandon_pending=abandon_pending)
 
 

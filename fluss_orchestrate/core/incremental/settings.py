@@ -18,6 +18,7 @@ from fluss_orchestrate.core.times import Time, as_time_ms
 ON_PENDING = ("adopt", "wait", "skip", "fail")
 ON_RETENTION = ("fail", "earliest", "lake")
 ON_PARTITION_GONE = ("fail", "forget")
+ON_PARTITION_UNSEEN = ("note", "fail")
 ON_RECREATED = ("fail", "restart")
 ON_COVERED = ("fail", "skip")
 ON_COMMITTED = ("keep", "again")
@@ -48,6 +49,9 @@ class ScanSettings:
     on_pending: str = "adopt"
     on_retention: str = "fail"
     on_partition_gone: str = "fail"
+    on_partition_unseen: str = "note"
+    """What a plan does about ids of partitions that it cannot have seen: note them in the history,
+    or list the partitions of all tables and fail for ids that none of them has."""
     on_recreated: str = "fail"
     on_covered: str = "fail"
     """What an interval does with rows that another checkpoint brings into the same sink."""
@@ -63,6 +67,7 @@ class ScanSettings:
         _one_of("on_pending", self.on_pending, ON_PENDING)
         _one_of("on_retention", self.on_retention, ON_RETENTION)
         _one_of("on_partition_gone", self.on_partition_gone, ON_PARTITION_GONE)
+        _one_of("on_partition_unseen", self.on_partition_unseen, ON_PARTITION_UNSEEN)
         _one_of("on_recreated", self.on_recreated, ON_RECREATED)
         _one_of("on_covered", self.on_covered, ON_COVERED)
         _one_of("on_committed", self.on_committed, ON_COMMITTED)
