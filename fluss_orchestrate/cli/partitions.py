@@ -9,15 +9,19 @@ import typer
 from fluss_orchestrate.cli.asking import make_sure
 from fluss_orchestrate.cli.connecting import key_values
 from fluss_orchestrate.cli.groups import group
-from fluss_orchestrate.cli.options import TableArgument, YesOption
+from fluss_orchestrate.cli.options import StoreOption, TableArgument, YesOption
 from fluss_orchestrate.cli.output import count, table
 from fluss_orchestrate.cli.parsing import path_of
 from fluss_orchestrate.cli.session import Session, with_session
+from fluss_orchestrate.cli.stores import existing_store
 
 app = group("List, create and drop partitions, and keep a window of them.")
 
 SpecArgument = Annotated[
     list[str], typer.Argument(metavar="KEY=VALUE", help="A value for each partition column.")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Drop also what readers or the lake still need.")
 ]
 
 
@@ -58,17 +62,30 @@ def create(session: Session, name: TableArgument, values: SpecArgument) -> None:
 @app.command()
 @with_session
 def drop(
-    session: Session, name: TableArgument, values: SpecArgument, yes: YesOption = False
+    session: Session,
+    name: TableArgument,
+    values: SpecArgument,
+    force: ForceOption = False,
+    store: StoreOption = None,
+    yes: YesOption = False,
 ) -> None:
     """Drop a partition with all its rows.
+
+    One that a checkpoint has not read or the lake does not hold yet stays, and why is said. Scans
+    that have read the partition to its end go on without it.
 
     Example:
 
       fluss-orchestrate partitions drop sales.events day=20261101 --yes
     """
+    from fluss_client.errors import PartitionNotExistError
+    from fluss_orchestrate.core.provisioning.dropping import drop_partitions
+
     spec = key_values(values, "partition")
     make_sure(f"drop partition {_text(spec)} of {name} with all its rows", yes)
-    session.admin.drop_partition(path_of(name), spec).result()
+    kept = existing_store(session.connection, store)
+    if not drop_partitions(session.connection, path_of(name), [spec], store=kept, force=force):
+        raise PartitionNotExistError(f"{name} has no partition {_text(spec)}")
     session.answer({"table": name, "partition": spec}, lambda: f"dropped {_text(spec)}")
 
 
@@ -91,9 +108,8 @@ def window(
     ] = None,
     time_zone: Annotated[str, typer.Option(help="Where days begin.")] = "UTC",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it, change nothing.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Drop also what readers or the lake still need.")
-    ] = False,
+    force: ForceOption = False,
+    store: StoreOption = None,
     yes: YesOption = False,
 ) -> None:
     """Create the next partitions by time, and drop those past retention.
@@ -110,13 +126,18 @@ def window(
     others = {k: v.split(",") for k, v in key_values(other or (), "--other").items()}
     path_of(name)
     wanted = PartitionWindow(name, unit, ahead, retain, key, others, time_zone)
-    planned = plan_window(session.connection, wanted, guards=() if force else None)
+    planned = plan_window(
+        session.connection,
+        wanted,
+        guards=() if force else None,
+        store=existing_store(session.connection, store),
+    )
     if not dry_run:
         if planned.drop:
             names = ", ".join(p.partition_name for p in planned.drop)
             what = f"drop {count(len(planned.drop), 'partition')} of {name} with all rows: {names}"
             make_sure(what, yes)
-        apply_window(session.connection, planned)
+        planned = apply_window(session.connection, planned)
 
     def show() -> Any:
         lines = [f"create {_text(dict(spec))}" for spec in planned.create]

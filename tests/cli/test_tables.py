@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 
 from tests.cli.conftest import Shop
 
@@ -77,6 +78,25 @@ def test_partitions(local_shop: Shop) -> None:
     assert "drop partition" in cli.fails("partitions", "drop", table, f"day={days[0]}")
     assert cli("partitions", "drop", table, f"day={days[0]}", "--yes").startswith("dropped")
     assert "has no partitions" in cli.fails("partitions", "ls", local_shop.events)
+
+
+def test_partitions_that_a_scan_has_not_read_stay(local_shop: Shop, tmp_path: Path) -> None:
+    cli, table = local_shop.cli, local_shop.days
+    store = ["--store", f"sqlite:///{tmp_path / 'checkpoints.db'}"]
+    spec = "day=20200102"
+    cli("partitions", "create", table, spec)
+    scan = ["scan", table, "--name", "days", *store]
+    cli(*scan)
+    cli("write", table, local_shop.file("day.jsonl", '{"day": "20200102", "n": 1}\n'))
+    drop = ["partitions", "drop", table, spec, "--yes", *store]
+    assert "checkpoint 'days' has read bucket" in cli.fails(*drop)
+    window = ["partitions", "window", table, "--retain", "5", "--ahead", "0", "--yes", *store]
+    assert "20200102" in cli.json(*window)["kept"]
+    cli(*scan)
+    assert cli.json(*window)["drop"] == ["20200102"]
+    # It was read to its end, so the scan goes on.
+    cli(*scan)
+    assert "has no partition day=20200102" in cli.fails(*drop)
 
 
 def test_offsets(local_shop: Shop) -> None:

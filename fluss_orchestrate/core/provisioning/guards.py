@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
@@ -10,10 +11,13 @@ from fluss_client import FlussAdmin, FlussConnection, OffsetSpec
 from fluss_client.errors import LakeSnapshotNotExistError
 from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
+from fluss_orchestrate.core.checkpoints.events import Event, EventKind
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.identity import TableIdentity
 
 LAKE_ENABLED = "table.datalake.enabled"
+_INTERVAL = re.compile(r"/\[-?\d+,-?\d+\)\Z")
+_AFTER_A_PLAN = (EventKind.COMMIT, EventKind.ABANDON, EventKind.ADOPT)
 
 
 class PartitionGuard(Protocol):
@@ -29,12 +33,29 @@ def usual_guards(
     """The lake, and the checkpoints of `store`; of the default store where there is one."""
     admin = connection.get_admin().result()
     guards: list[PartitionGuard] = [LakeGuard(admin)]
-    if store is None:
-        default = FlussCheckpointStore(connection)
-        store = default if admin.table_exists(default.path).result() else None
-    if store is not None:
-        guards.append(CheckpointGuard(admin, store, connection.config.resolved_alias()))
+    found = store_or_default(connection, store)
+    if found is not None:
+        guards.append(CheckpointGuard(admin, found, connection.config.resolved_alias()))
     return guards
+
+
+def store_or_default(
+    connection: FlussConnection, store: CheckpointStore | None
+) -> CheckpointStore | None:
+    """The given store, else the default one if it exists: nothing is created."""
+    if store is not None:
+        return store
+    default = FlussCheckpointStore(connection)
+    admin = connection.get_admin().result()
+    return default if admin.table_exists(default.path).result() else None
+
+
+def first_reason(
+    guards: Sequence[PartitionGuard], table: TableInfo, partition: PartitionInfo
+) -> str | None:
+    """The first reason to keep a partition; None when no guard has one."""
+    reasons = (guard.reason_to_keep(table, partition) for guard in guards)
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 class LakeGuard:
@@ -60,7 +81,11 @@ class LakeGuard:
 
 
 class CheckpointGuard:
-    """Keeps partitions that a checkpoint of the store has not read to their end."""
+    """Keeps partitions that a checkpoint of the store has not read to their end.
+
+    Retired checkpoints keep nothing. An interval keeps the partitions of its own plan until that
+    is committed. The store is read once: make a new guard to look again.
+    """
 
     def __init__(self, admin: FlussAdmin, store: CheckpointStore, cluster_alias: str) -> None:
         self._admin = admin
@@ -68,26 +93,60 @@ class CheckpointGuard:
         self._alias = cluster_alias
 
     @cached_property
-    def _positions(self) -> list[tuple[str, TablePosition]]:
+    def _heads(self) -> list[tuple[Event, Event | None]]:
+        """The checkpoints that are in use; with an interval's, the event of its plan."""
         heads = [self._store.require(name) for name in self._store.names()]
-        return [
-            (head.name, head.state.position)
-            for head in heads
-            if head.state.position is not None and not head.state.retired
-        ]
+        used = [h for h in heads if h.state.position is not None and not h.state.retired]
+        return [(head, _interval_plan(self._store, head)) for head in used]
 
     def reason_to_keep(self, table: TableInfo, partition: PartitionInfo) -> str | None:
         """Which checkpoint needs the partition still."""
         identity = TableIdentity.of(self._alias, table)
-        mine = [(name, p) for name, p in self._positions if p.table == identity]
-        if not mine:
+        positions: list[tuple[str, TablePosition]] = []
+        for head, interval in self._heads:
+            position = head.state.position
+            if position is None or position.table != identity:
+                continue
+            if interval is None:
+                positions.append((head.name, position))
+                continue
+            reason = _interval_reason(head, interval, partition)
+            if reason is not None:
+                return reason
+        if not positions:
             return None
         for bucket, end in _ends(self._admin, table, partition).items():
-            for name, position in mine:
+            for name, position in positions:
                 read = position.offsets.get((partition.partition_id, bucket), 0)
                 if read < end:
                     return f"checkpoint '{name}' has read bucket {bucket} up to {read} of {end}"
         return None
+
+
+def _interval_plan(store: CheckpointStore, head: Event) -> Event | None:
+    """The event of an interval's last plan; None for other checkpoints."""
+    if _INTERVAL.search(head.name) is None:
+        return None
+    event: Event | None = head
+    while event is not None and event.kind in _AFTER_A_PLAN:
+        event = store.log.event(head.name, event.sequence - 1)
+    if event is None or event.kind is not EventKind.PLAN or "until_ms" not in event.details:
+        return None
+    return event
+
+
+def _interval_reason(head: Event, plan: Event, partition: PartitionInfo) -> str | None:
+    """Why an interval needs the partition: its plan is pending, or was abandoned and comes again.
+
+    Intervals of earlier versions were not retired by their commit.
+    """
+    pending = plan.state.pending
+    if head.kind is EventKind.COMMIT or pending is None:
+        return None
+    for r in pending.ranges:
+        if r.partition_id == partition.partition_id:
+            return f"interval '{head.name}' has not read bucket {r.bucket} [{r.start}, {r.stop})"
+    return None
 
 
 def _ends(admin: FlussAdmin, table: TableInfo, partition: PartitionInfo) -> dict[int, int]:

@@ -1,7 +1,8 @@
 """A moving window of time partitions: the next N exist, those past retention go.
 
 A partition is dropped only when every guard lets it go: a registered checkpoint that has not read
-it, or a lake that does not hold it, keeps it, unless the caller forces the drop.
+it, or a lake that does not hold it, keeps it, unless the caller forces the drop. Guards are asked
+by the plan, and again right before each drop.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,9 @@ from fluss_client.codec.auto_partition import AutoPartition, TimeUnit, time_zone
 from fluss_client.errors import ConfigError, InvalidPartitionError, SchemaError
 from fluss_client.model.table import PartitionInfo, TableInfo, TablePath
 from fluss_orchestrate.core.checkpoints import CheckpointStore
-from fluss_orchestrate.core.provisioning.guards import PartitionGuard, usual_guards
+from fluss_orchestrate.core.provisioning.dropping import PartitionDropper
+from fluss_orchestrate.core.provisioning.guards import PartitionGuard, first_reason, usual_guards
+from fluss_orchestrate.core.provisioning.spec import check_partition_texts
 
 log = logging.getLogger(__name__)
 PARTITIONS_AHEAD_MAX = 1_000
@@ -48,6 +51,9 @@ class PartitionWindow:
             raise ConfigError(f"ahead is 0 to {PARTITIONS_AHEAD_MAX}, not {self.ahead}")
         if self.retain is not None and self.retain < 0:
             raise ConfigError(f"retain is 0 or more, not {self.retain}")
+        for key, values in self.others.items():
+            for value in values:
+                check_partition_texts(self.table, {key: value})
 
     def rule(self) -> AutoPartition:
         """How partitions are named."""
@@ -67,6 +73,10 @@ class WindowPlan:
     create: tuple[Mapping[str, str], ...]
     drop: tuple[PartitionInfo, ...]
     kept: tuple[tuple[PartitionInfo, str], ...]
+    guards: Sequence[PartitionGuard] | None = field(default=None, compare=False, repr=False)
+    """Asked again before each drop; None are the usual ones, an empty list forces the drop."""
+    store: CheckpointStore | None = field(default=None, compare=False, repr=False)
+    """Whose checkpoints are asked, and where drops are recorded; else the default store."""
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values."""
@@ -86,11 +96,16 @@ def plan_window(
     guards: Sequence[PartitionGuard] | None = None,
     store: CheckpointStore | None = None,
 ) -> WindowPlan:
-    """What to create and drop.
+    """What to create and drop; changes nothing.
 
-    Without `guards`, the lake keeps partitions of tiered tables that it does not hold whole, and
-    every checkpoint of `store` those that it has not read; without `store`, of the default one.
-    An empty list of guards forces the drop.
+    Args:
+        connection: Where the table is.
+        window: Which partitions shall exist.
+        now: The present, unless given.
+        guards: What may keep a partition. Left out, the lake keeps partitions of tiered tables
+            that it does not hold whole, and every checkpoint of `store` those that it has not
+            read. An empty list forces the drop.
+        store: Whose checkpoints are asked, and where drops are recorded; else the default store.
     """
     admin = connection.get_admin().result()
     path = TablePath.parse(window.table)
@@ -118,28 +133,43 @@ def plan_window(
                 continue
             if starts >= oldest:
                 continue
-            reasons = (guard.reason_to_keep(table, partition) for guard in checks)
-            reason = next((r for r in reasons if r is not None), None)
+            reason = first_reason(checks, table, partition)
             if reason is None:
                 drop.append(partition)
             else:
                 kept.append((partition, reason))
-    return WindowPlan(window, create, tuple(drop), tuple(kept))
+    return WindowPlan(window, create, tuple(drop), tuple(kept), guards, store)
 
 
 def apply_window(connection: FlussConnection, planned: WindowPlan) -> WindowPlan:
-    """Create and drop as planned; both may be repeated. Returns the plan that was carried out."""
+    """Create and drop as planned, and record the drops for scans; may be repeated.
+
+    Returns:
+        The plan as it was carried out: a partition that a guard keeps by now is in `kept`.
+    """
     admin = connection.get_admin().result()
     path = TablePath.parse(planned.window.table)
     for spec in planned.create:
         log.info("%s: create partition %s", path, dict(spec))
         admin.create_partition(path, spec, ignore_if_exists=True).result()
-    for partition in planned.drop:
-        log.info("%s: drop partition %s", path, partition.partition_name)
-        admin.drop_partition(path, dict(partition.spec), ignore_if_not_exists=True).result()
-    for partition, reason in planned.kept:
+    dropped, kept = [], list(planned.kept)
+    if planned.drop:
+
+        def guards() -> Sequence[PartitionGuard]:
+            usual = planned.guards is None
+            return usual_guards(connection, planned.store) if usual else planned.guards or ()
+
+        dropper = PartitionDropper(connection, path, guards, planned.store)
+        for partition in planned.drop:
+            reason = dropper.drop(partition)
+            if reason is None:
+                log.info("%s: dropped partition %s", path, partition.partition_name)
+                dropped.append(partition)
+            else:
+                kept.append((partition, reason))
+    for partition, reason in kept:
         log.warning("%s: partition %s stays: %s", path, partition.partition_name, reason)
-    return planned
+    return replace(planned, drop=tuple(dropped), kept=tuple(kept))
 
 
 def _time_key(window: PartitionWindow, table: TableInfo) -> str:
