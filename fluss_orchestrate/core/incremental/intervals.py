@@ -9,6 +9,7 @@ the shared position of the table's scan is never touched.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.table import TablePath
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.coverage import CoverageLedger, ledger_of
+from fluss_orchestrate.core.checkpoints.dropped import NOTHING_DROPPED, DropRecords, last_drop
 from fluss_orchestrate.core.checkpoints.events import RESERVED, Event, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
 from fluss_orchestrate.core.checkpoints.store import (
@@ -28,8 +30,20 @@ from fluss_orchestrate.core.checkpoints.store import (
 )
 from fluss_orchestrate.core.errors import PartitionGoneError, RetentionPassedError
 from fluss_orchestrate.core.incremental.boundaries import Boundary, find_boundary
-from fluss_orchestrate.core.incremental.guards import UNKNOWN_END, check_identity, check_retention
-from fluss_orchestrate.core.incremental.observe import observe
+from fluss_orchestrate.core.incremental.gone import (
+    as_seen,
+    is_unpartitioned,
+    unseen_details,
+    with_records,
+)
+from fluss_orchestrate.core.incremental.guards import (
+    UNKNOWN_END,
+    PartitionCheck,
+    check_identity,
+    check_retention,
+    unknown_drops,
+)
+from fluss_orchestrate.core.incremental.observe import TableView, observe
 from fluss_orchestrate.core.incremental.planning import Draft, columns_of, retention_details
 from fluss_orchestrate.core.incremental.reading import PlanReading, ProgressHook
 from fluss_orchestrate.core.incremental.run import ScanRun
@@ -48,7 +62,6 @@ class _Recorded:
     position: TablePosition
     lost: frozenset[tuple[int | None, int]]
     """Places whose rows at the boundary had been deleted when it was resolved."""
-    resolved_ms: int
 
 
 class IntervalScan:
@@ -119,7 +132,7 @@ class IntervalScan:
                     receipt = head.receipt
                     return known, None if receipt is None else receipt.repeated()
             start, stop = self._boundary(first_ms), self._boundary(last_ms)
-            draft = runtime().call(self._draft(name, run_key, start, stop))
+            draft = self._drafted(name, run_key, start, stop)
             gate.check_plan(draft.plan)
             draft = self._claimed(gate.ledger(draft.plan.table), head, draft)
             details = {"since_ms": first_ms, "until_ms": last_ms, **draft.details}
@@ -194,25 +207,43 @@ class IntervalScan:
         head = self.store.head(name)
         if head is None:
             core = self._scan.connection.core
+            # Before the table is looked at: no partition of a record is then in the boundary.
+            drops = last_drop(self.store, core.config.resolved_alias(), self._scan.settings.path)
             found: Boundary = runtime().call(
                 find_boundary(core.backend, core.config, self._scan.settings, timestamp_ms)
             )
             reason = {"at_ms": timestamp_ms, "lost": [list(p) for p in found.lost]}
-            head = self.store.set_first(name, found.position, reason)
+            head = self.store.set_first(name, as_seen(found.position, drops), reason)
         position = head.state.position
         assert position is not None
         lost = frozenset((p, b) for p, b in head.details.get("lost", ()))
-        return _Recorded(position, lost, head.created_ms)
+        return _Recorded(position, lost)
 
-    async def _draft(self, name: str, run_key: str, start: _Recorded, stop: _Recorded) -> Draft:
+    def _drafted(self, name: str, run_key: str, start: _Recorded, stop: _Recorded) -> Draft:
+        """The interval's plan, with what the store knows of dropped partitions."""
+        make = partial(self._draft, name, run_key, start, stop)
+        seen = [start.position.drops_seen, stop.position.drops_seen]
+        if is_unpartitioned(stop.position.offsets):
+            return runtime().call(make(NOTHING_DROPPED))
+        alias = self._scan.connection.config.resolved_alias()
+        known = [number for number in seen if number is not None]
+        first = min(known) if len(known) == len(seen) else None
+        settings = self._scan.settings
+        draft, records = with_records(self.store, alias, settings.path, first, make)
+        before, now = start.position, stop.position
+        details = unseen_details(self._scan.connection, settings, before, now, records)
+        return replace(draft, details={**draft.details, **details})
+
+    async def _draft(
+        self, name: str, run_key: str, start: _Recorded, stop: _Recorded, records: DropRecords
+    ) -> Draft:
         settings = self._scan.settings
         core = self._scan.connection.core
         view = await observe(core.backend, core.config.resolved_alias(), settings.path)
         for boundary in (start, stop):
             check_identity(boundary.position.table, view.identity)
-        ranges = self._ranges(start, stop)
-        gone = [r for r in ranges if r.place not in view.latest]
-        if gone:
+        ranges, gone = self._ranges(start, stop, view, records)
+        if gone and settings.on_partition_gone != "forget":
             raise PartitionGoneError(view.identity, gone)
         kept = await check_retention(
             core.backend,
@@ -234,28 +265,42 @@ class IntervalScan:
             kind="changelog" if view.info.has_primary_key() else "log",
             created_ms=now_ms(),
         )
-        return Draft(plan, start.position, retention_details(kept))
+        details = retention_details(kept) | PartitionCheck(start.position, lost=gone).details()
+        return Draft(plan, start.position, details)
 
-    def _ranges(self, start: _Recorded, stop: _Recorded) -> tuple[BucketRange, ...]:
+    def _ranges(
+        self, start: _Recorded, stop: _Recorded, view: TableView, records: DropRecords
+    ) -> tuple[list[BucketRange], tuple[BucketRange, ...]]:
+        """What lies between two boundaries and can be read, and what was dropped unread.
+
+        Which boundary was recorded first is not known, and clocks are not asked. Partition ids
+        never come back: a partition that exists now and is not in the end's boundary was created
+        after that was resolved, and has no rows of the interval.
+        """
         ranges, lost, gone = [], [], []
         begins, ends = start.position, stop.position
+        dropped = records.of(view.identity)
         for place in sorted({*begins.offsets, *ends.offsets}, key=place_order):
-            end = ends.offsets.get(place)
-            if end is None:
-                # Either dropped before the end was resolved, or created after that.
-                if stop.resolved_ms >= start.resolved_ms:
-                    gone.append(begins.range_from(place, UNKNOWN_END))
-                continue
             begin = begins.offsets.get(place, 0)
+            end, record = ends.offsets.get(place), dropped.get(place)
+            if end is None:
+                if place in view.latest or (record is not None and record.end <= begin):
+                    continue
+                # Dropped before the end was resolved, or created after that and dropped since.
+                unread = begins.range_from(place, UNKNOWN_END)
+                gone.append(unread if record is None else record.unread(place, begin))
+                continue
             name = ends.partition_name(place)
             whole = BucketRange(place[0], name, place[1], begin, max(begin, end))
             if place in start.lost and whole.stop > 0:
                 lost.append(replace(whole, start=0, stop=begin))
-            if whole.count:
+            if whole.count and place not in view.latest:
+                gone.append(whole)
+            elif whole.count:
                 ranges.append(whole)
-        settings = self._scan.settings
-        if gone and settings.on_partition_gone != "forget":
-            raise PartitionGoneError(ends.table, gone)
-        if lost and settings.on_retention != "earliest":
+        first, last = begins.drops_seen, ends.drops_seen
+        if first is not None and last is not None:
+            gone += unknown_drops(dropped, begins, view, first, last)
+        if lost and self._scan.settings.on_retention != "earliest":
             raise RetentionPassedError(ends.table, lost)
-        return tuple(ranges)
+        return ranges, tuple(gone)

@@ -75,6 +75,13 @@ async def resolve_timestamp(
     prober = Prober(backend, config, info)
     cuts = await _cuts(prober, view, hints, earliest, timestamp_ms)
     wait_ms = timestamp_ms + settle_ms - now
+    if not view.latest and wait_ms > 0:
+        # No bucket, hence no server that would say that the time lies in its future.
+        raise NotYetError(
+            f"{info.table_path} has no partitions yet, and one that is created now may hold rows "
+            f"from before {timestamp_ms}; ask again in {wait_ms} ms",
+            wait_ms,
+        )
     open_ones = [place for place, cut in cuts.items() if not cut.closed]
     if open_ones and wait_ms > 0:
         raise NotYetError(
