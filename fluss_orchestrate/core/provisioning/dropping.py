@@ -146,8 +146,10 @@ def drop_partitions(
     existing = admin.list_partition_infos(path).result()
     found = [p for p in existing if dict(p.spec) in wanted]
 
+    retired: set[str] = set()
+
     def guards() -> Sequence[PartitionGuard]:
-        return () if force else usual_guards(connection, store)
+        return () if force else usual_guards(connection, store, retired)
 
     dropper = PartitionDropper(connection, path, guards, store)
     info = admin.get_table_info(path).result()

@@ -28,14 +28,21 @@ class PartitionGuard(Protocol):
 
 
 def usual_guards(
-    connection: FlussConnection, store: CheckpointStore | None = None
+    connection: FlussConnection,
+    store: CheckpointStore | None = None,
+    retired: set[str] | None = None,
 ) -> Sequence[PartitionGuard]:
-    """The lake, and the checkpoints of `store`; of the default store where there is one."""
+    """The lake, and the checkpoints of `store`; of the default store where there is one.
+
+    `retired` keeps the names of retired checkpoints from one call to the next, so that a look
+    before each of many drops does not read thousands of finished intervals every time.
+    """
     admin = connection.get_admin().result()
     guards: list[PartitionGuard] = [LakeGuard(admin)]
     found = store_or_default(connection, store)
     if found is not None:
-        guards.append(CheckpointGuard(admin, found, connection.config.resolved_alias()))
+        alias = connection.config.resolved_alias()
+        guards.append(CheckpointGuard(admin, found, alias, retired))
     return guards
 
 
@@ -87,15 +94,24 @@ class CheckpointGuard:
     is committed. The store is read once: make a new guard to look again.
     """
 
-    def __init__(self, admin: FlussAdmin, store: CheckpointStore, cluster_alias: str) -> None:
+    def __init__(
+        self,
+        admin: FlussAdmin,
+        store: CheckpointStore,
+        cluster_alias: str,
+        retired: set[str] | None = None,
+    ) -> None:
         self._admin = admin
         self._store = store
         self._alias = cluster_alias
+        self._retired = set() if retired is None else retired
 
     @cached_property
     def _heads(self) -> list[tuple[Event, Event | None]]:
         """The checkpoints that are in use; with an interval's, the event of its plan."""
-        heads = [self._store.require(name) for name in self._store.names()]
+        names = [name for name in self._store.names() if name not in self._retired]
+        heads = [self._store.require(name) for name in names]
+        self._retired.update(head.name for head in heads if head.state.retired)
         used = [h for h in heads if h.state.position is not None and not h.state.retired]
         return [(head, _interval_plan(self._store, head)) for head in used]
 

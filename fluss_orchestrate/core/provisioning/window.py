@@ -153,12 +153,14 @@ def apply_window(connection: FlussConnection, planned: WindowPlan) -> WindowPlan
         log.info("%s: create partition %s", path, dict(spec))
         admin.create_partition(path, spec, ignore_if_exists=True).result()
     dropped, kept = [], list(planned.kept)
+    retired: set[str] = set()
+
+    def guards() -> Sequence[PartitionGuard]:
+        if planned.guards is not None:
+            return planned.guards
+        return usual_guards(connection, planned.store, retired)
+
     if planned.drop:
-
-        def guards() -> Sequence[PartitionGuard]:
-            usual = planned.guards is None
-            return usual_guards(connection, planned.store) if usual else planned.guards or ()
-
         dropper = PartitionDropper(connection, path, guards, planned.store)
         for partition in planned.drop:
             reason = dropper.drop(partition)
