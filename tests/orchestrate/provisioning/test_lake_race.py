@@ -23,6 +23,7 @@ from tests.fix_either import own_database
 
 COLUMNS = (ColumnSpec("id", "bigint"), ColumnSpec("text", "string"))
 RUNS = 3
+MISSED_MAX = 3
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +60,19 @@ def at_once(connections: list[FlussConnection], specs: list[TableSpec]) -> list[
 def test_runs_that_create_one_table_with_a_lake_all_succeed(
     connections: list[FlussConnection], lake_database: str
 ) -> None:
-    specs = [TableSpec(f"{lake_database}.t{n}", COLUMNS, buckets=1, lake=True) for n in range(2)]
-    at_once(connections, specs)
-    assert plan(connections[0], specs).is_empty
+    admin = connections[0].get_admin().result(30)
+    for number in range(MISSED_MAX):
+        spec = TableSpec(f"{lake_database}.t{number}", COLUMNS, buckets=1, lake=True)
+        try:
+            at_once(connections, [spec])
+        except LakeTableAlreadyExistError:
+            # A busy coordinator of Fluss 0.9 may miss a creation. The client drops such a table,
+            # but its lake table stays, so it cannot be made again under this name.
+            assert not admin.table_exists(spec.path).result(30)
+            continue
+        assert plan(connections[0], [spec]).is_empty
+        return
+    raise AssertionError(f"{MISSED_MAX} tables were missed by the coordinator")
 
 
 def test_runs_that_switch_one_lake_on_all_succeed(
