@@ -144,6 +144,7 @@ class SqlTarget:
     conn_id: str
     schema: str | None = None
     schema_policy: str = "error"
+    replace_nul: str | None = None
     template_fields: ClassVar[Sequence[str]] = ("table", "conn_id", "schema")
 
     def open(self, client: FlussConnection) -> Sink:
@@ -151,7 +152,11 @@ class SqlTarget:
         from fluss_orchestrate.core.sinks import SqlSink
 
         return SqlSink(
-            self._engine(), self.table, schema=self.schema, schema_policy=self.schema_policy
+            self._engine(),
+            self.table,
+            schema=self.schema,
+            schema_policy=self.schema_policy,
+            replace_nul=self.replace_nul,
         )
 
     def node(self, alias: str) -> Node:

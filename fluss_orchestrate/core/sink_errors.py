@@ -39,6 +39,22 @@ class SinkChangesError(SinkError):
         self.table = table
 
 
+class SinkValueError(SinkError):
+    """A value that the sink cannot hold; nothing of the plan was written.
+
+    `column` is the value's column, `row` its place among the plan's rows, counted from 0 (None
+    where the database did not tell), `kind` says what it is. The value itself is not kept.
+    """
+
+    def __init__(
+        self, sink: str, message: str, column: str | None, row: int | None, kind: str
+    ) -> None:
+        super().__init__(sink, message)
+        self.column = column
+        self.row = row
+        self.kind = kind
+
+
 class SinkPositionError(SinkError):
     """The sink's own position and the checkpoint do not agree; nothing was written.
 

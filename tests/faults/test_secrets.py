@@ -11,10 +11,12 @@ import logging
 import os
 import pickle
 import stat
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 import pyarrow as pa
@@ -28,12 +30,15 @@ from fluss_client.wire import apis
 from fluss_client.wire.auth import Credentials, mechanism_for
 from fluss_orchestrate import IncrementalScan, ParquetSink, SqlCheckpointStore, SqlSink
 from fluss_orchestrate import run_increment as run_once
+from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.clusters import ClusterRef
 from tests.contract.loopback import OneTable, closes, is_silent, serving
 from tests.contract.tables import Tables, done
 from tests.fix_proxy import FaultyLines
+from tests.orchestrate.sinks.plans import IDENTITY
 
 CANARY = "c4n4ry-p4ssw0rd-7f3a"
+POSITION = TablePosition(IDENTITY, {})
 
 
 @pytest.fixture
@@ -267,6 +272,8 @@ def settings_of_canary() -> dict[str, Any]:
         f"postgresql://u:{CANARY}@127.0.0.1:1/db",
         f"nonsense://u:{CANARY}@host/db",
         f"u:{CANARY}@host",
+        f"postgresql+psycopg2://u:{CANARY}@127.0.0.1:1/db",
+        f"postgresql+psycopg2://u@127.0.0.1:1/db?password={CANARY}",
         f"sqlite:////no/such/folder/{CANARY[:0]}x.db",
     ],
 )
@@ -279,11 +286,75 @@ def test_a_sql_address_that_fails_does_not_show_its_password(address: str) -> No
             opened.names()
 
     for use in (sink, store):
-        with pytest.raises(Exception) as raised:  # noqa: PT011
+        with pytest.raises(errors.FlussError) as raised:
             use()
         shown = "".join(traceback.format_exception(raised.value)) + repr(raised.value)
         # The test's own source line names the variable, never the value.
         assert CANARY not in shown
+        assert raised.value.__context__ is None, "it would lead to the driver's frames"
+        assert CANARY not in reachable(raised.value)
+
+
+def test_a_sql_password_is_used_and_not_kept(postgres_url: str) -> None:
+    """The server asks for none; what arrives there is what a listener on the engine sees."""
+    import sqlalchemy as sa
+
+    given: list[Any] = []
+    address = postgres_url.replace("tester@", f"tester:{CANARY}@") + "?application_name=canary"
+    sink = SqlSink(address, "t")
+
+    def connecting(_: Any, record: Any, cargs: Any, cparams: dict[str, Any]) -> None:
+        given.append((cparams["password"], cparams["application_name"]))
+
+    sa.event.listen(sink._engine, "do_connect", connecting)
+    assert sink.position("name") is None
+    assert given[0] == (CANARY, "canary")
+    with SqlCheckpointStore(address) as store:
+        assert store.names() == []
+
+
+def test_a_sql_error_of_the_store_shows_no_event(sql_url: str) -> None:
+    import sqlalchemy as sa
+
+    engine = sa.create_engine(sql_url, poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE fluss_checkpoints (name TEXT, seq BIGINT)")
+    with SqlCheckpointStore(sql_url) as store:
+        for use in (
+            lambda: store.log.plan_event_of("name", CANARY),
+            lambda: store.set_first(f"name-{CANARY}", POSITION, {"why": CANARY}),
+        ):
+            with pytest.raises(errors.FlussError) as raised:
+                use()
+            assert CANARY not in str(raised.value)
+            assert raised.value.__context__ is None
+            assert raised.value.__cause__ is None
+
+
+def reachable(error: BaseException) -> str:
+    """Every text that hangs on an error: its chain, the variables of its frames, what they hold."""
+    found: list[str] = []
+    seen: set[int] = set()
+    pending: list[Any] = [error]
+    while pending:
+        one = pending.pop()
+        if id(one) in seen or isinstance(one, (type, ModuleType, FunctionType, threading.Thread)):
+            continue
+        seen.add(id(one))
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, dict):
+            pending += [*one.keys(), *one.values()]
+        elif isinstance(one, (list, tuple, set)):
+            pending += one
+        elif isinstance(one, BaseException):
+            pending += [one.args, one.__cause__, one.__context__, vars(one)]
+            frames = [frame for frame, _ in traceback.walk_tb(one.__traceback__)]
+            # A test knows the password; its own frames are not what is looked at.
+            pending += [f.f_locals for f in frames if "/tests/" not in f.f_code.co_filename]
+        elif hasattr(one, "__dict__"):
+            pending.append(vars(one))
+    return "\n".join(found)
 
 
 def test_files_with_passwords_are_their_owners_alone(plain_cluster: LocalCluster) -> None:

@@ -1,28 +1,32 @@
 """Checkpoints in a SQL database: SQLite for one machine, PostgreSQL for many.
 
 The primary key (name, sequence) makes the first insert of a sequence the only one. The server must
-keep what it has committed: no asynchronous replica, no `synchronous_commit = off`.
+keep what it has committed: no asynchronous replica, no `synchronous_commit = off`. Errors are typed
+and hold neither an event nor the database's password (`core/sql_engine.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fluss_client.errors import ConfigError, MissingExtraError
+from fluss_client.errors import ClientError
 from fluss_orchestrate.core.checkpoints.events import INDEXED_KINDS, Event, EventKind, event_of
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.errors import CheckpointStoreError
+from fluss_orchestrate.core.sql_engine import (
+    LOCK_TIMEOUT_S,
+    EngineSource,
+    hides_sql,
+    reason,
+)
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy import Engine, Table
     from sqlalchemy.exc import SQLAlchemyError
 
 DEFAULT_SQL_TABLE = "fluss_checkpoints"
-LOCK_TIMEOUT_S = 60
 WRITE_ATTEMPTS_MAX = 5
 _COLUMNS = ("name", "seq", "kind", "nonce", "run_key", "plan_id", "created_ms", "body")
 
@@ -31,22 +35,21 @@ class SqlCheckpointStore(CheckpointStore):
     """A store in the database of an SQLAlchemy URL; its table is created when it is first used."""
 
     def __init__(self, url: str, table: str = DEFAULT_SQL_TABLE) -> None:
-        super().__init__(SqlEventLog(url, table))
+        source = EngineSource.of(url, "a SQL checkpoint store")
+        url = ""  # A report may show this frame's variables, and the URL may hold a password.
+        if isinstance(source, ClientError):
+            raise source
+        super().__init__(SqlEventLog(source, table))
 
 
 class SqlEventLog:
     """Events as rows of a SQL table. After a fork each process opens connections of its own."""
 
-    def __init__(self, url: str, table: str) -> None:
-        try:
-            import sqlalchemy
-        except ImportError:
-            raise MissingExtraError("SQLAlchemy", "sql") from None
+    def __init__(self, source: EngineSource, table: str) -> None:
+        import sqlalchemy
+
         self._sa = sqlalchemy
-        try:
-            self._url = sqlalchemy.make_url(url)
-        except sqlalchemy.exc.ArgumentError as error:
-            raise ConfigError(f"a SQL checkpoint store needs an SQLAlchemy URL: {error}") from None
+        self._source = source
         self._rows = _table(table)
         self._lock = threading.Lock()
         self._engine: Engine | None = None
@@ -63,17 +66,15 @@ class SqlEventLog:
             return self._engine
 
     def _open(self) -> Engine:
-        sa = self._sa
-        engine: Engine
-        if self._url.get_backend_name() == "sqlite":
-            engine = sa.create_engine(
-                self._url,
+        sa, url = self._sa, self._source.url
+        if url.get_backend_name() == "sqlite":
+            engine = self._source.open(
                 connect_args={"timeout": LOCK_TIMEOUT_S, "isolation_level": None},
-                poolclass=sa.NullPool if self._url.database else sa.StaticPool,
+                poolclass=sa.NullPool if url.database else sa.StaticPool,
             )
             sa.event.listen(engine, "connect", _durable)
         else:
-            engine = sa.create_engine(self._url, pool_pre_ping=True)
+            engine = self._source.open(pool_pre_ping=True)
         try:
             self._rows.metadata.create_all(engine)
         except (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.OperationalError):
@@ -82,6 +83,7 @@ class SqlEventLog:
                 connection.execute(sa.select(self._rows.c.seq).limit(1))
         return engine
 
+    @hides_sql
     def head(self, name: str, run_key: str | None = None) -> Event | None:
         """The last event of a name."""
         c = self._rows.c
@@ -91,11 +93,13 @@ class SqlEventLog:
         """Nothing is kept here: a look at the table is one query."""
         return None
 
+    @hides_sql
     def event(self, name: str, sequence: int) -> Event | None:
         """One event."""
         c = self._rows.c
         return self._one(self._sa.and_(c.name == name, c.seq == sequence))
 
+    @hides_sql
     def events(self, name: str, start: int, stop: int) -> list[Event]:
         """The events of some sequences, in order."""
         c = self._rows.c
@@ -104,9 +108,10 @@ class SqlEventLog:
             .where(c.name == name, c.seq >= start, c.seq < stop)
             .order_by(c.seq)
         )
-        with self._connected() as connection:
+        with self._opened().connect() as connection:
             return [_event(row) for row in connection.execute(query).mappings()]
 
+    @hides_sql
     def plan_event_of(self, name: str, run_key: str) -> Event | None:
         """The last event that gave the run key a plan or took it away."""
         c = self._rows.c
@@ -115,6 +120,7 @@ class SqlEventLog:
         event = self._one(where, descending=True)
         return event if event is not None and event.kind is EventKind.PLAN else None
 
+    @hides_sql
     def append(self, event: Event, previous: Event | None) -> bool:
         """Insert the event; whose row is there then, its nonce tells."""
         sa = self._sa
@@ -128,32 +134,32 @@ class SqlEventLog:
             "created_ms": event.created_ms,
             "body": event.body(),
         }
-        failure: SQLAlchemyError | None = None
-        for _ in range(WRITE_ATTEMPTS_MAX):
+        for attempt in range(1, WRITE_ATTEMPTS_MAX + 1):
             try:
                 with self._opened().begin() as connection:
                     connection.execute(sa.insert(self._rows).values(values))
             except sa.exc.IntegrityError:
                 # Taken: by another, or by this very attempt when its answer was lost.
-                failure = None
-            except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
-                failure = error
-                continue
-            return self._nonce(event.name, event.sequence) == event.nonce
-        assert failure is not None
-        raise self._explained(failure) from failure
+                break
+            except (sa.exc.OperationalError, sa.exc.InterfaceError):
+                if attempt == WRITE_ATTEMPTS_MAX:
+                    raise
+            else:
+                break
+        return self._nonce(event.name, event.sequence) == event.nonce
 
     def _nonce(self, name: str, sequence: int) -> str | None:
         c = self._rows.c
         query = self._sa.select(c.nonce).where(c.name == name, c.seq == sequence)
-        with self._connected() as connection:
+        with self._opened().connect() as connection:
             found = connection.execute(query).scalar_one_or_none()
             return None if found is None else str(found)
 
+    @hides_sql
     def names(self) -> list[str]:
         """Every name."""
         query = self._sa.select(self._rows.c.name).distinct()
-        with self._connected() as connection:
+        with self._opened().connect() as connection:
             return [str(name) for name in connection.execute(query).scalars()]
 
     def close(self) -> None:
@@ -163,24 +169,16 @@ class SqlEventLog:
                 self._engine.dispose()
             self._engine = None
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[Connection]:
-        try:
-            with self._opened().connect() as connection:
-                yield connection
-        except self._sa.exc.SQLAlchemyError as error:
-            raise self._explained(error) from error
-
     def _explained(self, error: SQLAlchemyError) -> CheckpointStoreError:
-        where = self._url.render_as_string(hide_password=True)
-        reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]
-        return CheckpointStoreError(f"the checkpoint store {where} does not answer: {reason}")
+        return CheckpointStoreError(
+            f"the checkpoint store {self._source} does not answer: {reason(error)}"
+        )
 
     def _one(self, where: Any, descending: bool = False) -> Event | None:
         c = self._rows.c
         order = c.seq.desc() if descending else c.seq
         query = self._sa.select(self._rows).where(where).order_by(order).limit(1)
-        with self._connected() as connection:
+        with self._opened().connect() as connection:
             row = connection.execute(query).mappings().first()
             return None if row is None else _event(row)
 

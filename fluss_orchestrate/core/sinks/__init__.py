@@ -8,6 +8,7 @@ from fluss_orchestrate.core.sink_errors import (
     SinkError,
     SinkPositionError,
     SinkSchemaError,
+    SinkValueError,
 )
 from fluss_orchestrate.core.sinks.base import ReadPlan, Sink, SinkResult, range_plan
 from fluss_orchestrate.core.sinks.fluss_table import FlussTableSink
@@ -31,6 +32,7 @@ __all__ = [
     "SinkPositionError",
     "SinkResult",
     "SinkSchemaError",
+    "SinkValueError",
     "SqlSink",
     "range_plan",
 ]

@@ -3,41 +3,66 @@
 Beside the target stands `fluss_sink_positions`: per target and checkpoint name the last plan and
 where it ended. That row is written first, so that of two runs of one plan the second waits for
 the first, and then finds the plan there. Identifiers are always quoted: names keep their case.
+Errors are typed and hold neither rows nor the database's password (`core/sql_engine.py`).
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss_client.errors import ConfigError, MissingExtraError
+from fluss_client.errors import ClientError, ConfigError
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.schema_policy import SchemaPolicy, columns_to_add
-from fluss_orchestrate.core.sink_errors import SinkContendedError, SinkError
+from fluss_orchestrate.core.sink_errors import SinkContendedError, SinkError, SinkValueError
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
 from fluss_orchestrate.core.sinks.position import SinkPosition, Standing, position_after, standing
-from fluss_orchestrate.core.sinks.sql_types import as_values, sql_type
+from fluss_orchestrate.core.sinks.sql_types import SQLITE, SqlValues, UnfitValueError, sql_type
+from fluss_orchestrate.core.sql_engine import (
+    LOCK_TIMEOUT_S,
+    EngineSource,
+    hides_sql,
+    is_contended,
+    reason,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy.exc import SQLAlchemyError
 
 POSITIONS_TABLE = "fluss_sink_positions"
+NAME_LENGTH = 512
+"""What a checkpoint may be named, and a prefix; with more, MySQL would refuse the primary key."""
+OLD_NAME_LENGTH = 255
+"""The width of the positions' names in tables that earlier versions made."""
 ROWS_PER_STATEMENT = 2_000
-LOCK_TIMEOUT_S = 60
 ATTEMPTS_MAX = 10
+WITHOUT_THE_COLUMN = (
+    "read without this column: `abandon` the plan, which keeps its columns, then set columns="
+)
 
 
 class SqlSink:
-    """Appends plans to one SQL table; `engine` is an SQLAlchemy engine or its URL.
+    """Appends plans to one SQL table.
 
     A table that does not exist is created with the columns of the first plan. Nested values go
     into JSON columns. A plan is one transaction, however large: cap plans with `max_offsets`.
+    A value that the database cannot hold is refused with `SinkValueError`.
+
+    Args:
+        engine: An SQLAlchemy engine, or its URL.
+        table: The table's name.
+        schema: The table's schema.
+        schema_policy: What happens with columns that the table lacks.
+        create: Whether a table that is not there is created.
+        replace_nul: What stands in the place of the character U+0000 in text where the database
+            cannot hold it (PostgreSQL). None refuses such rows.
     """
 
     exactly_once = True
@@ -51,13 +76,19 @@ class SqlSink:
         schema: str | None = None,
         schema_policy: SchemaPolicy | str = SchemaPolicy.ERROR,
         create: bool = True,
+        replace_nul: str | None = None,
     ) -> None:
-        try:
-            import sqlalchemy
-        except ImportError:
-            raise MissingExtraError("SQLAlchemy", "sql") from None
+        source = EngineSource.of(engine, "a SQL sink") if isinstance(engine, str) else engine
+        engine = ""  # A report may show this frame's variables, and the URL may hold a password.
+        if isinstance(source, ClientError):
+            raise source
+        import sqlalchemy
+
         self._sa = sqlalchemy
-        self._engine = _opened(engine)
+        self._engine: Engine = _opened(source) if isinstance(source, EngineSource) else source
+        if replace_nul is not None and "\x00" in replace_nul:
+            raise ConfigError("replace_nul cannot hold U+0000 itself")
+        self._replace_nul = replace_nul
         self._name = table
         self._schema = schema
         self._policy = SchemaPolicy(schema_policy)
@@ -76,44 +107,55 @@ class SqlSink:
             database = os.path.abspath(database)
         return f"sql:{url.get_backend_name()}:{database}:{self._key}"
 
+    @hides_sql
     def position(self, name: str) -> TablePosition | None:
         """Where the table is with a checkpoint; None if it holds nothing of it."""
-        self._prepare()
+        self._prepare(name)
         with self._engine.connect() as connection:
             at = self._state(connection, name)[1]
         return None if at is None else at.offsets
 
+    @hides_sql
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
         """What the table holds of the plan; `SinkPositionError` if the plan cannot follow."""
         if plan.is_empty:
             return SinkResult(0)
-        self._prepare()
+        self._prepare(plan.name)
         with self._engine.connect() as connection:
             return self._done(plan, *self._state(connection, plan.name))
 
+    @hides_sql
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Insert all rows and move the position, in one transaction."""
+        """Insert all rows and move the position, in one transaction.
+
+        Raises:
+            SinkValueError: A value cannot be stored; nothing of the plan was written.
+            SinkPositionError: The plan does not follow what the table holds.
+            SinkContendedError: Others kept the database busy; the plan may be written again.
+            SinkError: The database refused the rows or does not answer.
+        """
         done = self.already_done(plan)
-        attempt = 0
-        while done is None:
+        for _ in range(ATTEMPTS_MAX):
+            if done is not None:
+                return done
             reader = read(plan)
-            target = self._target(reader.schema)
+            target, values = self._target(reader.schema)
             try:
                 with self._engine.begin() as connection:
-                    done = self._write(connection, plan, reader, target)
+                    done = self._write(connection, plan, reader, target, values)
             except self._sa.exc.IntegrityError:
-                # Somebody else wrote the position first, or a row breaks the target's rules.
+                # Somebody else wrote the position first; rows' own faults are typed already.
+                pass
+            if done is None:
                 done = self.already_done(plan)
-                if done is None:
-                    raise
-            attempt += 1
-            if done is None and attempt >= ATTEMPTS_MAX:
-                raise SinkContendedError(self._key, f"plan {plan.plan_id} lost {attempt} races")
-        return done
+        if done is not None:
+            return done
+        raise SinkContendedError(self._key, f"plan {plan.plan_id} lost {ATTEMPTS_MAX} races")
 
+    @hides_sql
     def reset_position(self, name: str, position: TablePosition | None = None) -> None:
         """Set, or forget, where the table is with a checkpoint, after its rows were put right."""
-        self._prepare()
+        self._prepare(name)
         mine = self._mine(name)
         with self._engine.begin() as connection:
             connection.execute(self._positions.delete().where(mine))
@@ -122,7 +164,12 @@ class SqlSink:
                 connection.execute(self._positions.insert().values(**row))
 
     def _write(
-        self, connection: Connection, plan: ScanPlan, reader: pa.RecordBatchReader, target: Table
+        self,
+        connection: Connection,
+        plan: ScanPlan,
+        reader: pa.RecordBatchReader,
+        target: Table,
+        values: SqlValues,
     ) -> SinkResult | None:
         """None when the position moved between the look at it and the claim."""
         last, at, _ = self._state(connection, plan.name)
@@ -139,12 +186,64 @@ class SqlSink:
             if connection.execute(claim.values(**row)).rowcount != 1:
                 return None
         rows = size = 0
-        for chunk, nbytes in _chunks(reader):
-            connection.execute(target.insert(), chunk)
-            rows, size = rows + len(chunk), size + nbytes
+        for part in _chunks(reader):
+            self._insert(connection, plan, target, values, part, rows)
+            rows, size = rows + part.num_rows, size + part.nbytes
         counted = self._positions.update().where(self._mine(plan.name)).values(rows=rows)
         connection.execute(counted)
         return SinkResult(rows, size, {"table": self._key})
+
+    def _insert(
+        self,
+        connection: Connection,
+        plan: ScanPlan,
+        target: Table,
+        values: SqlValues,
+        part: pa.RecordBatch,
+        before: int,
+    ) -> None:
+        """Insert some rows of the plan; `before` of them came earlier."""
+        try:
+            connection.execute(target.insert(), values.rows(part))
+            return
+        except UnfitValueError as unfit:
+            row, column, kind, way_out = before + unfit.row, unfit.column, unfit.kind, unfit.way_out
+            failure: SinkError = SinkValueError(
+                self._key,
+                f"row {row} of plan {plan.plan_id}{_place(plan, row)} has in column '{column}' "
+                f"{kind}; nothing of the plan was written. Ways out: "
+                f"{'; or '.join(filter(None, (way_out, WITHOUT_THE_COLUMN)))}",
+                column,
+                row,
+                kind,
+            )
+        except self._sa.exc.OperationalError:
+            raise  # The line, a lock or the disk: not the rows.
+        except self._sa.exc.SQLAlchemyError as error:
+            failure = self._refused(plan, before, part.num_rows, reason(error))
+        except (ValueError, OverflowError, TypeError) as error:
+            failure = self._refused(plan, before, part.num_rows, type(error).__name__)
+        raise failure
+
+    def _refused(self, plan: ScanPlan, before: int, count: int, why: str) -> SinkValueError:
+        return SinkValueError(
+            self._key,
+            f"the database refused rows {before} to {before + count - 1} of plan {plan.plan_id}"
+            f"{_place(plan, before)}: {why}; nothing of the plan was written. Ways out: let the "
+            "table take such rows (its types and constraints), and run again; or "
+            f"{WITHOUT_THE_COLUMN}",
+            None,
+            None,
+            why,
+        )
+
+    def _explained(self, error: SQLAlchemyError) -> SinkError:
+        if is_contended(error):
+            return SinkContendedError(self._key, reason(error))
+        return SinkError(
+            self._key,
+            f"the database at {self._engine.url.render_as_string()} failed: {reason(error)}",
+        )
 
     def _done(
         self, plan: ScanPlan, last: str, at: SinkPosition | None, rows: int
@@ -175,11 +274,41 @@ class SqlSink:
             "written_ms": now_ms(),
         }
 
-    def _prepare(self) -> None:
+    def _prepare(self, name: str) -> None:
         with self._lock:
             if not self._ready:
                 self._create_quietly(self._positions)
                 self._ready = True
+        if len(name) > OLD_NAME_LENGTH:
+            self._widen_names(name)
+
+    def _widen_names(self, name: str) -> None:
+        """Make room for a long name in a positions table of an earlier version."""
+        sa, dialect = self._sa, self._engine.dialect
+        columns = sa.inspect(self._engine).get_columns(POSITIONS_TABLE, schema=self._schema)
+        width = next(c["type"] for c in columns if c["name"] == "name").length
+        if dialect.name == SQLITE or width is None or width >= len(name):
+            return  # SQLite heeds no widths.
+        where = dialect.identifier_preparer.format_table(self._positions)
+        change = f"ALTER TABLE {where} ALTER COLUMN name TYPE VARCHAR({NAME_LENGTH})"
+        if dialect.name != "postgresql":
+            raise SinkError(
+                self._key,
+                f"the checkpoint's name has {len(name)} characters, and the column `name` of "
+                f"{where} takes {width}: widen it to VARCHAR({NAME_LENGTH}), or use a shorter "
+                "name",
+            )
+        try:
+            with self._engine.begin() as connection:
+                connection.exec_driver_sql(change)
+            return
+        except sa.exc.DBAPIError as error:
+            why = reason(error)
+        raise SinkError(
+            self._key,
+            f"the checkpoint's name has {len(name)} characters, and {where} takes {width}; it "
+            f"could not be widened: {why}. Let the table's owner run: {change}",
+        )
 
     def _create_quietly(self, table: Table) -> None:
         sa = self._sa
@@ -190,28 +319,34 @@ class SqlSink:
             with self._engine.connect() as connection:
                 connection.execute(sa.select(sa.func.count()).select_from(table))
 
-    def _target(self, columns: pa.Schema) -> Table:
-        """The target with exactly the plan's columns, after making it fit."""
-        sa = self._sa
-        quoted = sa.quoted_name
-        target: Table = sa.Table(
-            quoted(self._name, True),
-            sa.MetaData(),
-            *(sa.Column(quoted(f.name, True), sql_type(f.type)) for f in columns),
-            schema=None if self._schema is None else quoted(self._schema, True),
-        )
+    def _target(self, columns: pa.Schema) -> tuple[Table, SqlValues]:
+        """The target with exactly the plan's columns, after making it fit, and what fills it."""
+        sa, dialect = self._sa, self._engine.dialect.name
+        declared = self._table({f.name: sql_type(f.type, dialect) for f in columns})
         inspector = sa.inspect(self._engine)
         if not inspector.has_table(self._name, schema=self._schema):
             if not self._create:
                 raise SinkError(self._key, "there is no such table")
-            self._create_quietly(target)
-        present = [
-            column["name"]
+            self._create_quietly(declared)
+        present = {
+            column["name"]: column["type"]
             for column in sa.inspect(self._engine).get_columns(self._name, schema=self._schema)
-        ]
+        }
         for field in columns_to_add(self._key, present, columns, self._policy):
-            self._add_column(target, field.name)
-        return target
+            self._add_column(declared, field.name)
+        values = SqlValues(columns, dialect, present, self._replace_nul)
+        return self._table(values.bound_types()), values
+
+    def _table(self, types: Mapping[str, Any]) -> Table:
+        sa = self._sa
+        quoted = sa.quoted_name
+        table: Table = sa.Table(
+            quoted(self._name, True),
+            sa.MetaData(),
+            *(sa.Column(quoted(name, True), kind) for name, kind in types.items()),
+            schema=None if self._schema is None else quoted(self._schema, True),
+        )
+        return table
 
     def _add_column(self, target: Table, name: str) -> None:
         sa = self._sa
@@ -233,7 +368,7 @@ class SqlSink:
             POSITIONS_TABLE,
             sa.MetaData(),
             sa.Column("sink", sa.String(255), primary_key=True),
-            sa.Column("name", sa.String(255), primary_key=True),
+            sa.Column("name", sa.String(NAME_LENGTH), primary_key=True),
             sa.Column("plan_id", sa.String(64), nullable=False),
             sa.Column("position", sa.Text, nullable=False),
             sa.Column("rows", sa.BigInteger, nullable=False),
@@ -243,24 +378,27 @@ class SqlSink:
         return table
 
 
-def _opened(engine: Engine | str) -> Engine:
+def _opened(source: EngineSource) -> Engine:
     import sqlalchemy as sa
 
-    if not isinstance(engine, str):
-        return engine
-    try:
-        url = sa.make_url(engine)
-    except sa.exc.ArgumentError as error:
-        raise ConfigError(f"a SQL sink needs an SQLAlchemy URL: {error}") from None
-    if url.get_backend_name() == "sqlite":
-        return sa.create_engine(
-            url, connect_args={"timeout": LOCK_TIMEOUT_S}, poolclass=sa.NullPool
-        )
-    return sa.create_engine(url, pool_pre_ping=True)
+    if source.url.get_backend_name() == SQLITE:
+        return source.open(connect_args={"timeout": LOCK_TIMEOUT_S}, poolclass=sa.NullPool)
+    return source.open(pool_pre_ping=True)
 
 
-def _chunks(reader: pa.RecordBatchReader) -> Iterator[tuple[list[dict[str, Any]], int]]:
+def _chunks(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     for batch in reader:
         for start in range(0, batch.num_rows, ROWS_PER_STATEMENT):
-            part = batch.slice(start, ROWS_PER_STATEMENT)
-            yield as_values(part), part.nbytes
+            yield batch.slice(start, ROWS_PER_STATEMENT)
+
+
+def _place(plan: ScanPlan, row: int) -> str:
+    """Where a row of a plan comes from, as text; empty where rows and offsets do not correspond."""
+    if plan.kind != "log":
+        return ""
+    for part in plan.ranges:
+        if row < part.count:
+            of = f" of partition {part.partition}" if part.partition else ""
+            return f" (bucket {part.bucket}{of}, offset {part.start + row})"
+        row -= part.count
+    return ""

@@ -1,16 +1,52 @@
-"""Arrow columns as SQL columns, and their values as a database driver takes them."""
+"""Arrow columns as SQL columns, and their values as a database driver takes them.
+
+Every value is stored so that it can be told apart from every other one, or it is refused with
+`UnfitValueError`; the one exception are digits below a microsecond, which SQL times do not have.
+What is not plain:
+
+- SQLite keeps numbers as doubles, exact to 15 digits: a DECIMAL of more digits is a TEXT column
+  with all its digits. A table that an earlier version made has NUMERIC there: it takes the values
+  that a double holds exactly, others are refused.
+- SQLite has no NaN and would store NULL: the text `NaN` stands in the FLOAT column.
+- JSON has neither NaN nor infinities: in nested values they are the texts `NaN`, `Infinity` and
+  `-Infinity`.
+- PostgreSQL's text cannot hold U+0000: refused, or replaced where the sink was told by what.
+"""
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
 import decimal
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+SQLITE = "sqlite"
+NUL = "\x00"
+SQLITE_DIGITS_MAX = 15
+"""Every decimal of so many digits can be had back from a double."""
+_WITHOUT_NUL = ("postgresql", "cockroachdb", "redshift")
+_NS = 1_000_000_000
+_UNREADABLE = (ValueError, OverflowError)
+_Convert = Callable[[Any], Any]
 
 
-def sql_type(kind: pa.DataType) -> Any:
+class UnfitValueError(Exception):
+    """A value that the column cannot hold: `row` counts within the batch. Never leaves the sink."""
+
+    def __init__(self, column: str, row: int, kind: str, way_out: str = "") -> None:
+        super().__init__(kind)
+        self.column = column
+        self.row = row
+        self.kind = kind
+        self.way_out = way_out
+
+
+def sql_type(kind: pa.DataType, dialect: str) -> Any:
     """The SQLAlchemy type for an Arrow type; nested values and what else has none become JSON."""
     import sqlalchemy as sa
 
@@ -24,7 +60,8 @@ def sql_type(kind: pa.DataType) -> Any:
     if is_.is_floating(kind):
         return sa.Double() if kind.bit_width == 64 else sa.Float()
     if is_.is_decimal(kind):
-        return sa.Numeric(kind.precision, kind.scale)
+        needs_text = dialect == SQLITE and kind.precision > SQLITE_DIGITS_MAX
+        return sa.Text() if needs_text else sa.Numeric(kind.precision, kind.scale)
     if is_.is_string(kind) or is_.is_large_string(kind):
         return sa.Text()
     if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
@@ -35,34 +72,223 @@ def sql_type(kind: pa.DataType) -> Any:
         return sa.Time()
     if is_.is_timestamp(kind):
         return sa.DateTime(timezone=kind.tz is not None)
-    return sa.JSON()
+    return sa.JSON(none_as_null=True)
 
 
-def as_values(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows as dictionaries. SQL times have microseconds: digits below are cut."""
-    columns = []
-    for field in batch.schema:
-        column = batch.column(field.name)
-        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            column = column.cast(pa.timestamp("us", tz=field.type.tz), safe=False)
-        elif pa.types.is_time64(field.type) and field.type.unit == "ns":
-            column = column.cast(pa.time64("us"), safe=False)
-        values = column.to_pylist()
-        if pa.types.is_nested(field.type):
-            values = [_plain(value) for value in values]
-        columns.append(values)
-    names = batch.schema.names
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+class SqlValues:
+    """Turns batches of one schema into parameters for one table.
+
+    Args:
+        columns: The schema of the batches.
+        dialect: The name of the database's dialect.
+        present: The types of the columns that the table had already, by name.
+        replace_nul: What stands in the place of U+0000 where text cannot hold it; None refuses.
+    """
+
+    def __init__(
+        self,
+        columns: pa.Schema,
+        dialect: str,
+        present: Mapping[str, Any],
+        replace_nul: str | None = None,
+    ) -> None:
+        self._replace_nul = replace_nul
+        self._dialect = dialect
+        self._fields = [(f, _values_of(f, dialect, present.get(f.name))) for f in columns]
+        self._names = columns.names
+
+    def bound_types(self) -> dict[str, Any]:
+        """The types that parameters are bound with."""
+        import sqlalchemy as sa
+
+        types = {f.name: sql_type(f.type, self._dialect) for f, _ in self._fields}
+        for field, convert in self._fields:
+            if convert is _with_nan_as_text:
+                # SQLAlchemy would make a float of the text again.
+                types[field.name] = sa.types.NullType()
+            elif convert is _exact_doubles:
+                types[field.name] = sa.Numeric(field.type.precision, field.type.scale)
+        return types
+
+    def rows(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
+        """The rows as dictionaries; `UnfitValueError` for a value that cannot be stored."""
+        columns = [
+            convert(field.name, self._without_nul(field.name, column, convert))
+            for (field, convert), column in zip(self._fields, batch.columns, strict=True)
+        ]
+        return [dict(zip(self._names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _without_nul(self, name: str, column: pa.Array, convert: Any) -> pa.Array:
+        if convert is not _text_without_nul or self._replace_nul is None:
+            return column
+        return pc.replace_substring(column, NUL, self._replace_nul)
 
 
-def _plain(value: Any) -> Any:
-    """A nested value as JSON can hold it: bytes as Base64, times and decimals as text."""
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, (dt.date, dt.time, dt.datetime)):
-        return value.isoformat()
-    return str(value) if isinstance(value, decimal.Decimal) else value
+def _values_of(field: pa.Field, dialect: str, present: Any) -> Callable[[str, pa.Array], list[Any]]:
+    """How the values of a column are made."""
+    import sqlalchemy as sa
+
+    kind, is_ = field.type, pa.types
+    if is_.is_nested(kind):
+        return _Nested(kind)
+    if is_.is_floating(kind) and dialect == SQLITE:
+        return _with_nan_as_text
+    if is_.is_decimal(kind) and dialect == SQLITE and kind.precision > SQLITE_DIGITS_MAX:
+        keeps_text = isinstance(present, (type(None), sa.String, sa.LargeBinary, sa.types.NullType))
+        return _decimal_text if keeps_text else _exact_doubles
+    if (is_.is_string(kind) or is_.is_large_string(kind)) and dialect in _WITHOUT_NUL:
+        return _text_without_nul
+    if is_.is_timestamp(kind) and kind.unit == "ns":
+        return lambda name, column: _listed(
+            name, column.cast(pa.timestamp("us", tz=kind.tz), safe=False)
+        )
+    if is_.is_time64(kind) and kind.unit == "ns":
+        return lambda name, column: _listed(name, column.cast(pa.time64("us"), safe=False))
+    return _listed
+
+
+def _listed(name: str, column: pa.Array) -> list[Any]:
+    try:
+        found: list[Any] = column.to_pylist()
+    except _UNREADABLE:
+        row = _first_unreadable(column)
+    else:
+        return found
+    raise UnfitValueError(
+        name,
+        row,
+        f"a value of type {column.type} that Python cannot hold (years lie in 1 to 9999)",
+    )
+
+
+def _first_unreadable(column: pa.Array) -> int:
+    for row, value in enumerate(column):
+        try:
+            value.as_py()
+        except _UNREADABLE:
+            return row
+    return 0
+
+
+def _with_nan_as_text(name: str, column: pa.Array) -> list[Any]:
+    values = _listed(name, column)
+    if pc.any(pc.is_nan(column)).as_py():
+        return ["NaN" if value is not None and math.isnan(value) else value for value in values]
+    return values
+
+
+def _decimal_text(name: str, column: pa.Array) -> list[Any]:
+    return [None if value is None else format(value, "f") for value in _listed(name, column)]
+
+
+def _exact_doubles(name: str, column: pa.Array) -> list[Any]:
+    """For a NUMERIC column of SQLite, which stores doubles: only what can be had back from one."""
+    values, scale = _listed(name, column), column.type.scale
+    for row, value in enumerate(values):
+        if value is not None and decimal.Decimal(f"{float(value):.{scale}f}") != value:
+            raise UnfitValueError(
+                name,
+                row,
+                f"a DECIMAL({column.type.precision}, {scale}) with more digits than SQLite's "
+                f"NUMERIC keeps ({SQLITE_DIGITS_MAX})",
+                "this column was made as NUMERIC; make it TEXT (add a TEXT column, copy the "
+                "values, drop the old one, rename) and run again, and all digits are kept",
+            )
+    return values
+
+
+def _text_without_nul(name: str, column: pa.Array) -> list[Any]:
+    found = pc.match_substring(column, NUL)
+    if pc.any(found).as_py():
+        raise UnfitValueError(
+            name,
+            pc.index(found, True).as_py(),
+            "a text with the character U+0000, which the text of this database cannot hold",
+            "open the sink with replace_nul='', or with a text that is to stand in its place, "
+            "and run again",
+        )
+    return _listed(name, column)
+
+
+class _Nested:
+    """Values as JSON can hold them: bytes as Base64, times and decimals as text."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._readable = _with_numbers_for_ns(kind)
+        self._convert = _plain_of(kind)
+
+    def __call__(self, name: str, column: pa.Array) -> list[Any]:
+        values = _listed(name, column.cast(self._readable))
+        return [None if value is None else self._convert(value) for value in values]
+
+
+def _with_numbers_for_ns(kind: pa.DataType) -> pa.DataType:
+    """The type with numbers for nanoseconds, which Python's own times cannot hold."""
+    is_ = pa.types
+    if is_.is_struct(kind):
+        return pa.struct([f.with_type(_with_numbers_for_ns(f.type)) for f in kind])
+    if is_.is_map(kind):
+        return pa.map_(_with_numbers_for_ns(kind.key_type), _with_numbers_for_ns(kind.item_type))
+    if is_.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_numbers_for_ns(kind.value_type)))
+    return pa.int64() if _is_ns(kind) else kind
+
+
+def _is_ns(kind: pa.DataType) -> bool:
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_time64(kind)
+    return bool(is_time and kind.unit == "ns")
+
+
+def _plain_of(kind: pa.DataType) -> _Convert:
+    is_ = pa.types
+    if is_.is_struct(kind):
+        inner = {field.name: _or_null(_plain_of(field.type)) for field in kind}
+        return lambda value: {key: inner[key](part) for key, part in value.items()}
+    if is_.is_map(kind):
+        key_of, item_of = _plain_of(kind.key_type), _or_null(_plain_of(kind.item_type))
+        return lambda value: [[key_of(key), item_of(item)] for key, item in value]
+    if is_.is_nested(kind):
+        one = _or_null(_plain_of(kind.value_type))
+        return lambda value: [one(part) for part in value]
+    if _is_ns(kind):
+        return _timestamp_text(kind.tz is not None) if is_.is_timestamp(kind) else _time_text
+    if is_.is_floating(kind):
+        return _float_or_text
+    if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
+        return lambda value: base64.b64encode(value).decode()
+    if is_.is_temporal(kind):
+        return lambda value: value.isoformat()
+    return str if is_.is_decimal(kind) else lambda value: value
+
+
+def _or_null(convert: _Convert) -> _Convert:
+    return lambda value: None if value is None else convert(value)
+
+
+def _float_or_text(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _timestamp_text(is_utc: bool) -> _Convert:
+    epoch = dt.datetime(1970, 1, 1)
+
+    def text(value: int) -> str:
+        seconds, ns = divmod(value, _NS)
+        shown = (epoch + dt.timedelta(seconds=seconds)).isoformat() + _fraction(ns)
+        return f"{shown}+00:00" if is_utc else shown
+
+    return text
+
+
+def _time_text(value: int) -> str:
+    seconds, ns = divmod(value, _NS)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{_fraction(ns)}"
+
+
+def _fraction(ns: int) -> str:
+    """As `isoformat` writes it, and with nine digits where six do not do."""
+    if ns == 0:
+        return ""
+    return f".{ns:09}" if ns % 1000 else f".{ns // 1000:06}"

@@ -55,12 +55,21 @@ class SqlAttributes(dg.Model, dg.Resolvable):
     table: str = Field(description="The table's name.")
     url_env: str = Field(description="The environment variable with SQLAlchemy's URL.")
     schema_policy: str = Field(default="error", description="error or add_columns.")
+    replace_nul: str | None = Field(
+        default=None,
+        description="What stands in the place of U+0000 in PostgreSQL's text; null refuses it.",
+    )
 
     def open(self) -> Sink:
         """The sink."""
         from fluss_orchestrate.core.sinks import SqlSink
 
-        return SqlSink(variable(self.url_env), self.table, schema_policy=self.schema_policy)
+        return SqlSink(
+            variable(self.url_env),
+            self.table,
+            schema_policy=self.schema_policy,
+            replace_nul=self.replace_nul,
+        )
 
 
 def variable(name: str) -> str:
