@@ -142,6 +142,7 @@ def _lake(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
     import pyarrow as pa
 
     from fluss_orchestrate.core.lake.catalog import load_lake_table
+    from fluss_orchestrate.core.lake.file_scan import read_scan
 
     if wanted.partition is not None:
         raise UsageError("--partition is not for --source lake")
@@ -152,8 +153,7 @@ def _lake(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
     missing = [n for n in chosen if n not in known]
     if missing:
         raise CommandError(f"the lake of {wanted.table} has no column '{missing[0]}'")
-    scan = lake.scan(selected_fields=tuple(chosen), limit=wanted.limit)
-    reader = scan.to_arrow_batch_reader()
+    reader = read_scan(lake.scan(selected_fields=tuple(chosen)), lake, wanted.limit)
     schema = pa.schema([reader.schema.field(name) for name in chosen])
     total = int(lake.scan().count()) if wanted.limit is None else wanted.limit
     return Rows(schema, (batch.select(chosen) for batch in reader), total=total)

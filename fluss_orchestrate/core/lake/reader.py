@@ -28,6 +28,7 @@ from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
 from fluss_orchestrate.core.lake.catalog import load_lake_table
 from fluss_orchestrate.core.lake.data_files import conform
 from fluss_orchestrate.core.lake.errors import LakeRangeError
+from fluss_orchestrate.core.lake.file_scan import read_tasks
 from fluss_orchestrate.core.lake.tiering_files import BUCKET, OFFSET, TIMESTAMP
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 
@@ -81,13 +82,11 @@ class LakeRead:
     def _in_order(
         self, tasks: Sequence[FileScanTask], part: BucketRange
     ) -> Iterator[pa.RecordBatch]:
-        from pyiceberg.io.pyarrow import ArrowScan
-
         schema = self.table.schema()
         present = [c for c in self.columns if c in {f.name for f in schema.fields}]
         projected = schema.select(*present, OFFSET, TIMESTAMP)
-        arrow = ArrowScan(self.table.metadata, self.table.io, projected, _filter(self.info, part))
-        batches = [b for b in arrow.to_record_batches(tasks) if b.num_rows]
+        found = read_tasks(self.table, projected, _filter(self.info, part), tasks)
+        batches = [b for b in found if b.num_rows]
         if len(tasks) > 1 or not all(_is_sorted(b) for b in batches):
             whole = pa.Table.from_batches(batches).sort_by(OFFSET)
             batches = whole.to_batches()

@@ -86,7 +86,10 @@ def _read(spark: SparkSession, source: LoadSource) -> DataFrame:
     if source.kind == "table":
         return spark.table(source.table or "")
     if source.kind == "iceberg":
-        return spark.createDataFrame(_iceberg_table(source).scan().to_arrow())
+        from fluss_orchestrate.core.lake.file_scan import read_scan
+
+        table = _iceberg_table(source)
+        return spark.createDataFrame(read_scan(table.scan(), table).read_all())
     reader = spark.read.format(source.kind)
     if "schema" in options:
         reader = reader.schema(options.pop("schema"))

@@ -20,6 +20,7 @@ from fluss_orchestrate.core.lake import (
     read_table,
     tier,
 )
+from fluss_orchestrate.core.lake.file_scan import read_scan
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from tests.orchestrate.lake.tables import (
     COLUMNS,
@@ -230,3 +231,58 @@ def test_offsets_of_a_table_without_rows(connection: FlussConnection, new_table:
     assert set(admin.list_offsets(path, [0, 1, 2], OffsetSpec.latest()).result().values()) == {0}
     with pytest.raises(LakeRangeError, match="nothing of it"):
         read_lake_offsets(connection, path, (None, 0), 0, 1)
+
+
+def test_nulls_of_nested_columns_come_back_from_the_lake(
+    connection: FlussConnection, database: str
+) -> None:
+    """Null and empty are told apart at every level, in the log and in the lake alike."""
+    row = pa.struct([pa.field("x", pa.int32()), pa.field("at", pa.timestamp("us"))])
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64()),
+            pa.field("rows", pa.list_(pa.field("element", row))),
+            pa.field("by_name", pa.map_(pa.string(), row)),
+            pa.field("deep", pa.struct([pa.field("rows", pa.list_(pa.field("element", row)))])),
+            pa.field("texts", pa.list_(pa.field("element", pa.string()))),
+        ]
+    )
+    one = {"x": 1, "at": None}
+    values = [
+        {"id": 0, "rows": None, "by_name": None, "deep": None, "texts": None},
+        {"id": 1, "rows": [], "by_name": [], "deep": {"rows": None}, "texts": []},
+        {
+            "id": 2,
+            "rows": [one, None],
+            "by_name": [("k", one)],
+            "deep": {"rows": []},
+            "texts": [None],
+        },
+        {
+            "id": 3,
+            "rows": [one],
+            "by_name": [("k", None)],
+            "deep": {"rows": [None]},
+            "texts": ["a"],
+        },
+    ]
+    path = TablePath(database, "nulls")
+    descriptor = TableDescriptor(
+        Schema(schema),
+        bucket_count=1,
+        properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1d"},
+    )
+    connection.get_admin().result().create_table(path, descriptor).result(60)
+    writer = connection.get_table(path).result().new_append().create_writer()
+    writer.write_arrow(pa.Table.from_pylist(values, schema=schema))
+    writer.flush().result(60)
+    tier(connection, path, allow_tiering=True)
+    stored = read_lake_offsets(connection, path, (None, 0), 0, 4).read_all()
+    assert stored.to_pylist() == values
+    assert stored.schema.equals(schema)
+    some = read_lake_offsets(connection, path, (None, 0), 1, 3, columns=["rows", "id"]).read_all()
+    assert some.to_pylist() == [{"rows": v["rows"], "id": v["id"]} for v in values[1:3]]
+    assert read_table(connection, path).read_all().to_pylist() == values
+    lake = lake_table(connection, path)
+    scanned = read_scan(lake.scan(selected_fields=tuple(schema.names)), lake, 3).read_all()
+    assert scanned.to_pylist() == values[:3]

@@ -1,0 +1,222 @@
+"""Reading the data files of an Iceberg table with every null in its place.
+
+pyiceberg's reader makes an empty list of a null one where the elements are rows, and an empty map
+of a null one where the values are rows. So tables with such columns are read here: each data file
+by itself, columns found by their field ids, rows that a delete file names left out. Other tables
+are read by pyiceberg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from fluss_client.errors import UnsupportedError
+from fluss_orchestrate.core.lake.data_files import conform
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import DataScan, FileScanTask, Table
+    from pyiceberg.types import IcebergType, NestedField
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def read_tasks(
+    table: Table, projected: Schema, row_filter: BooleanExpression, tasks: Sequence[FileScanTask]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some data files of a table, in the columns of `projected`.
+
+    Raises:
+        UnsupportedError: A column holds lists or maps of rows, and a file is not Parquet, or its
+            deleted rows are listed in a way that cannot be read here.
+    """
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    if not any(_loses_nulls(field.field_type) for field in projected.fields):
+        arrow = ArrowScan(table.metadata, table.io, projected, row_filter)
+        yield from arrow.to_record_batches(tasks)
+        return
+    for task in tasks:
+        yield from _FileRead(table, projected, row_filter, task).batches()
+
+
+def read_scan(scan: DataScan, table: Table, limit: int | None = None) -> pa.RecordBatchReader:
+    """The rows of a scan of a table; at most `limit` of them."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    projected = scan.projection()
+    schema = schema_to_pyarrow(projected, include_field_ids=False)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        left = limit
+        for task in scan.plan_files():
+            for batch in read_tasks(table, projected, scan.row_filter, [task]):
+                part = batch if left is None else batch.slice(0, left)
+                yield conform(part, schema)
+                if left is not None:
+                    left -= part.num_rows
+                    if left <= 0:
+                        return
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _loses_nulls(kind: IcebergType) -> bool:
+    """Whether pyiceberg's reader would make something empty of a null in such a column."""
+    from pyiceberg.types import ListType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return any(_loses_nulls(field.field_type) for field in kind.fields)
+    if isinstance(kind, ListType):
+        return isinstance(kind.element_type, StructType) or _loses_nulls(kind.element_type)
+    if isinstance(kind, MapType):
+        return isinstance(kind.value_type, StructType) or _loses_nulls(kind.value_type)
+    return False
+
+
+class _FileRead:
+    """One data file of a scan."""
+
+    def __init__(
+        self, table: Table, projected: Schema, row_filter: BooleanExpression, task: FileScanTask
+    ) -> None:
+        from pyiceberg.expressions.visitors import bind, extract_field_ids
+        from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
+
+        self._table = table
+        self._task = task
+        bound = bind(table.schema(), row_filter, case_sensitive=True)
+        extra = extract_field_ids(bound) - {f.field_id for f in projected.fields}
+        self._fields = [*projected.fields, *(table.schema().find_field(i) for i in sorted(extra))]
+        self._filter = expression_to_pyarrow(bound, table.schema())
+        self._target = schema_to_pyarrow(projected, include_field_ids=False)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        self._check()
+        gone = _deleted_rows(self._table.io, self._task)
+        at = 0
+        with self._table.io.new_input(self._task.file.file_path).open() as file:
+            fragment = ds.ParquetFileFormat().make_fragment(file)
+            found = _by_id(fragment.physical_schema)
+            names = [found[f.field_id].name for f in self._fields if f.field_id in found]
+            for batch in fragment.scanner(columns=names).to_batches():
+                rows = np.arange(at, at + batch.num_rows)
+                at += batch.num_rows
+                if len(gone):
+                    batch = batch.filter(pa.array(~np.isin(rows, gone)))
+                shown = pa.Table.from_batches([self._projected(batch, found)]).filter(self._filter)
+                for part in shown.to_batches():
+                    if part.num_rows:
+                        yield conform(part, self._target)
+
+    def _check(self) -> None:
+        from pyiceberg.manifest import FileFormat
+
+        if self._task.file.file_format != FileFormat.PARQUET:
+            raise UnsupportedError(
+                f"{self._task.file.file_path} is not Parquet, and a column of "
+                f"{'.'.join(self._table.name())} holds lists or maps of rows, whose nulls can be "
+                "read from Parquet only; read without such columns"
+            )
+
+    def _projected(self, batch: pa.RecordBatch, found: Mapping[int, pa.Field]) -> pa.RecordBatch:
+        columns = []
+        for field in self._fields:
+            if field.field_id in found:
+                present = found[field.field_id]
+                column = _project(batch.column(present.name), present.type, field.field_type)
+            else:
+                column = self._constant(field, batch.num_rows)
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, names=[f.name for f in self._fields])
+
+    def _constant(self, field: NestedField, count: int) -> pa.Array:
+        """A column that the file lacks: a value of its partition, a default, or null."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+        from pyiceberg.transforms import IdentityTransform
+
+        file = self._task.file
+        value = field.initial_default
+        spec = self._table.specs()[file.spec_id]
+        for at, part in enumerate(spec.fields):
+            if part.source_id == field.field_id and isinstance(part.transform, IdentityTransform):
+                value = file.partition[at]
+        kind = schema_to_pyarrow(field.field_type, include_field_ids=False)
+        return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+
+
+def _deleted_rows(io: FileIO, task: FileScanTask) -> np.ndarray:
+    """The positions within the file that its delete files name."""
+    from pyiceberg.manifest import DataFileContent, FileFormat
+
+    found = [np.zeros(0, np.int64)]
+    for file in task.delete_files:
+        is_list = file.content == DataFileContent.POSITION_DELETES
+        if not is_list or file.file_format != FileFormat.PARQUET:
+            raise UnsupportedError(
+                f"rows of {task.file.file_path} were deleted by {file.file_path}, which cannot be "
+                "read here: rewrite the table's data files (compaction), or read without columns "
+                "that hold lists or maps of rows"
+            )
+        with io.new_input(file.file_path).open() as opened:
+            mine = ds.field("file_path") == task.file.file_path
+            rows = ds.ParquetFileFormat().make_fragment(opened).to_table(filter=mine)
+        found.append(rows.column("pos").to_numpy())
+    return np.concatenate(found)
+
+
+def _by_id(fields: Any) -> dict[int, pa.Field]:
+    """The fields of an Arrow schema or struct by their ids in Iceberg."""
+    found = {}
+    for field in fields:
+        if field.metadata is None or _FIELD_ID not in field.metadata:
+            raise UnsupportedError(
+                f"a data file's column '{field.name}' has no Iceberg field id; such files, which "
+                "were added from elsewhere, cannot be read together with lists or maps of rows"
+            )
+        found[int(field.metadata[_FIELD_ID])] = field
+    return found
+
+
+def _project(array: pa.Array, present: pa.DataType, wanted: IcebergType) -> pa.Array:
+    """An array of a data file with the fields of the table, nulls at every level as they are."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+    from pyiceberg.types import ListType, MapType, StructType
+
+    if isinstance(wanted, StructType):
+        found = _by_id(present)
+        parts, names = [], []
+        for field in wanted.fields:
+            inner = found.get(field.field_id)
+            if inner is None:
+                kind = schema_to_pyarrow(field.field_type, include_field_ids=False)
+                parts.append(pa.nulls(len(array), kind))
+            else:
+                # Not `flatten`: what lies under a null row is null anyway by the mask.
+                part = array.field(present.get_field_index(inner.name))
+                parts.append(_project(part, inner.type, field.field_type))
+            names.append(field.name)
+        return pa.StructArray.from_arrays(parts, names, mask=array.is_null())
+    if isinstance(wanted, ListType):
+        values = _project(array.values, present.value_type, wanted.element_type)
+        return pa.ListArray.from_arrays(_offsets(array), values)
+    if isinstance(wanted, MapType):
+        keys = _project(array.keys, present.key_type, wanted.key_type)
+        items = _project(array.items, present.item_type, wanted.value_type)
+        return pa.MapArray.from_arrays(_offsets(array), keys, items)
+    return array
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    """The offsets of a list or map, null where the list is: so Arrow makes a null of it."""
+    offsets = array.offsets
+    nulls = pa.concat_arrays([array.is_null(), pa.array([False])])
+    return pc.if_else(nulls, pa.scalar(None, offsets.type), offsets)

@@ -1,0 +1,75 @@
+"""Data files with lists of rows: deleted rows, added columns, files that cannot be read here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import AlwaysTrue, GreaterThan
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask
+from pyiceberg.typedef import Record
+from pyiceberg.types import StringType
+
+from fluss_client.errors import UnsupportedError
+from fluss_orchestrate.core.lake.commits import commit_append
+from fluss_orchestrate.core.lake.data_files import DataFileWriter
+from fluss_orchestrate.core.lake.file_scan import read_scan, read_tasks
+
+ROWS = pa.list_(pa.field("element", pa.struct([pa.field("x", pa.int32())])))
+VALUES: list[Any] = [None, [], [{"x": 1}], [None], None, [{"x": None}]]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Any:
+    """An Iceberg table with one data file, and that file."""
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("n")
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("odd name", ROWS)])
+    table = catalog.create_table("n.t", schema)
+    writer = DataFileWriter(table, None, "data")
+    writer.write(pa.record_batch([list(range(6)), pa.array(VALUES, ROWS)], schema=schema))
+    return table, writer.close()
+
+
+def deletes(lake: Any, tmp_path: Path, positions: list[int], kind: FileFormat) -> DataFile:
+    _, file = lake
+    path = f"{tmp_path}/deletes.parquet"
+    named = [file.file_path] * len(positions) + ["another file"]
+    pq.write_table(pa.table({"file_path": named, "pos": [*positions, 0]}), path)
+    return DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path,
+        file_format=kind,
+        partition=Record(),
+        record_count=len(named),
+        file_size_in_bytes=1,
+        spec_id=0,
+    )
+
+
+def test_deleted_rows_are_left_out(lake: Any, tmp_path: Path) -> None:
+    table, file = lake
+    task = FileScanTask(file, {deletes(lake, tmp_path, [1, 4], FileFormat.PARQUET)})
+    found = read_tasks(table, table.schema(), GreaterThan("id", 0), [task])
+    rows = pa.Table.from_batches(list(found)).to_pylist()
+    assert rows == [{"id": i, "odd name": VALUES[i]} for i in (2, 3, 5)]
+    unknown = FileScanTask(file, {deletes(lake, tmp_path, [1], FileFormat.PUFFIN)})
+    with pytest.raises(UnsupportedError, match="compaction"):
+        list(read_tasks(table, table.schema(), AlwaysTrue(), [unknown]))
+
+
+def test_columns_that_a_file_lacks_are_null(lake: Any) -> None:
+    table, file = lake
+    commit_append(table, [file], {})
+    table.refresh()
+    with table.update_schema() as update:
+        update.add_column("later", StringType())
+        update.rename_column("odd name", "rows")
+    rows = read_scan(table.scan(), table).read_all().to_pylist()
+    assert rows == [{"id": i, "rows": VALUES[i], "later": None} for i in range(6)]
+    assert read_scan(table.scan(), table, 2).read_all().num_rows == 2
