@@ -82,6 +82,7 @@ class Config:
     scanner_log_fetch_max_bytes_for_bucket = Option(
         "scanner.log.fetch.max-bytes-for-bucket", 1 << 20, size(1024)
     )
+    scanner_limit_rows_max = Option("scanner.limit.rows-max", 1_000_000, whole_number(1))
     scanner_remote_log_prefetch_num = Option(
         "scanner.remote-log.prefetch-num", 4, whole_number(1, 1000)
     )

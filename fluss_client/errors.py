@@ -136,6 +136,25 @@ class TimedOutError(ClientError):
     stale_metadata = True
 
 
+class ScanLostError(ClientError):
+    """The server was lost while it collected the rows of a limit scan; it was not asked again.
+
+    A server that has no memory for the rows stops, and so would the one that takes its place.
+    """
+
+
+class ScanTooLargeError(ClientError):
+    """A limit scan may give more rows than a server is asked for in one answer; nothing was sent.
+
+    `rows` is how many the bucket holds at most, `rows_max` what is allowed.
+    """
+
+    def __init__(self, message: str, rows: int = 0, rows_max: int = 0) -> None:
+        super().__init__(message)
+        self.rows = rows
+        self.rows_max = rows_max
+
+
 class BufferFullError(ClientError):
     """The writer's buffer stayed full for `writer.buffer.wait-timeout-ms`."""
 

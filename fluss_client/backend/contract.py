@@ -273,7 +273,14 @@ class Backend(Protocol):
     async def fetch(self, node: int, request: FetchRequest) -> list[FetchedBucket]: ...
     async def limit_scan(
         self, table: TableInfo, bucket: TableBucket, limit: int, columns: tuple[int, ...] | None
-    ) -> pa.RecordBatch: ...
+    ) -> pa.RecordBatch:
+        """Some rows of a bucket at once: of the key state, or the last ones of a log.
+
+        Raises:
+            ScanTooLargeError: The bucket may hold more rows than a server is asked for at once.
+            ScanLostError: The server was lost after it had been asked; it is not asked again.
+        """
+
     async def lookup(
         self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
     ) -> dict[TableBucket, LookupAnswer]: ...

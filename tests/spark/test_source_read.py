@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from fluss_client import TablePath
-from fluss_client.errors import FlussError
+from fluss_client.errors import FlussError, ScanTooLargeError
 from fluss_orchestrate import IncrementalScan
 from fluss_orchestrate.spark.fast import read_plan
 from fluss_orchestrate.spark.source.datasource import FlussDataSource
@@ -150,6 +150,19 @@ def test_columns_limits_and_splits(place: Place) -> None:
     keyed = place.table(SCHEMA, keys=["id"], buckets=3)
     place.append(keyed, words(0, 100))
     assert len(flat(direct(place.options(keyed, limit="60")))) == 60, "over all buckets"
+
+
+def test_a_limit_goes_to_the_servers(place: Place, fluss_kind: str) -> None:
+    """Of a bucket that is too large to be read whole, too; a filter needs the whole bucket."""
+    keyed = place.table(SCHEMA, keys=["id"], buckets=1)
+    place.append(keyed, words(0, 100))
+    bounded = place.options(keyed, limit="60") | {"client.scanner.limit.rows-max": "60"}
+    assert len(set(flat(direct(bounded)))) == 60
+    del bounded["limit"]
+    if fluss_kind == "cluster":
+        for more in ({}, {"limit": "60", "filter": "id >= 0"}):
+            with pytest.raises(ScanTooLargeError):
+                direct(bounded | more)
 
 
 def test_a_time_window(spark: SparkSession, place: Place) -> None:

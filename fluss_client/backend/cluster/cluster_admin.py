@@ -1,8 +1,7 @@
-"""Servers, statistics, settings and permissions of a cluster."""
+"""Servers, key snapshots, settings and permissions of a cluster."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from fluss_client.backend.cluster.admin import RESET_OPTION, SET_OPTION, AdminCalls
@@ -13,7 +12,6 @@ from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.net.retry import retrying
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
-from fluss_client.wire.messages import parse
 
 RESOURCE_TYPES = {"any": 1, "cluster": 2, "database": 3, "table": 4}
 OPERATIONS = {
@@ -39,45 +37,6 @@ class ClusterAdminCalls(AdminCalls):
             return self.metadata.nodes()
 
         return await retrying(ask, self._deadline())
-
-    async def get_table_stats(
-        self, table: TableInfo, buckets: Sequence[TableBucket]
-    ) -> dict[TableBucket, int]:
-        async def ask() -> dict[TableBucket, int]:
-            by_node: dict[int, list[TableBucket]] = {}
-            for bucket in buckets:
-                by_node.setdefault(await self.locate(table, bucket), []).append(bucket)
-            calls = (self._stats_on(node, table, part) for node, part in by_node.items())
-            counts: dict[TableBucket, int] = {}
-            for part in await asyncio.gather(*calls):
-                counts.update(part)
-            return counts
-
-        async def forget(error: FlussError) -> None:
-            if error.stale_metadata:
-                for bucket in buckets:
-                    self.metadata.forget(bucket)
-                await self.check_exists(table, buckets[0] if buckets else None)
-
-        return await retrying(ask, self._deadline(), on_error=forget)
-
-    async def _stats_on(
-        self, node: int, table: TableInfo, buckets: list[TableBucket]
-    ) -> dict[TableBucket, int]:
-        request = pb.GetTableStatsRequest(table_id=table.table_id)
-        for bucket in buckets:
-            entry = request.buckets_req.add(bucket_id=bucket.bucket_id)
-            if bucket.partition_id is not None:
-                entry.partition_id = bucket.partition_id
-        body = await self.on_node(node, apis.GET_TABLE_STATS, [request.SerializeToString()])
-        counts = {}
-        for part in parse(pb.GetTableStatsResponse, body).buckets_resp:
-            if part.error_code:
-                raise error_for(part.error_code, part.error_message)
-            partition = part.partition_id if part.HasField("partition_id") else None
-            place = TableBucket(table.table_id, part.bucket_id, partition_id=partition)
-            counts[place] = part.row_count
-        return counts
 
     async def list_kv_snapshots(
         self, table: TableInfo, partition_name: str | None

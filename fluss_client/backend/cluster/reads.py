@@ -33,13 +33,27 @@ from fluss_client.codec.log_batch import (
 from fluss_client.codec.rows import RowFormat, decode_rows
 from fluss_client.codec.value_batch import decode_value_batch
 from fluss_client.config import Config
-from fluss_client.errors import CorruptDataError, FlussError, InvalidColumnProjectionError
+from fluss_client.errors import (
+    AuthorizationError,
+    CorruptDataError,
+    FlussError,
+    InvalidColumnProjectionError,
+    InvalidTableError,
+    NetworkError,
+    ScanLostError,
+    ScanTooLargeError,
+    TimedOutError,
+    UnsupportedByServerError,
+    error_for,
+)
+from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import KV_FORMAT, LOG_FORMAT, TableBucket, TableInfo
 from fluss_client.net.connection import Address
 from fluss_client.net.retry import retrying
 from fluss_client.wire import apis, hot
 from fluss_client.wire import fluss_pb2 as pb
+from fluss_client.wire.messages import parse
 
 FETCH_GRACE_MS = 10_000
 
@@ -203,6 +217,14 @@ class ReadCalls(AdminCalls):
         limit: int,
         columns: tuple[int, ...] | None,
     ) -> pa.RecordBatch:
+        """Some rows of a bucket, in one answer that the server builds in its memory.
+
+        A bucket that may hold more than `scanner.limit.rows-max` rows is not asked for more than
+        that. What was sent is never sent again after the line broke: an answer that one server
+        has no memory for stops every replica, one after the other.
+        """
+        if limit > self.config.scanner_limit_rows_max:
+            await self._check_size(table, bucket)
         request = pb.LimitScanRequest(
             table_id=table.table_id, bucket_id=bucket.bucket_id, limit=limit
         )
@@ -211,7 +233,17 @@ class ReadCalls(AdminCalls):
 
         async def ask() -> hot.LimitScanned:
             node = await self.locate(table, bucket)
-            body = await self.on_node(node, apis.LIMIT_SCAN, [request.SerializeToString()])
+            # Opening a line may be tried again; what fails after this may have arrived.
+            await self.pool.get(self.metadata.tablet_address(node))
+            try:
+                body = await self.on_node(node, apis.LIMIT_SCAN, [request.SerializeToString()])
+            except (NetworkError, TimedOutError) as error:
+                raise ScanLostError(
+                    f"{table.table_path}: the server of {bucket} was lost while it collected at "
+                    f"most {limit} rows, and is not asked again, because a scan that is too large "
+                    f"for one server's memory would stop the next one, too: {error}. See that the "
+                    "server is up; then read fewer rows, or the changelog in place of the state"
+                ) from error
             answer = hot.decode_limit_scan(body)
             if answer.error is not None:
                 raise answer.error
@@ -229,6 +261,70 @@ class ReadCalls(AdminCalls):
         everything = FetchRequest(table, (), columns)
         slices = await self._slices(everything, None, -1, answer.records)
         return await asyncio.to_thread(_last_rows, table, columns, slices, limit)
+
+    async def _check_size(self, table: TableInfo, bucket: TableBucket) -> None:
+        """`ScanTooLargeError` if the bucket may hold too many rows for one answer."""
+        rows_max = self.config.scanner_limit_rows_max
+        counted = True
+        try:
+            rows = (await self.get_table_stats(table, [bucket]))[bucket]
+        except (InvalidTableError, UnsupportedByServerError, AuthorizationError):
+            # Rows of some tables are not counted; each row has at least one offset of its own.
+            counted = False
+            ends = await self.list_offsets(
+                table, bucket.partition_id, [bucket.bucket_id], OffsetSpec.latest()
+            )
+            rows = ends[bucket.bucket_id]
+        if rows > rows_max:
+            raise ScanTooLargeError(
+                f"{table.table_path}: {bucket} holds {rows if counted else f'up to {rows}'} rows, "
+                f"and a server is asked for {rows_max} in one answer at most, because it builds "
+                "the answer in its memory. Read the log or the changelog from the earliest offset "
+                "and keep the last row of each key, ask for fewer rows (limit), or spread the "
+                "table over more buckets; where the servers have the memory for it, set "
+                "scanner.limit.rows-max",
+                rows,
+                rows_max,
+            )
+
+    async def get_table_stats(
+        self, table: TableInfo, buckets: Sequence[TableBucket]
+    ) -> dict[TableBucket, int]:
+        async def ask() -> dict[TableBucket, int]:
+            by_node: dict[int, list[TableBucket]] = {}
+            for bucket in buckets:
+                by_node.setdefault(await self.locate(table, bucket), []).append(bucket)
+            calls = (self._stats_on(node, table, part) for node, part in by_node.items())
+            counts: dict[TableBucket, int] = {}
+            for part in await asyncio.gather(*calls):
+                counts.update(part)
+            return counts
+
+        async def forget(error: FlussError) -> None:
+            if error.stale_metadata:
+                for bucket in buckets:
+                    self.metadata.forget(bucket)
+                await self.check_exists(table, buckets[0] if buckets else None)
+
+        return await retrying(ask, self._deadline(), on_error=forget)
+
+    async def _stats_on(
+        self, node: int, table: TableInfo, buckets: list[TableBucket]
+    ) -> dict[TableBucket, int]:
+        request = pb.GetTableStatsRequest(table_id=table.table_id)
+        for bucket in buckets:
+            entry = request.buckets_req.add(bucket_id=bucket.bucket_id)
+            if bucket.partition_id is not None:
+                entry.partition_id = bucket.partition_id
+        body = await self.on_node(node, apis.GET_TABLE_STATS, [request.SerializeToString()])
+        counts = {}
+        for part in parse(pb.GetTableStatsResponse, body).buckets_resp:
+            if part.error_code:
+                raise error_for(part.error_code, part.error_message)
+            partition = part.partition_id if part.HasField("partition_id") else None
+            place = TableBucket(table.table_id, part.bucket_id, partition_id=partition)
+            counts[place] = part.row_count
+        return counts
 
     async def decode_rows_of(
         self,

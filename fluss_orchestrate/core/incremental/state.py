@@ -7,7 +7,8 @@ keys, and with the old rows of those that had one. It is the same however often 
 it is read, as long as the changelog from the offset on is there.
 
 Each bucket is exact at its own offset; the buckets together are not one snapshot. A whole bucket
-is held in memory, because servers send it in one piece.
+is held in memory, because servers send it in one piece; one that is too large for that is refused
+(`ScanTooLargeError`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import pyarrow.compute as pc
 from fluss_client.aio.connection import FlussConnection as AsyncConnection
 from fluss_client.aio.lookup_keys import KeyMaker
 from fluss_client.aio.ranges import read_ranges
-from fluss_client.errors import LogOffsetOutOfRangeError
+from fluss_client.errors import LogOffsetOutOfRangeError, ScanTooLargeError, UnsupportedError
 from fluss_client.model.cluster import ChangeType, OffsetSpec
 from fluss_client.model.table import TableInfo
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.errors import RetentionPassedError
 from fluss_orchestrate.core.incremental.guards import UNKNOWN_END
+from fluss_orchestrate.core.incremental.planning import CHANGELOG_IMAGE
 from fluss_orchestrate.core.incremental.shaping import STATE_OFFSET, Rows
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 
@@ -43,6 +45,7 @@ def read_state(
     Blocks; the caller's thread does the merging. The last piece of a bucket has the whole range,
     those before it an empty one, so that progress adds up.
     """
+    check_old_rows(table)
     reader = _StateReader(core, plan, table)
     for where in plan.ranges:
         batch = reader.read(where)
@@ -51,6 +54,20 @@ def read_state(
             rows = Rows(batch.slice(start, ROWS_PER_BATCH), None, STATE_OFFSET, STATE_OFFSET)
             done = start == pieces[-1]
             yield rows, where if done else _nothing_of(where)
+
+
+def check_old_rows(table: TableInfo) -> None:
+    """`UnsupportedError` for a table whose changelog does not tell what stood there before.
+
+    A key that was changed after the wanted offset would be missing from the state at that offset.
+    """
+    image = table.properties.get(CHANGELOG_IMAGE, "FULL")
+    if image.upper() != "FULL":
+        raise UnsupportedError(
+            f"{table.table_path} has {CHANGELOG_IMAGE}={image}: its changelog does not tell the "
+            "old rows, so the rows at an earlier offset cannot be had. Read the rows as they are "
+            "now (read_table without as_of), or the changelog from the earliest offset up to there"
+        )
 
 
 class _StateReader:
@@ -82,7 +99,15 @@ class _StateReader:
         """The rows as they are, and all changes from the wanted offset until after that."""
         backend, table = self._core.backend, self._table
         bucket = where.table_bucket(table.table_id)
-        now = await backend.limit_scan(table, bucket, ALL_ROWS, self._columns)
+        try:
+            now = await backend.limit_scan(table, bucket, ALL_ROWS, self._columns)
+        except ScanTooLargeError as error:
+            if self._plan.sequence >= 0:
+                error.message += (
+                    f". The plan of '{self._plan.name}' stays pending: `abandon` it, and begin "
+                    "with start='earliest'"
+                )
+            raise
         ends = await backend.list_offsets(
             table, where.partition_id, [where.bucket], OffsetSpec.latest()
         )

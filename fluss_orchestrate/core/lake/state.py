@@ -29,6 +29,7 @@ from fluss_orchestrate.core.incremental.guards import check_identity
 from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
 from fluss_orchestrate.core.incremental.reading import PlanReading
 from fluss_orchestrate.core.incremental.settings import Offsets
+from fluss_orchestrate.core.incremental.state import ALL_ROWS, check_old_rows
 from fluss_orchestrate.core.incremental.until import known_offsets
 from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
 from fluss_orchestrate.core.lake.covers import LakeTarget, Target, resolve_target
@@ -36,7 +37,6 @@ from fluss_orchestrate.core.lake.reader import FROM_THE_FIRST, LakeRead, open_la
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt, whole_position
 
-ALL_ROWS = (1 << 31) - 1
 ROWS_PER_BATCH = 1 << 16
 _STAYS = (ChangeType.Insert, ChangeType.UpdateAfter)
 
@@ -57,6 +57,13 @@ def read_table(
     table: its changelog, with old rows) is still there from that offset on. Each bucket by itself
     is exact; the buckets together are not one snapshot. A bucket of a key table is held in memory
     as a whole. Partitions that were dropped are not read, though the lake may still have them.
+
+    Raises:
+        ScanTooLargeError: A bucket of a key table holds more rows than a server is asked for at
+            once; raised when that bucket is read.
+        ScanLostError: The server was lost while it collected a bucket's rows.
+        UnsupportedError: `as_of` for a key table whose changelog has no old rows
+            (`table.changelog.image` is not FULL).
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
     core = connection.core
@@ -82,6 +89,7 @@ def read_table(
     elif as_of is None:
         batches = read_keys(connection, info, ends, names)
     else:
+        check_old_rows(info)
         batches = PlanReading(connection, _plan(view, ends, names, "state")).batches()
     return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -248,28 +256,44 @@ def _tail_batches(
 
 
 def read_keys(
-    connection: FlussConnection, info: TableInfo, ends: Sequence[BucketRange], names: Sequence[str]
+    connection: FlussConnection,
+    info: TableInfo,
+    ends: Sequence[BucketRange],
+    names: Sequence[str],
+    limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Each bucket's rows, with all changes since before they were asked for laid over them."""
+    """Each bucket's rows, with all changes since before they were asked for laid over them.
+
+    With a limit, servers are asked for that many rows only, and at most that many are given.
+    """
+    left = limit
     index = info.schema.index
     wanted = tuple(sorted({index[name] for name in (*names, *info.primary_keys)}))
     maker = KeyMaker(info, info.primary_keys, info.physical_primary_keys)
     for end in ends:
-        scanned, changes, kinds = runtime().call(_fetch(connection, info, end, wanted))
+        if left is not None and left <= 0:
+            return
+        asked = ALL_ROWS if left is None else left
+        scanned, changes, kinds = runtime().call(_fetch(connection, info, end, wanted, asked))
         if changes is not None:
             scanned = _replayed(maker, scanned, changes, kinds)
-        rows = scanned.select(list(names))
+        rows = scanned.select(list(names)).slice(0, asked)
+        left = None if left is None else left - rows.num_rows
         for start in range(0, rows.num_rows, ROWS_PER_BATCH):
             yield rows.slice(start, ROWS_PER_BATCH)
 
 
 async def _fetch(
-    connection: FlussConnection, info: TableInfo, end: BucketRange, wanted: tuple[int, ...]
+    connection: FlussConnection,
+    info: TableInfo,
+    end: BucketRange,
+    wanted: tuple[int, ...],
+    limit: int,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch | None, np.ndarray]:
     """A scan of one bucket, and the changes from the offset before it to the one after it."""
     core = connection.core
     bucket = end.table_bucket(info.table_id)
-    scanned = await core.backend.limit_scan(info, bucket, ALL_ROWS, wanted)
+    scanned = await core.backend.limit_scan(info, bucket, limit, wanted)
     latest = await core.backend.list_offsets(
         info, end.partition_id, [end.bucket], OffsetSpec.latest()
     )

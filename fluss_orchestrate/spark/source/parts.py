@@ -70,7 +70,8 @@ def read_parts(
     """The rows of parts in the form that Spark takes, in batches of a good size."""
     held: list[pa.RecordBatch] = []
     rows = given = 0
-    for batch in _batches(cluster, parts):
+    # What a filter drops is not known to the server, so only an unfiltered limit goes there.
+    for batch in _batches(cluster, parts, limit if row_filter is None else None):
         if row_filter is not None:
             batch = row_filter.apply(batch)
         if limit is not None:
@@ -86,12 +87,16 @@ def read_parts(
     yield from gathered(held, target)
 
 
-def _batches(cluster: ClusterRef, parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+def _batches(
+    cluster: ClusterRef, parts: Sequence[Part], limit: int | None
+) -> Iterator[pa.RecordBatch]:
     for part in parts:
-        yield from _part_batches(cluster.connection(), part)
+        yield from _part_batches(cluster.connection(), part, limit)
 
 
-def _part_batches(connection: FlussConnection, part: Part) -> Iterator[pa.RecordBatch]:
+def _part_batches(
+    connection: FlussConnection, part: Part, limit: int | None
+) -> Iterator[pa.RecordBatch]:
     plan = part.plan
     if part.kind == PLAN:
         lake = lake_reader(connection) if part.lake_fallback else None
@@ -100,7 +105,7 @@ def _part_batches(connection: FlussConnection, part: Part) -> Iterator[pa.Record
     info = planned_table(connection, plan)
     for one in plan.ranges:
         if part.kind == KEYS:
-            yield from read_keys(connection, info, [one], plan.columns)
+            yield from read_keys(connection, info, [one], plan.columns, limit)
         else:
             assert part.snapshot_id is not None
             yield from read_lake_part(connection, info, part.snapshot_id, one, plan.columns)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_client import FlussConnection, OffsetSpec, Schema, TableDescriptor, TablePath
-from fluss_client.errors import PartitionNotExistError, SchemaError
+from fluss_client.errors import PartitionNotExistError, SchemaError, UnsupportedError
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
 from fluss_orchestrate.core.lake import (
     LakeRangeError,
@@ -110,6 +110,16 @@ def test_key_table(connection: FlussConnection, new_table: NewTable) -> None:
     assert ids(read_table(connection, path, as_of=cut_ms).read_all()) == [
         i for i in range(50) if i % 5
     ]
+
+
+def test_as_of_needs_the_old_rows(connection: FlussConnection, new_table: NewTable) -> None:
+    """Without them, rows that were changed since would be missing."""
+    path = new_table(primary_keys=["id"], buckets=1, properties={"table.changelog.image": "WAL"})
+    upsert(connection, path, 0, 10)
+    upsert(connection, path, 0, 5)
+    with pytest.raises(UnsupportedError, match=r"changelog\.image=WAL.*without as_of"):
+        read_table(connection, path, as_of={0: 10})
+    assert ids(read_table(connection, path).read_all()) == list(range(10))
 
 
 @pytest.mark.parametrize("image", ["FULL", "WAL"])
