@@ -265,12 +265,13 @@ class ReadCalls(AdminCalls):
     async def _check_size(self, table: TableInfo, bucket: TableBucket) -> None:
         """`ScanTooLargeError` if the bucket may hold too many rows for one answer."""
         rows_max = self.config.scanner_limit_rows_max
-        counted = True
         try:
-            rows = (await self.get_table_stats(table, [bucket]))[bucket]
+            rows = (await self.get_table_stats(table, [bucket])).get(bucket)
         except (InvalidTableError, UnsupportedByServerError, AuthorizationError):
+            rows = None
+        counted = rows is not None
+        if rows is None:
             # Rows of some tables are not counted; each row has at least one offset of its own.
-            counted = False
             ends = await self.list_offsets(
                 table, bucket.partition_id, [bucket.bucket_id], OffsetSpec.latest()
             )

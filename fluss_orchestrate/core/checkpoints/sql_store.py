@@ -11,7 +11,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from fluss_client.errors import ClientError
+from fluss_client.errors import ClientError, ConfigError, FlussError
 from fluss_orchestrate.core.checkpoints.events import INDEXED_KINDS, Event, EventKind, event_of
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.errors import CheckpointStoreError
@@ -20,6 +20,7 @@ from fluss_orchestrate.core.sql_engine import (
     EngineSource,
     hides_sql,
     reason,
+    sql_state,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import SQLAlchemyError
 
 DEFAULT_SQL_TABLE = "fluss_checkpoints"
+PROGRAM_LIMIT_EXCEEDED = "54000"
 WRITE_ATTEMPTS_MAX = 5
 _COLUMNS = ("name", "seq", "kind", "nonce", "run_key", "plan_id", "created_ms", "body")
 
@@ -169,7 +171,12 @@ class SqlEventLog:
                 self._engine.dispose()
             self._engine = None
 
-    def _explained(self, error: SQLAlchemyError) -> CheckpointStoreError:
+    def _explained(self, error: SQLAlchemyError) -> FlussError:
+        if sql_state(error) == PROGRAM_LIMIT_EXCEEDED:
+            return ConfigError(
+                f"the checkpoint's name and run key are together too long for an index of "
+                f"{self._source}: use shorter ones ({reason(error)})"
+            )
         return CheckpointStoreError(
             f"the checkpoint store {self._source} does not answer: {reason(error)}"
         )

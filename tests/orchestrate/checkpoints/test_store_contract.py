@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.checkpoints import CheckpointStore, EventKind, SqlCheckpointStore
+from fluss_orchestrate.core.checkpoints.events import NAME_LENGTH_MAX
 from fluss_orchestrate.core.checkpoints.transitions import plan_event
 from fluss_orchestrate.core.errors import (
     CheckpointConflictError,
@@ -293,3 +295,20 @@ def test_a_database_that_does_not_answer_is_a_sentence_without_the_password() ->
         store.head("orders")
     assert found.value.is_retriable
     assert "hunter2" not in str(found.value)
+
+
+def test_names_and_run_keys_of_any_length_are_stored_or_refused(sql_url: str) -> None:
+    """PostgreSQL's indexes hold 2,704 bytes: what is longer is refused before anything is read."""
+    noise = random.Random(1)
+    name = "".join(noise.choice("\U0001f600\U0001f601\U0001f602") for _ in range(NAME_LENGTH_MAX))
+    with SqlCheckpointStore(sql_url) as store:
+        assert store.try_plan(None, plan(name, "k" * 300, 0, 5), position(0)) is not None
+        found = store.require(name)
+        assert found.name == name
+        long = plan("short", "".join(chr(noise.randrange(33, 126)) for _ in range(4000)), 0, 5)
+        if sql_url.startswith("sqlite"):
+            assert store.try_plan(None, long, position(0)) is not None
+        else:
+            with pytest.raises(ConfigError, match="too long"):
+                store.try_plan(None, long, position(0))
+            assert store.head("short") is None
