@@ -48,6 +48,10 @@ WITHOUT_THE_COLUMN = (
 )
 
 
+class _PositionTakenError(Exception):
+    """Another run wrote the first position of this name; the transaction is to be rolled back."""
+
+
 class SqlSink:
     """Appends plans to one SQL table.
 
@@ -143,9 +147,8 @@ class SqlSink:
             try:
                 with self._engine.begin() as connection:
                     done = self._write(connection, plan, reader, target, values)
-            except self._sa.exc.IntegrityError:
-                # Somebody else wrote the position first; rows' own faults are typed already.
-                pass
+            except _PositionTakenError:
+                pass  # Somebody else wrote the first position; look again.
             if done is None:
                 done = self.already_done(plan)
         if done is not None:
@@ -178,7 +181,10 @@ class SqlSink:
             return done
         row = self._row(plan.name, plan.plan_id, position_after(plan, at), 0)
         if at is None:
-            connection.execute(self._positions.insert().values(**row))
+            try:
+                connection.execute(self._positions.insert().values(**row))
+            except self._sa.exc.IntegrityError:
+                raise _PositionTakenError from None
         else:
             claim = self._positions.update().where(
                 self._mine(plan.name), self._positions.c.plan_id == last
