@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from fluss_client.errors import UnsupportedError
 from fluss_orchestrate.core.lake.data_files import conform
@@ -104,10 +104,10 @@ class _FileRead:
         gone = _deleted_rows(self._table.io, self._task)
         at = 0
         with self._table.io.new_input(self._task.file.file_path).open() as file:
-            fragment = ds.ParquetFileFormat().make_fragment(file)
-            found = _by_id(fragment.physical_schema)
+            opened = pq.ParquetFile(file, pre_buffer=True)
+            found = _by_id(opened.schema_arrow)
             names = [found[f.field_id].name for f in self._fields if f.field_id in found]
-            for batch in fragment.scanner(columns=names).to_batches():
+            for batch in opened.iter_batches(columns=names):
                 rows = np.arange(at, at + batch.num_rows)
                 at += batch.num_rows
                 if len(gone):
@@ -167,9 +167,9 @@ def _deleted_rows(io: FileIO, task: FileScanTask) -> np.ndarray:
                 "that hold lists or maps of rows"
             )
         with io.new_input(file.file_path).open() as opened:
-            mine = ds.field("file_path") == task.file.file_path
-            rows = ds.ParquetFileFormat().make_fragment(opened).to_table(filter=mine)
-        found.append(rows.column("pos").to_numpy())
+            rows = pq.ParquetFile(opened).read(["file_path", "pos"])
+        mine = pc.equal(rows.column("file_path"), task.file.file_path)
+        found.append(rows.column("pos").filter(mine).to_numpy())
     return np.concatenate(found)
 
 
