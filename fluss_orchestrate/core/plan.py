@@ -166,10 +166,10 @@ class ScanPlan:
     def split(self, parts: int) -> list[ScanPlan]:
         """At most `parts` plans of about equal size that together, in order, read exactly this one.
 
-        Cuts lie anywhere between two offsets, so a changelog's -U and +U may go to two parts. A
-        state is cut between buckets only.
+        A log is cut anywhere between two offsets. A changelog and a state are cut between buckets
+        only: parallel readers of one bucket would lose the order of the changes of a key.
         """
-        groups = split_ranges(self.ranges, parts, whole=self.kind == "state")
+        groups = split_ranges(self.ranges, parts, whole=self.kind != "log")
         return [replace(self, ranges=group) for group in groups]
 
     def to_json(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.spark.gathering import gathered
+from fluss_orchestrate.spark.gathering import gathered, ordered
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.spark.loading.load import run_load
 from fluss_orchestrate.spark.loading.progress import Say, say
@@ -52,6 +52,7 @@ def write(
     mode: str = "append",
     options: Mapping[str, str] | None = None,
     gather: bool | None = None,
+    order_by: str | None = None,
     load_id: str | None = None,
     **load: Any,
 ) -> Receipt | None:
@@ -59,6 +60,11 @@ def write(
 
     `gather` brings the rows of each bucket into one task first, by a shuffle; by default where the
     table has so many buckets in all its partitions that this pays.
+
+    `order_by` is for tables with a primary key: of rows with one key, the one with the greatest
+    value of this column is the last to be written. It brings the rows of each bucket together,
+    too. A changelog that was shuffled needs `order_by="_offset"`. A column that the table does not
+    have is left out after that.
 
     With a `load_id`, each row is there once whatever fails and however often this is called: the
     frame is staged as Parquet and loaded under that id (`load` are further fields of
@@ -69,13 +75,17 @@ def write(
     spark = frame.sparkSession
     ref = cluster_ref(cluster)
     if load_id is not None:
-        spec = BulkLoadSpec(LoadSource("query", query="frame"), table, load_id, **load)
+        source = LoadSource("query", query="frame")
+        spec = BulkLoadSpec(source, table, load_id, order_by=order_by, **load)
         return run_load(spark, spec, ref, frame=frame)
     from fluss_orchestrate.spark.source.datasource import register
 
     register(spark)
-    if gather is not False:
-        frame = gathered(frame, ref.connection(), table, always=gather is True)
+    if order_by is not None:
+        frame = ordered(frame, ref.connection(), table, order_by)
+    elif gather is not False:
+        changes = (options or {}).get("operation.column")
+        frame = gathered(frame, ref.connection(), table, always=gather is True, changes=changes)
     with session_conf(spark, {ROWS_CONF: str(batch_rows(frame)), BYTES_CONF: UNMEASURED}):
         given = {**source_options(ref), "table": table, **(options or {})}
         frame.write.format("fluss").options(**given).mode(mode).save()
@@ -167,7 +177,8 @@ def exactly_once_batches(
 
     Each row is in the table once, in a log table too, whatever dies: a batch that comes again
     finds its load done, or goes on with the rows that were staged. `name` stands for the query and
-    its checkpoint folder for good.
+    its checkpoint folder for good. A stream of changes into a key table needs the metadata columns
+    `_change_type` and `_offset`, and `order_by="_offset"` here.
     """
     ref = cluster_ref(cluster)
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fluss_client import FlussConnection, TablePath
+from fluss_client.errors import ConfigError
 from fluss_client.model.table import TableInfo
 from fluss_orchestrate.core.loading.placing import Placer
+from fluss_orchestrate.spark.loading.staging import check_order
 from fluss_orchestrate.spark.source.types import written
 
 if TYPE_CHECKING:
@@ -27,20 +29,47 @@ PLACES_MIN = 256
 
 
 def gathered(
-    frame: DataFrame, connection: FlussConnection, table: str, *, always: bool
+    frame: DataFrame,
+    connection: FlussConnection,
+    table: str,
+    *,
+    always: bool,
+    changes: str | None = None,
 ) -> DataFrame:
     """The frame with the rows of each bucket in one task, `always` or where that pays.
 
-    It stays as it is where rows do not say by themselves where they go.
+    It stays as it is where rows do not say by themselves where they go, and where a column with
+    `changes` makes their order count, which a shuffle does not keep.
     """
+    if changes is not None:
+        if always:
+            raise ConfigError(
+                f"gather=True shuffles rows, and those with the operation column '{changes}' must "
+                "keep their order: add order_by, such as order_by='_offset'"
+            )
+        return frame
     info = connection.get_table(TablePath.parse(table)).result().get_table_info()
-    keys = info.bucket_keys or info.physical_primary_keys
-    columns = list(dict.fromkeys([*info.partition_keys, *keys]))
+    columns = _deciding(info)
     if not columns or not set(columns) <= set(frame.columns):
         return frame
     if not always and _places(connection, info) < PLACES_MIN:
         return frame
-    return _gathered(frame, info, columns)
+    return _marked(frame, info, columns).repartition(PLACE).drop(PLACE)
+
+
+def ordered(frame: DataFrame, connection: FlussConnection, table: str, order_by: str) -> DataFrame:
+    """The frame with the rows of each bucket in one task, in the order of a column."""
+    info = connection.get_table(TablePath.parse(table)).result().get_table_info()
+    check_order(info, order_by, info.primary_keys, frame.columns)
+    placed = _marked(frame, info, _deciding(info)).repartition(PLACE)
+    placed = placed.sortWithinPartitions(order_by).drop(PLACE)
+    return placed if order_by in info.get_column_names() else placed.drop(order_by)
+
+
+def _deciding(info: TableInfo) -> list[str]:
+    """The columns that decide where a row goes."""
+    keys = info.bucket_keys or info.physical_primary_keys
+    return list(dict.fromkeys([*info.partition_keys, *keys]))
 
 
 def _places(connection: FlussConnection, info: TableInfo) -> int:
@@ -50,7 +79,8 @@ def _places(connection: FlussConnection, info: TableInfo) -> int:
     return info.num_buckets * len(admin.list_partition_infos(info.table_path).result())
 
 
-def _gathered(frame: DataFrame, info: TableInfo, columns: list[str]) -> DataFrame:
+def _marked(frame: DataFrame, info: TableInfo, columns: list[str]) -> DataFrame:
+    """The frame with the number of each row's place."""
     from pyspark.sql.types import IntegerType, StructField, StructType
 
     wire = info.schema.wire
@@ -62,4 +92,4 @@ def _gathered(frame: DataFrame, info: TableInfo, columns: list[str]) -> DataFram
             yield batch.append_column(PLACE, pa.array(places))
 
     marked = StructType([*frame.schema.fields, StructField(PLACE, IntegerType(), False)])
-    return frame.mapInArrow(mark, marked).repartition(PLACE).drop(PLACE)
+    return frame.mapInArrow(mark, marked)

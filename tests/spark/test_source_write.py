@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
 from fluss_client import TablePath
-from fluss_client.errors import ChangeTypeError, FlussError, RowError
+from fluss_client.errors import ChangeTypeError, ConfigError, FlussError, RowError
+from fluss_client.testing.ports import HOST, pick
 from fluss_orchestrate import IncrementalScan
+from fluss_orchestrate.core.loading.errors import LoadError
 from fluss_orchestrate.core.loading.placing import Placer
 from fluss_orchestrate.spark import fast, gathering
-from fluss_orchestrate.spark.source.datasource import FlussDataSource
+from fluss_orchestrate.spark.source.datasource import FlussDataSource, register
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.writing import write_job
 from tests.spark.conftest import Place
@@ -87,6 +89,71 @@ def test_a_frame_under_a_load_id_is_there_once(
         assert receipt is not None
         assert receipt.rows == 500
     assert [row["id"] for row in found(place, table)] == list(range(500))
+
+
+@pytest.fixture(scope="module")
+def remote(spark: SparkSession) -> Iterator[Any]:
+    """A session of a Connect server that runs beside the ordinary session, in its Java."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    port = pick(set())
+    jvm: Any = spark._jvm
+    conf = spark._jsc.sc().conf()  # type: ignore[union-attr]
+    conf.set("spark.connect.grpc.binding.address", HOST)
+    conf.set("spark.connect.grpc.binding.port", str(port))
+    service = jvm.org.apache.spark.sql.connect.service.SparkConnectService
+    service.start(spark._jsc.sc())  # type: ignore[union-attr]
+    session = ConnectSession.builder.remote(f"sc://{HOST}:{port}").create()
+    yield session
+    session.stop()
+    nothing = jvm.scala.Option.empty()
+    service.stop(nothing, nothing)
+
+
+@pytest.mark.parametrize("fluss_kind", ["embedded"], indirect=True)
+def test_a_frame_of_connect_is_loaded_once(
+    remote: Any, place: Place, tmp_path: Path, new_id: Callable[[], str]
+) -> None:
+    register(remote)
+    frame = remote.range(200).selectExpr("id", "concat('w', id) AS word")
+    table, load_id = place.table(SCHEMA), new_id()
+    for _ in range(2):
+        receipt = fast.write(frame, table, place.ref, load_id=load_id, staging=str(tmp_path))
+        assert receipt is not None
+        assert receipt.rows == 200
+    assert [row["id"] for row in found(place, table)] == list(range(200))
+    keyed = place.table(SCHEMA, keys=["id"])
+    twice = frame.selectExpr("id % 50 AS id", "word", "id AS at")
+    fast.write(twice, keyed, place.ref, load_id=new_id(), order_by="at", staging=str(tmp_path))
+    assert found(place, keyed) == [{"id": i, "word": f"w{150 + i}"} for i in range(50)]
+
+
+def test_changes_that_were_shuffled_are_written_in_order(
+    spark: SparkSession, place: Place, tmp_path: Path, new_id: Callable[[], str]
+) -> None:
+    source = place.table(SCHEMA, keys=["id"])
+    for generation in range(5):
+        frame = spark.range(200).selectExpr("id", f"'g{generation}' AS word")
+        place.append(source, frame.toArrow().cast(SCHEMA))
+    opened = place.connection.get_table(TablePath.parse(source)).result(30)
+    with opened.new_upsert().create_writer() as writer:
+        writer.delete({"id": 3})
+    golden = [{"id": i, "word": "g4"} for i in range(200) if i != 3]
+    read = spark.read.format("fluss").options(**place.options(source, read="changelog"))
+    shuffled = read.load().drop("_timestamp").repartition(4)
+
+    plain, loaded = (place.table(SCHEMA, keys=["id"]) for _ in range(2))
+    operations = {"operation.column": "_change_type"}
+    fast.write(shuffled, plain, place.ref, order_by="_offset", options=operations)
+    load: dict[str, Any] = {"load_id": new_id(), "staging": str(tmp_path)}
+    with pytest.raises(LoadError, match="order_by"):
+        fast.write(shuffled.drop("_offset"), loaded, place.ref, **load)
+    fast.write(shuffled, loaded, place.ref, order_by="_offset", **load)
+    assert found(place, plain) == found(place, loaded) == golden
+    with pytest.raises(ConfigError, match="order_by"):
+        fast.write(shuffled, plain, place.ref, gather=True, options=operations)
+    with pytest.raises(ConfigError, match="has none"):
+        fast.write(shuffled, place.table(SCHEMA), place.ref, order_by="_offset")
 
 
 def test_upserts_deletes_and_partial_updates(spark: SparkSession, place: Place) -> None:

@@ -22,6 +22,7 @@ from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.observe import observe_offsets
 from fluss_orchestrate.core.loading.errors import LoadError, RowsDifferError, differ_text
+from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 from fluss_orchestrate.core.plan import Position
 from fluss_orchestrate.core.provisioning import TableSpec, apply
 from fluss_orchestrate.core.receipts import Receipt
@@ -169,9 +170,9 @@ def _first_input(
     if direct is not None:
         return direct
     folder = staging.staging_folder(spec, info, is_local(spark))
-    if frame is None:
-        frame = staging.source_frame(spark, spec, info)
-    staged = staging.stage(spark, frame, folder)
+    rows = staging.source_frame(spark, spec, info, frame)
+    _check_changes(spec, info, rows.columns)
+    staged = staging.stage(spark, rows, folder)
     return _input([staged], staged)
 
 
@@ -187,11 +188,25 @@ def _input(paths: Sequence[str], staged: str | None) -> LoadInput:
 
 def _checked_columns(spec: BulkLoadSpec, info: TableInfo, found: LoadInput) -> dict[str, str]:
     """Table column → source column; `LoadError` if the input cannot go into the table at all."""
+    _check_changes(spec, info, found.footers[0].schema.names)
     try:
         fitter = Fitter(info, found.footers[0].schema, spec.columns, spec.source.kind == "csv")
         return fitter.source_of
     except FlussError as error:
         raise LoadError(spec.table, spec.load_id, f"the input does not fit: {error}") from error
+
+
+def _check_changes(spec: BulkLoadSpec, info: TableInfo, columns: Sequence[str]) -> None:
+    """Refuse changes of a key table whose order is not said: splits are sent in parallel."""
+    if CHANGE_TYPE in columns and info.has_primary_key() and spec.order_by is None:
+        raise LoadError(
+            spec.table,
+            spec.load_id,
+            f"the input has the column {CHANGE_TYPE}, and a load sends its parts in parallel, so "
+            "the changes of one key could be applied in any order: set order_by to the column that "
+            "says which change of a key is the last, such as _offset (any key column if each key "
+            "is there once)",
+        )
 
 
 def _task(

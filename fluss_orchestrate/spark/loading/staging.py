@@ -63,13 +63,15 @@ def _iceberg_table(source: LoadSource):  # type: ignore[no-untyped-def]
     return open_catalog({**source.options, **_secrets(source)}).load_table(source.table)
 
 
-def source_frame(spark: SparkSession, spec: BulkLoadSpec, info: TableInfo) -> DataFrame:
-    """The rows to load, transformed as the spec asks."""
-    frame = _read(spark, spec.source)
+def source_frame(
+    spark: SparkSession, spec: BulkLoadSpec, info: TableInfo, given: DataFrame | None = None
+) -> DataFrame:
+    """The rows to load, transformed as the spec asks; `given` stands in for the source."""
+    frame = _read(spark, spec.source) if given is None else given
     if spec.transform_sql:
         frame.createOrReplaceTempView(SOURCE_VIEW)
         frame = spark.sql(spec.transform_sql)
-    elif spec.source.kind in FILE_KINDS:
+    elif given is None and spec.source.kind in FILE_KINDS:
         from pyspark.sql import functions as f
 
         frame = frame.withColumn(SOURCE_FILE, f.col("_metadata.file_path"))
@@ -116,20 +118,29 @@ def _secrets(source: LoadSource) -> dict[str, str]:
 
 
 def _last_of_each_key(frame: DataFrame, spec: BulkLoadSpec, info: TableInfo) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     assert spec.order_by is not None
-    if not info.has_primary_key():
-        raise ConfigError(f"order_by is for tables with a primary key; {spec.table} has none")
     keys = [spec.columns.get(name, name) for name in info.primary_keys]
-    missing = [name for name in (*keys, spec.order_by) if name not in frame.columns]
-    if missing:
-        raise RowError(f"the input has no column {missing[0]}; it has {frame.columns}")
-    window = Window.partitionBy(*keys).orderBy(f.col(spec.order_by).desc())
-    ranked = frame.withColumn(_RANK, f.row_number().over(window))
-    kept = ranked.where(f.col(_RANK) == 1).drop(_RANK)
+    check_order(info, spec.order_by, keys, frame.columns)
+    # As text: objects such as Window belong to either kind of session, Connect's or the other.
+    window = f"PARTITION BY {', '.join(map(_quoted, keys))} ORDER BY {_quoted(spec.order_by)} DESC"
+    ranked = frame.selectExpr("*", f"row_number() OVER ({window}) AS {_RANK}")
+    kept = ranked.where(f"{_RANK} = 1").drop(_RANK)
     return kept if spec.order_by in _wanted(info, spec) else kept.drop(spec.order_by)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def check_order(
+    info: TableInfo, order_by: str, keys: Sequence[str], columns: Sequence[str]
+) -> None:
+    """Whether rows with these columns can be put in order within their keys."""
+    if not info.has_primary_key():
+        raise ConfigError(f"order_by is for tables with a primary key; {info.table_path} has none")
+    missing = [name for name in (*keys, order_by) if name not in columns]
+    if missing:
+        raise RowError(f"the input has no column {missing[0]}; it has {list(columns)}")
 
 
 def _wanted(info: TableInfo, spec: BulkLoadSpec) -> set[str]:
@@ -158,7 +169,7 @@ def stage(spark: SparkSession, frame: DataFrame, folder: str) -> str:
     target = f"{folder}/{uuid.uuid4().hex}"
     try:
         with session_conf(spark, STAGING_CONF):
-            frame.write.mode("errorifexists").parquet(target)
+            frame.write.mode("error").parquet(target)  # the name that Spark Connect knows, too
     except (PySparkException, Py4JError) as error:
         remove_staging(target)
         raise SourceError(target, f"rows cannot be staged here: {sentence(error)}") from error

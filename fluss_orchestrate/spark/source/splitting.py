@@ -22,7 +22,7 @@ SPLITS_BY_BUCKET_MAX = 64
 def split_parts(
     connection: FlussConnection, parts: Sequence[Part], options: SourceOptions
 ) -> list[list[Part]]:
-    """What each Spark partition reads: the log is cut anywhere, key state and lake by buckets.
+    """What each Spark partition reads: a log is cut anywhere, anything else between buckets.
 
     With a limit the first rows of a log are known by their offsets. Anything else is read by one
     task then, one part after the other, until there are enough.
@@ -43,6 +43,7 @@ def split_parts(
 
 
 def _is_log(part: Part) -> bool:
+    """Whether it is a log or a changelog."""
     return part.kind == PLAN and part.plan.kind != "state"
 
 
@@ -54,7 +55,10 @@ def _is_plain_log(parts: Sequence[Part], options: SourceOptions) -> bool:
 def split_plan(
     connection: FlussConnection, plan: ScanPlan, options: SourceOptions
 ) -> list[ScanPlan]:
-    """A plan of the log cut as asked for, by default into pieces that are worth a task."""
+    """A plan of the log cut as asked for, by default into pieces that are worth a task.
+
+    A changelog is cut between buckets only, so it may come in fewer pieces.
+    """
     count = options.number("split.count")
     records = options.number("split.records", "scan.maxrecordsperpartition")
     size = options.number("split.bytes")
