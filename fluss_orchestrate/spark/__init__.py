@@ -11,7 +11,7 @@ from fluss_orchestrate.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fluss_orchestrate.core.clusters import ClusterRef
-    from fluss_orchestrate.spark.errors import SparkSetupError, SubmitError
+    from fluss_orchestrate.spark.errors import FrameChangedError, SparkSetupError, SubmitError
     from fluss_orchestrate.spark.fast import (
         exactly_once_batches,
         load_files,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
-        "errors": ("SparkSetupError", "SubmitError"),
+        "errors": ("FrameChangedError", "SparkSetupError", "SubmitError"),
         "fast": ("exactly_once_batches", "load_files", "read_plan", "write"),
         "iceberg": ("SparkIcebergSink",),
         "job": ("ClusterRef", "submit_load"),
@@ -47,6 +47,7 @@ __all__ = [
     "BulkLoadSpec",
     "ClusterRef",
     "FlussDataSource",
+    "FrameChangedError",
     "LoadSource",
     "RunningSubmit",
     "SparkIcebergSink",

@@ -6,7 +6,11 @@ from fluss_client.errors import ClientError
 
 
 class SparkSetupError(ClientError):
-    """Spark cannot be started as this machine is set up; says what to do."""
+    """Spark, as it is installed or started here, cannot do this; says what to do."""
+
+
+class FrameChangedError(ClientError):
+    """The table was changed since a frame was planned, and its rows of then cannot be read."""
 
 
 class SubmitError(ClientError):

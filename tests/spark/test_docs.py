@@ -43,7 +43,8 @@ def test_the_programs_run(
         admin = connection.get_admin().result(30)
         admin.create_database("shop").result(30)
         keyed = TableDescriptor(Schema(ORDERS, primary_keys=["id"]), bucket_count=2)
-        admin.create_table(TablePath("shop", "orders"), keyed).result(30)
+        for name in ("orders", "orders_copy"):
+            admin.create_table(TablePath("shop", name), keyed).result(30)
         for name in ("events", "events_copy"):
             lake = {"table.datalake.enabled": "true"} if name == "events" else {}
             log = TableDescriptor(Schema(EVENTS), bucket_count=2, properties=lake)
@@ -63,6 +64,8 @@ def test_the_programs_run(
             *range(2000, 2500),
             *range(5000, 5100),
         ]
+        mirrored = read_table(connection, "shop.orders_copy").read_all()
+        assert sorted(mirrored.column("id").to_pylist()) == [*range(1000), *range(2000, 2500)]
         copied = read_table(connection, "shop.events_copy").read_all()
         assert sorted(copied.column("at").to_pylist()) == list(range(50))
         assert lake_status(connection, "shop.events").lag_offsets == 0

@@ -18,8 +18,11 @@ from pyspark.sql.types import StructType
 from fluss_client import TablePath
 from fluss_client.errors import FlussError, ScanTooLargeError
 from fluss_orchestrate import IncrementalScan
+from fluss_orchestrate.spark.errors import FrameChangedError, SparkSetupError
 from fluss_orchestrate.spark.fast import read_plan
+from fluss_orchestrate.spark.source import datasource
 from fluss_orchestrate.spark.source.datasource import FlussDataSource
+from fluss_orchestrate.spark.source.parts import parts_of
 from fluss_orchestrate.spark.source.types import arrow_schema
 from tests.spark.conftest import Place
 
@@ -202,6 +205,84 @@ def test_a_key_table_now_and_its_changes(spark: SparkSession, place: Place) -> N
     ]
 
 
+def change_keys(place: Place, table: str) -> None:
+    """An update, an insert and two deletes in a table of `words(0, 100)`."""
+    place.append(table, pa.table({"id": [7, 500], "word": ["new", "more"]}, schema=SCHEMA))
+    opened = place.connection.get_table(TablePath.parse(table)).result(30)
+    with opened.new_upsert().create_writer() as writer:
+        writer.delete({"id": 8})
+        writer.delete({"id": 500})
+
+
+def test_a_frame_of_a_key_table_stays_as_it_was(spark: SparkSession, place: Place) -> None:
+    table = place.table(SCHEMA, keys=["id"])
+    place.append(table, words(0, 100))
+    frame = read(spark, place.options(table))
+    before = frame.orderBy("id").collect()
+    change_keys(place, table)
+    assert frame.orderBy("id").collect() == before
+    assert before == [(i, f"w{i}") for i in range(100)]
+    assert ids(read(spark, place.options(table))) == [i for i in range(100) if i != 8]
+
+
+def test_without_old_rows_a_changed_key_table_is_an_error(place: Place) -> None:
+    """The changelog of a WAL image cannot tell what a row was."""
+    table = place.table(SCHEMA, keys=["id"], properties={"table.changelog.image": "WAL"})
+    place.append(table, words(0, 100))
+    source = FlussDataSource(place.options(table))
+    reader = source.reader(source.schema())
+    partitions = reader.partitions()
+
+    def found() -> list[int]:
+        batches = [batch for partition in partitions for batch in reader.read(partition)]
+        return sorted(i for batch in batches for i in batch.column("id").to_pylist())
+
+    assert found() == found() == list(range(100))
+    change_keys(place, table)
+    with pytest.raises(FrameChangedError, match="load\\(\\) again"):
+        found()
+
+
+@pytest.mark.parametrize("keys", [None, ["id"]])
+def test_a_frame_is_planned_at_load_where_spark_would_plan_it_anew(
+    place: Place, monkeypatch: pytest.MonkeyPatch, keys: list[str] | None
+) -> None:
+    """Spark 4.0 pickles the source after `schema()`, and asks for partitions at every action."""
+    monkeypatch.setattr(datasource, "PLANS_ONCE", False)
+    table = place.table(SCHEMA, keys=keys)
+    place.append(table, words(0, 50))
+    source = FlussDataSource(place.options(table))
+    schema = source.schema()
+    loaded = pickle.dumps(source)
+
+    def action() -> list[int]:
+        reader = pickle.loads(loaded).reader(schema)
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        return sorted(i for batch in batches for i in batch.column("id").to_pylist())
+
+    assert action() == list(range(50))
+    place.append(table, words(50, 10))
+    assert action() == list(range(50))
+    with pytest.raises(SparkSetupError, match="option\\('columns'"):
+        FlussDataSource(place.options(table)).reader(schema)
+
+
+def test_a_bucket_of_a_changelog_is_never_cut(place: Place) -> None:
+    """Parallel tasks would lose the order of a key's changes."""
+    table = place.table(SCHEMA, keys=["id"], buckets=3)
+    for _ in range(4):
+        place.append(table, words(0, 60))
+    plan = IncrementalScan(place.connection, table, f"{place.database}-whole").plan("run-1")
+    with_plan = {"bootstrap.servers": place.address, "plan": json.dumps(plan.to_json())}
+    for options in (place.options(table, read="changelog"), with_plan):
+        source = FlussDataSource({**options, "split.count": "12"})
+        partitions = source.reader(source.schema()).partitions()
+        places = [r.place for p in partitions for part in parts_of(p) for r in part.plan.ranges]
+        assert sorted(places) == [(None, 0), (None, 1), (None, 2)]
+    records = FlussDataSource(place.options(table, read="changelog", split_records="10"))
+    assert len(records.reader(records.schema()).partitions()) == 3
+
+
 def test_partitions_are_chosen_by_option(spark: SparkSession, place: Place) -> None:
     schema = pa.schema([("id", pa.int64()), ("day", pa.string()), ("region", pa.string())])
     table = place.table(schema, partition_keys=["day", "region"])
@@ -269,6 +350,21 @@ def test_sql_over_a_view(spark: SparkSession, place: Place) -> None:
     assert spark.sql("SELECT max(id) FROM fluss_words WHERE word LIKE 'w1%'").first()[0] == 19
     spark.sql("INSERT INTO fluss_words SELECT id + 20, 'more' FROM range(5)")
     assert place.rows(table).num_rows == 25
+
+
+def test_tables_of_sparks_catalog_are_refused(spark: SparkSession, place: Place) -> None:
+    """Spark keeps the options of such a table to itself."""
+    options = f"OPTIONS (`bootstrap.servers` '{place.address}', table '{place.table(SCHEMA)}')"
+    with pytest.raises(PySparkException, match="use CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE fluss_made USING fluss {options}")
+    # With columns Spark asks nobody before the first query.
+    spark.sql(f"CREATE TABLE fluss_made (id BIGINT, word STRING) USING fluss {options}")
+    try:
+        for query in ("SELECT * FROM fluss_made", "INSERT INTO fluss_made VALUES (1, 'a')"):
+            with pytest.raises(PySparkException, match="use CREATE TEMPORARY VIEW"):
+                spark.sql(query).collect()
+    finally:
+        spark.sql("DROP TABLE fluss_made")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,11 @@ import pytest
 from fluss_client import TablePath
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.errors import TableIdentityChangedError
+from fluss_orchestrate.spark.errors import SparkSetupError
 from fluss_orchestrate.spark.fast import exactly_once_batches
+from fluss_orchestrate.spark.source import stream_writing, streaming
 from fluss_orchestrate.spark.source.datasource import FlussDataSource
+from fluss_orchestrate.spark.source.parts import parts_of
 from fluss_orchestrate.spark.source.stream_writing import BatchLedger
 from tests.spark.conftest import Place
 
@@ -98,6 +101,33 @@ def test_a_stream_written_by_format_repeats_no_finished_batch(
     assert ids(place, target) == golden
 
 
+def test_a_stream_of_changes_keeps_the_order_of_each_key(
+    spark: SparkSession, place: Place, tmp_path: Path, new_id: Callable[[], str]
+) -> None:
+    """Deletes and many updates of each key, written in both ways."""
+    source = place.table(SCHEMA, keys=["id"], buckets=1)
+    for generation in range(6):
+        place.append(source, rows(0, 300, f"g{generation}"))
+    opened = place.connection.get_table(TablePath.parse(source)).result(30)
+    with opened.new_upsert().create_writer() as writer:
+        for number in range(10):
+            writer.delete({"id": number})
+    golden = [{"id": number, "day": "g5"} for number in range(10, 300)]
+
+    by_format, by_loads = (place.table(SCHEMA, keys=["id"]) for _ in range(2))
+    chosen = place.options(source, metadata="_change_type", split_count="8")
+    changes = stream(spark, chosen).writeStream.format("fluss")
+    target = place.options(by_format, operation_column="_change_type")
+    run(changes.options(**target), tmp_path / "format")
+    take = exactly_once_batches(
+        by_loads, place.ref, new_id(), staging=str(tmp_path / "staging"), order_by="_offset"
+    )
+    chosen = place.options(source, metadata="_change_type,_offset")
+    run(stream(spark, chosen).writeStream.foreachBatch(take), tmp_path / "loads")
+    for table in (by_format, by_loads):
+        assert place.rows(table).sort_by("id").to_pylist() == golden
+
+
 class TestReader:
     """The reader by itself, as Spark's driver asks it."""
 
@@ -153,6 +183,66 @@ class TestReader:
         both = self.reader(place, table, max_bytes_per_trigger="1", max_rows_per_trigger="1")
         with pytest.raises(ConfigError, match="not both"):
             both.getDefaultReadLimit()
+
+    def test_a_trigger_takes_so_many_rows(self, place: Place) -> None:
+        """Batches of the log are cut; every bucket gets its share."""
+        table = place.table(SCHEMA, buckets=4, bucket_keys=["id"])
+        place.append(table, rows(0, 400, "x"))
+        reader = self.reader(place, table, max_rows_per_trigger="30")
+        batches = self.all_batches(reader)
+        assert max(len(batch) for batch in batches) <= 30
+        assert sorted(i for batch in batches for i in batch) == list(range(400))
+
+    @pytest.mark.parametrize(("limit", "most"), [(7, 7), (1, 2)])
+    def test_the_two_rows_of_an_update_stay_together(
+        self, place: Place, limit: int, most: int
+    ) -> None:
+        """A limit is passed by one row only where an update would not fit at all."""
+        table = place.table(SCHEMA, keys=["id"], buckets=1)
+        place.append(table, rows(0, 10, "x"))
+        place.append(table, rows(0, 10, "y"))
+        reader = self.reader(place, table, metadata="_change_type", max_rows_per_trigger=str(limit))
+        batches = self.all_batches(reader, "_change_type")
+        assert max(len(batch) for batch in batches) <= most
+        assert all(batch.count("-U") == batch.count("+U") for batch in batches)
+        changes = [change for batch in batches for change in batch]
+        assert sorted(changes) == ["+I"] * 10 + ["+U"] * 10 + ["-U"] * 10
+
+    def all_batches(self, reader: Any, column: str = "id") -> list[list[Any]]:
+        at, batches = reader.initialOffset(), []
+        while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
+            read = [b for part in reader.partitions(at, end) for b in reader.read(part)]
+            batches.append([value for b in read for value in b.column(column).to_pylist()])
+            at = end
+        return batches
+
+    def test_a_bucket_of_a_changelog_is_one_part(self, place: Place) -> None:
+        table = place.table(SCHEMA, keys=["id"])
+        for word in "abcd":
+            place.append(table, rows(0, 50, word))
+        reader = self.reader(place, table, metadata="_change_type", split_count="9")
+        begin = reader.initialOffset()
+        partitions = reader.partitions(begin, reader.reportLatestOffset())
+        places = [r.place for p in partitions for part in parts_of(p) for r in part.plan.ranges]
+        assert sorted(places) == [(None, 0), (None, 1)]
+
+    def test_a_spark_without_limits(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As Spark 4.0 and 4.1 ask: no limits, and an end that does not know its start."""
+        monkeypatch.setattr(streaming, "HAS_READ_LIMITS", False)
+        table = place.table(SCHEMA)
+        place.append(table, rows(0, 50, "x"))
+        reader = self.reader(place, table)
+        begin, end = reader.initialOffset(), reader.latestOffset()
+        assert self.read(reader, begin, end) == list(range(50))
+        other = {**begin, "table_id": begin["table_id"] + 1000}
+        with pytest.raises(TableIdentityChangedError):
+            reader.partitions(other, end)
+        with pytest.raises(SparkSetupError, match="needs PySpark 4"):
+            self.reader(place, table, max_rows_per_trigger="5")
+        monkeypatch.setattr(stream_writing, "HAS_STREAM_WRITER", False)
+        source = FlussDataSource(place.options(table))
+        with pytest.raises(SparkSetupError, match="foreachBatch"):
+            source.streamWriter(source.schema(), False)
 
     def test_a_key_table_needs_the_change_type(self, place: Place) -> None:
         table = place.table(SCHEMA, keys=["id"])

@@ -7,7 +7,7 @@ which then get wrong rows. Columns, partitions, ranges, row filters and limits c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,8 +27,9 @@ from fluss_client.runtime import runtime
 from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
 from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.spark.compat import PLANS_ONCE, needs_version, register_source
 from fluss_orchestrate.spark.source.options import SourceOptions
-from fluss_orchestrate.spark.source.parts import PartsPartition, parts_of, read_parts
+from fluss_orchestrate.spark.source.parts import Part, PartsPartition, parts_of, read_parts
 from fluss_orchestrate.spark.source.planning import mode_of, plan_parts
 from fluss_orchestrate.spark.source.types import arrow_schema, spark_type
 
@@ -53,6 +54,9 @@ _METADATA_TYPES = {
 class FlussDataSource(DataSource):
     """Fluss tables for Spark."""
 
+    _groups: Sequence[Sequence[Part]] | None = None
+    """What each partition of a frame reads, where Spark itself would plan it again and again."""
+
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
@@ -66,6 +70,13 @@ class FlussDataSource(DataSource):
         """The columns that a read gives when no others are asked for."""
         options = self._options
         connection = options.cluster.connection()
+        struct = self._struct(connection, options)
+        if not PLANS_ONCE:
+            # Spark pickles this object after it has asked for the schema.
+            self._groups = plan_parts(options, struct.names)
+        return struct
+
+    def _struct(self, connection: FlussConnection, options: SourceOptions) -> StructType:
         if options.plan is not None:
             return plan_struct(connection, options.plan)
         info = runtime().call(connection.core.backend.get_table_info(options.table))
@@ -76,7 +87,14 @@ class FlussDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads a batch."""
-        return FlussReader(self._options, schema)
+        options = self._options
+        if self._groups is None and not PLANS_ONCE:
+            raise needs_version(
+                "4.1",
+                "reading with .schema(...)",
+                "name the columns by option('columns', ...)",
+            )
+        return FlussReader(options, schema, self._groups)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """What writes a batch."""
@@ -86,9 +104,9 @@ class FlussDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """What reads a stream."""
-        from fluss_orchestrate.spark.source.streaming import FlussStreamReader
+        from fluss_orchestrate.spark.source.streaming import stream_reader
 
-        return FlussStreamReader(self._options, schema)
+        return stream_reader(self._options, schema)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
@@ -102,13 +120,21 @@ class FlussDataSource(DataSource):
 class FlussReader(DataSourceReader):
     """Reads the parts that were planned when Spark asked for partitions."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        groups: Sequence[Sequence[Part]] | None = None,
+    ) -> None:
         self._options = options
         self._target: pa.Schema = arrow_schema(schema)
+        self._groups = groups
 
     def partitions(self) -> list[InputPartition]:
         """The parts, planned now; a frame that is used again reads the same ones again."""
-        groups = plan_parts(self._options, self._target.names)
+        groups = self._groups
+        if groups is None:
+            groups = plan_parts(self._options, self._target.names)
         return [PartsPartition(parts) for parts in groups or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -121,7 +147,7 @@ class FlussReader(DataSourceReader):
 
 def register(spark: SparkSession) -> None:
     """Make `format("fluss")` known to a session; also where Spark does not find it by itself."""
-    spark.dataSource.register(FlussDataSource)
+    register_source(spark, FlussDataSource)
 
 
 def plan_struct(connection: FlussConnection, plan: ScanPlan) -> StructType:

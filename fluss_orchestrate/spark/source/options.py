@@ -52,6 +52,13 @@ NAMES = {
     "query.name": "names a streaming write in the ledger of its batches",
 }
 SPLITS = ("split.count", "split.records", "split.bytes")
+CATALOG_PREFIX = "option."
+"""Begins the names of the OPTIONS of CREATE TABLE, as Spark gives them."""
+NO_CATALOG = (
+    "CREATE TABLE ... USING fluss is not supported, because Spark does not give the options of "
+    "such a table to Python data sources when it is read or written: use CREATE TEMPORARY VIEW "
+    "name USING fluss OPTIONS (...)"
+)
 SPARKS_OWN = ("checkpointlocation", "queryname", "mergeschema")
 """Options that Spark hands on, and that mean nothing here."""
 
@@ -75,6 +82,13 @@ class SourceOptions:
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """From what Spark gives."""
         lower = {key.lower(): value for key, value in options.items()}
+        if any(key.startswith(CATALOG_PREFIX) for key in lower):
+            raise ConfigError(NO_CATALOG)
+        if not any(lower.get(key) for key in ("table", "path", "plan")):
+            raise ConfigError(
+                "format fluss needs option('table', 'database.table'). If this is a table of "
+                f"Spark's catalog: {NO_CATALOG}"
+            )
         return cls({key: value for key, value in lower.items() if key not in SPARKS_OWN})
 
     def text(self, *names: str) -> str | None:
@@ -122,8 +136,7 @@ class SourceOptions:
         if plan := self.plan:
             return plan.table.path
         name = self.text("table", "path")
-        if name is None:
-            raise ConfigError("format fluss needs option('table', 'database.table')")
+        assert name is not None
         return TablePath.parse(name)
 
     @property

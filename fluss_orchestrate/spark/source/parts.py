@@ -11,12 +11,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.cluster import OffsetSpec
+from fluss_client.model.table import TableInfo
+from fluss_client.runtime import runtime
 from fluss_orchestrate.core.clusters import ClusterRef
+from fluss_orchestrate.core.incremental.planning import CHANGELOG_IMAGE
 from fluss_orchestrate.core.incremental.reading import PlanReading, ReadOptions
 from fluss_orchestrate.core.lake.reader import lake_reader, planned_table
 from fluss_orchestrate.core.lake.state import read_keys, read_lake_part
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from fluss_orchestrate.core.row_filter import RowFilter
+from fluss_orchestrate.spark.errors import FrameChangedError
 from fluss_orchestrate.spark.source.types import gathered, shown
 
 ROWS_AT_ONCE = 1 << 16
@@ -25,7 +30,7 @@ PLAN, KEYS, LAKE = "plan", "keys", "lake"
 
 @dataclass(frozen=True)
 class Part:
-    """Ranges of one kind: a plan of the log, key state, or a snapshot of the lake."""
+    """Ranges of one kind: a plan, rows of a key table as they are, or a snapshot of the lake."""
 
     kind: str
     plan: ScanPlan
@@ -105,10 +110,33 @@ def _part_batches(
     info = planned_table(connection, plan)
     for one in plan.ranges:
         if part.kind == KEYS:
-            yield from read_keys(connection, info, [one], plan.columns, limit)
+            yield from _unchanged_keys(connection, info, one, plan, limit)
         else:
             assert part.snapshot_id is not None
             yield from read_lake_part(connection, info, part.snapshot_id, one, plan.columns)
+
+
+def _unchanged_keys(
+    connection: FlussConnection,
+    info: TableInfo,
+    where: BucketRange,
+    plan: ScanPlan,
+    limit: int | None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a bucket, or `FrameChangedError` if it was changed since it was planned."""
+    backend = connection.core.backend
+    batches = list(read_keys(connection, info, [where], plan.columns, limit))
+    latest = runtime().call(
+        backend.list_offsets(info, where.partition_id, [where.bucket], OffsetSpec.latest())
+    )[where.bucket]
+    if latest != where.stop:
+        raise FrameChangedError(
+            f"bucket {where.bucket} of {plan.table.path} was at offset {where.stop} when this "
+            f"frame was planned and is at {latest} now; its changelog has no old rows "
+            f"({CHANGELOG_IMAGE} is not FULL), so it cannot be read as it was: load() again while "
+            "nobody writes, or read the changelog"
+        )
+    yield from batches
 
 
 def part_of(plan: ScanPlan, ranges: Sequence[BucketRange], kind: str, **more: Any) -> Part:

@@ -13,6 +13,7 @@ from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.table import TableInfo
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.incremental.observe import TableView, observe
+from fluss_orchestrate.core.incremental.planning import CHANGELOG_IMAGE
 from fluss_orchestrate.core.incremental.settings import ScanSettings
 from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
 from fluss_orchestrate.core.incremental.until import ends, first_starts
@@ -84,7 +85,7 @@ def _table_parts(
     if view.info.has_primary_key():
         if mode == "lake":
             raise ConfigError(f"{options.table} has a primary key, and its lake is not read yet")
-        return [part_of(empty, whole, KEYS)] if whole else []
+        return [_keys_part(empty, view.info, whole)] if whole else []
     found = lake_and_tail(connection, view, whole)
     parts = []
     if found.in_lake:
@@ -92,6 +93,14 @@ def _table_parts(
     if found.tail and mode != "lake":
         parts.append(part_of(empty, found.tail, PLAN))
     return parts
+
+
+def _keys_part(empty: ScanPlan, info: TableInfo, whole: Sequence[BucketRange]) -> Part:
+    """The rows of a key table at the ends of these ranges, the same whenever they are read."""
+    if info.properties.get(CHANGELOG_IMAGE, "FULL").upper() == "FULL":
+        return part_of(replace(empty, kind="state"), whole, PLAN)
+    # Without old rows in the changelog, only a bucket that nobody has changed can be read again.
+    return part_of(empty, whole, KEYS)
 
 
 def read_names(options: SourceOptions, names: Sequence[str]) -> list[str]:

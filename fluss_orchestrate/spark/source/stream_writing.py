@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from fluss_client.errors import ConfigError
@@ -21,6 +21,7 @@ from fluss_client.facade.connection import FlussConnection
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.loading.sending import open_ledger
+from fluss_orchestrate.spark.compat import HAS_STREAM_WRITER, StreamArrowWriter, needs_version
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.writing import WriteJob, write_job
 
@@ -53,7 +54,7 @@ class BatchLedger:
         runtime().call(self._table.put([row]))
 
 
-class FlussStreamWriter(DataSourceStreamArrowWriter):
+class FlussStreamWriter(StreamArrowWriter):  # type: ignore[misc]
     """Writes micro-batches."""
 
     def __init__(self, job: WriteJob, table_id: int) -> None:
@@ -89,6 +90,12 @@ class FlussStreamWriter(DataSourceStreamArrowWriter):
 
 def stream_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> FlussStreamWriter:
     """A writer for a stream of this schema, checked."""
+    if not HAS_STREAM_WRITER:
+        raise needs_version(
+            "4.1",
+            'writeStream.format("fluss")',
+            "use foreachBatch with exactly_once_batches(...) or write(...)",
+        )
     if overwrite:
         raise ConfigError("a stream cannot overwrite: use outputMode append or update")
     job = write_job(options, schema)

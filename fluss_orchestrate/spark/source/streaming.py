@@ -6,26 +6,20 @@ start does not name begins at 0, so that nothing of a new partition is passed ov
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
-from fluss_client.errors import ConfigError
+from fluss_client.errors import ConfigError, LogOffsetOutOfRangeError
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.position import place_order
 from fluss_orchestrate.core.errors import TableIdentityChangedError
-from fluss_orchestrate.core.incremental.caps import capped_stops
+from fluss_orchestrate.core.incremental.caps import PLACES_AT_ONCE_MAX, share
 from fluss_orchestrate.core.incremental.observe import TableView
 from fluss_orchestrate.core.incremental.probe import Prober
 from fluss_orchestrate.core.incremental.settings import ScanSettings
@@ -33,6 +27,15 @@ from fluss_orchestrate.core.incremental.until import first_starts
 from fluss_orchestrate.core.incremental.widths import offsets_of_bytes
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place
+from fluss_orchestrate.spark.compat import (
+    HAS_READ_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    needs_version,
+)
 from fluss_orchestrate.spark.source.options import SourceOptions, offsets_json, offsets_of
 from fluss_orchestrate.spark.source.parts import PLAN, Part, PartsPartition, parts_of, read_parts
 from fluss_orchestrate.spark.source.planning import (
@@ -48,6 +51,7 @@ from fluss_orchestrate.spark.source.splitting import column_numbers, split_plan
 from fluss_orchestrate.spark.source.types import arrow_schema
 
 StreamOffset = dict[str, Any]
+LIMITS = ("max.rows.per.trigger", "max.bytes.per.trigger")
 
 
 class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -87,8 +91,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """How much a micro-batch takes: all, unless an option says otherwise."""
-        rows = self._options.number("max.rows.per.trigger")
-        size = self._options.number("max.bytes.per.trigger")
+        rows, size = (self._options.number(name) for name in LIMITS)
         if rows is not None and size is not None:
             raise ConfigError("set max.rows.per.trigger or max.bytes.per.trigger, not both")
         if size is not None:
@@ -125,16 +128,22 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stops: Mapping[Place, int],
         limit: ReadMaxRows | ReadMaxBytes,
     ) -> dict[Place, int]:
-        """About so much, never less than a batch, never between the halves of an update."""
+        """Stops that hold so many offsets at most, or about so many bytes."""
         core = self._options.cluster.connection().core
 
         async def ask() -> dict[Place, int]:
-            prober = Prober(core.backend, core.config, view.info)
             if isinstance(limit, ReadMaxRows):
-                return await capped_stops(prober, starts, stops, limit.max_rows)
-            weigher = Prober(core.backend, core.config, view.info, self._column_numbers(view))
-            rows = await offsets_of_bytes(weigher, starts, stops, limit.max_bytes)
-            return await capped_stops(prober, starts, stops, rows)
+                rows = limit.max_rows
+            else:
+                numbers = self._column_numbers(view)
+                weigher = Prober(core.backend, core.config, view.info, numbers)
+                rows = await offsets_of_bytes(weigher, starts, stops, limit.max_bytes)
+            shares = share({place: stop - starts[place] for place, stop in stops.items()}, rows)
+            ends = {place: starts[place] + shares.get(place, 0) for place in stops}
+            if not view.info.has_primary_key():
+                return ends
+            prober = Prober(core.backend, core.config, view.info)
+            return await _whole_updates(prober, starts, ends, stops)
 
         return runtime().call(ask())
 
@@ -149,7 +158,8 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         """The parts of one micro-batch; the same offsets always give the same rows."""
         view = self._view()
-        self._check_table(view, end)
+        for offset in (start, end):
+            self._check_table(view, offset)
         begin = offsets_of(start["offsets"])
         ranges = [
             view.range_of(place, begin.get(place, 0), stop)
@@ -176,3 +186,53 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Nothing is held open."""
+
+
+class UnlimitedStreamReader(FlussStreamReader):
+    """The reader for a Spark that knows no limits: a micro-batch ends where the logs end."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        for name in LIMITS:
+            if options.text(name):
+                raise needs_version(
+                    "4.2", f"option('{name}')", "leave it out, and a micro-batch takes all rows"
+                )
+        super().__init__(options, schema)
+
+    def latestOffset(self) -> StreamOffset:  # type: ignore[override]  # noqa: N802
+        """Where the logs end now. `partitions` compares the table with the start's."""
+        return self.reportLatestOffset()
+
+
+def stream_reader(options: SourceOptions, schema: StructType) -> FlussStreamReader:
+    """The reader that fits this Spark."""
+    made = FlussStreamReader if HAS_READ_LIMITS else UnlimitedStreamReader
+    return made(options, schema)
+
+
+async def _whole_updates(
+    prober: Prober,
+    starts: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    stops: Mapping[Place, int],
+) -> dict[Place, int]:
+    """Ends that lie between the two rows of an update, moved before it.
+
+    Where the update is all that there is, the end moves behind it, so that a stream goes on.
+    """
+    gate = asyncio.Semaphore(PLACES_AT_ONCE_MAX)
+
+    async def moved(place: Place, end: int) -> int:
+        if not starts[place] < end < stops[place]:
+            return end
+        async with gate:
+            try:
+                cuts = await prober.is_update_before(place, end - 1)
+            except LogOffsetOutOfRangeError:
+                return end  # reading it says which offsets are gone
+        if not cuts:
+            return end
+        return end - 1 if end - 1 > starts[place] else end + 1
+
+    found = await asyncio.gather(*(moved(place, end) for place, end in ends.items()))
+    return dict(zip(ends, found, strict=True))
