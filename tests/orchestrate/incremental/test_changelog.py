@@ -266,3 +266,15 @@ def end_of(tables: EventTables, table: FlussTable) -> Any:
     info = table.get_table_info()
     call = tables.connection.backend.list_offsets(info, None, [0], OffsetSpec.latest())
     return runtime().call(call)[0]
+
+
+def test_parts_of_a_changelog_hold_whole_buckets(tables: EventTables, make_scan: MakeScan) -> None:
+    """Parallel readers of one bucket would lose the order of the changes of a key."""
+    table = tables.keyed(buckets=2)
+    for _ in range(3):
+        tables.upsert(table, rows(range(30)))
+    plan = make_scan(table).plan("one")
+    assert plan.kind == "changelog"
+    parts = plan.split(8)
+    assert [r for part in parts for r in part.ranges] == list(plan.ranges)
+    assert len(parts) == 2
