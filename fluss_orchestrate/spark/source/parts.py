@@ -110,22 +110,21 @@ def _part_batches(
     info = planned_table(connection, plan)
     for one in plan.ranges:
         if part.kind == KEYS:
-            yield from _unchanged_keys(connection, info, one, plan, limit)
+            if limit is not None:
+                yield from read_keys(connection, info, [one], plan.columns, limit)
+            else:
+                yield from _unchanged_keys(connection, info, one, plan)
         else:
             assert part.snapshot_id is not None
             yield from read_lake_part(connection, info, part.snapshot_id, one, plan.columns)
 
 
 def _unchanged_keys(
-    connection: FlussConnection,
-    info: TableInfo,
-    where: BucketRange,
-    plan: ScanPlan,
-    limit: int | None,
+    connection: FlussConnection, info: TableInfo, where: BucketRange, plan: ScanPlan
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a bucket, or `FrameChangedError` if it was changed since it was planned."""
     backend = connection.core.backend
-    batches = list(read_keys(connection, info, [where], plan.columns, limit))
+    batches = list(read_keys(connection, info, [where], plan.columns))
     latest = runtime().call(
         backend.list_offsets(info, where.partition_id, [where.bucket], OffsetSpec.latest())
     )[where.bucket]

@@ -85,7 +85,7 @@ def _table_parts(
     if view.info.has_primary_key():
         if mode == "lake":
             raise ConfigError(f"{options.table} has a primary key, and its lake is not read yet")
-        return [_keys_part(empty, view.info, whole)] if whole else []
+        return [_keys_part(empty, view.info, whole, options)] if whole else []
     found = lake_and_tail(connection, view, whole)
     parts = []
     if found.in_lake:
@@ -95,8 +95,13 @@ def _table_parts(
     return parts
 
 
-def _keys_part(empty: ScanPlan, info: TableInfo, whole: Sequence[BucketRange]) -> Part:
+def _keys_part(
+    empty: ScanPlan, info: TableInfo, whole: Sequence[BucketRange], options: SourceOptions
+) -> Part:
     """The rows of a key table at the ends of these ranges, the same whenever they are read."""
+    if options.number("limit") is not None and options.row_filter is None:
+        # Any rows do, so servers are asked for that many only.
+        return part_of(empty, whole, KEYS)
     if info.properties.get(CHANGELOG_IMAGE, "FULL").upper() == "FULL":
         return part_of(replace(empty, kind="state"), whole, PLAN)
     # Without old rows in the changelog, only a bucket that nobody has changed can be read again.
