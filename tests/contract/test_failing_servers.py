@@ -94,7 +94,7 @@ def test_a_write_without_an_answer_is_never_a_success(how: Any) -> None:
         _raised(lambda: writer.flush().result(60), errors.WriteError)
         assert server.asked >= 1
         assert writer.metrics()["rows"] == 0
-        assert writer.metrics()["rows_failed"] == 1
+        assert writer.metrics()["rows_failed"] == 2
 
 
 @pytest.mark.parametrize("how", [closes, is_silent, unreadable])
