@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from types import NoneType, UnionType
+from typing import Any, Protocol, Union, get_args, get_origin
 
 import pyarrow as pa
 
@@ -133,6 +134,27 @@ HANDLERS: list[FlussTypeHandler] = [
 def register_handler(handler: FlussTypeHandler) -> None:
     """Have another kind of frame taken; it goes before those that are there."""
     HANDLERS.insert(0, handler)
+
+
+def wanted_frame(annotation: Any, what: str) -> type:
+    """The class of frame that the annotation of an input asks for; an Arrow table without one.
+
+    Raises:
+        ConfigError: if the annotation is neither a class nor an optional one.
+    """
+    if get_origin(annotation) in (Union, UnionType):
+        inner = [one for one in get_args(annotation) if one is not NoneType]
+        annotation = inner[0] if len(inner) == 1 else annotation
+    # typing.Any is a class since Python 3.11.
+    if annotation is None or annotation is Any or annotation is object:
+        annotation = pa.Table
+    if isinstance(annotation, type):
+        found: type = annotation
+        return found
+    raise ConfigError(
+        f"{what}: {annotation} is not a kind of frame: annotate the input with one, such as "
+        "pyarrow.Table or pandas.DataFrame"
+    )
 
 
 def find_handler(type_: type) -> tuple[FlussTypeHandler, str]:

@@ -8,7 +8,9 @@ Dagster changes nothing about what was read.
 
 # Dagster reads the types of an asset's arguments as it is made, so they are no strings here.
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -21,6 +23,7 @@ from fluss_orchestrate.core.loading import as_reader
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import FunctionSink
 from fluss_orchestrate.core.sinks.base import ReadPlan, Sink, SinkResult, identity_of
+from fluss_orchestrate.dagster.functions import RowsFunction
 
 MakeSink = Callable[[FlussConnection], Sink]
 Transform = Callable[[pa.RecordBatchReader], Any]
@@ -29,13 +32,17 @@ Transform = Callable[[pa.RecordBatchReader], Any]
 class TransformingSink:
     """Changes rows on their way into a sink.
 
-    `transform` gets a reader and returns a reader or a frame. It must give the same for the same
-    rows, and may be called once per range of a plan: it sees no row of another range.
+    `transform` gets a reader and returns a reader or a frame; with `pass_plan`, it gets the plan
+    as well. It must give the same for the same rows, and may be called once per range of a plan:
+    it sees no row of another range.
     """
 
-    def __init__(self, sink: Sink, transform: Transform) -> None:
+    def __init__(
+        self, sink: Sink, transform: Callable[..., Any], *, pass_plan: bool = False
+    ) -> None:
         self._sink = sink
         self._transform = transform
+        self._pass_plan = pass_plan
 
     @property
     def identity(self) -> str:
@@ -58,7 +65,8 @@ class TransformingSink:
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Take the changed rows of the plan."""
-        return self._sink.write(plan, lambda part: as_reader(self._transform(read(part))))
+        more = (plan,) if self._pass_plan else ()
+        return self._sink.write(plan, lambda part: as_reader(self._transform(read(part), *more)))
 
 
 def incremental_fluss_asset(
@@ -83,37 +91,15 @@ def incremental_fluss_asset(
     partition takes the rows that were committed in its window, whoever asks and however often.
     Runs of one asset queue in a pool of their own, so that a limit of one makes them take turns.
     """
-    asset_key = dg.AssetKey.from_coercible(key)
-    name = checkpoint or f"dagster/{asset_key.to_user_string()}"
 
-    def bring(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
-        fluss = getattr(context.resources, resource_key)
-        made = sink(fluss.connection) if callable(sink) else sink
-        if transform is not None:
-            made = TransformingSink(made, transform)
-        done: dg.MaterializeResult[Any] = fluss.incremental(
-            context,
-            table,
-            made,
-            name=name,
-            until=until,
-            max_offsets=max_offsets,
-            **(scan_options or {}),
-        )
-        return done
+    def open_sink(
+        _context: dg.AssetExecutionContext, connection: FlussConnection, _given: Mapping[str, Any]
+    ) -> Sink:
+        made = _made(sink, connection)
+        return made if transform is None else TransformingSink(made, transform)
 
-    options = {"description": f"What is new in {table}, each row once.", **asset_options}
-    kinds = {"fluss", *options.pop("kinds", ())}
-    metadata = {"fluss/source_table": table, "fluss/checkpoint": name}
-    made: dg.AssetsDefinition = dg.asset(
-        key=asset_key,
-        kinds=kinds,
-        metadata={**metadata, **options.pop("metadata", {})},
-        required_resource_keys={resource_key, *options.pop("required_resource_keys", ())},
-        pool=pool or f"fluss/{table}",
-        **options,
-    )(bring)
-    return made
+    scan = _Scan(table, checkpoint, until, max_offsets, scan_options or {}, resource_key, pool)
+    return _asset(dg.AssetKey.from_coercible(key), scan, open_sink, {}, asset_options)
 
 
 def fluss_incremental(
@@ -121,27 +107,123 @@ def fluss_incremental(
     table: str,
     sink: Sink | MakeSink | None = None,
     key: dg.AssetKey | Sequence[str] | str | None = None,
-    **options: Any,
+    checkpoint: str | None = None,
+    until: Until = "latest",
+    max_offsets: int | None = None,
+    scan_options: Mapping[str, Any] | None = None,
+    resource_key: str = "fluss",
+    pool: str | None = None,
+    **asset_options: Any,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """`incremental_fluss_asset` as a decorator.
 
     With a `sink` the function changes the rows on their way there: `def asset(rows) -> rows`.
     Without one it takes them itself, **at least once**: `def asset(rows)`, or `def asset(rows,
-    plan)` to keep the plan's id beside what it stores and be exact. Other options are those of
+    plan)` to keep the plan's id beside what it stores and be exact. A `context`, resources,
+    `config` and inputs are given as to any asset, by name and type. Other options are those of
     `incremental_fluss_asset`.
     """
+    if "transform" in asset_options:
+        raise ConfigError("the decorated function is the transform: give a sink for it")
+    scan = _Scan(table, checkpoint, until, max_offsets, scan_options or {}, resource_key, pool)
 
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
-        wanted = key if key is not None else getattr(function, "__name__", "")
-        options.setdefault("description", function.__doc__ or f"What is new in {table}.")
-        if sink is not None:
-            return incremental_fluss_asset(
-                wanted, table=table, sink=sink, transform=function, **options
-            )
-        if "transform" in options:
-            raise ConfigError("the decorated function is the transform: give a sink for it")
-        takes_plan = function.__code__.co_argcount > 1
-        taker = FunctionSink(function, pass_plan=takes_plan)
-        return incremental_fluss_asset(wanted, table=table, sink=taker, **options)
+        wanted = RowsFunction.of(function)
+        asset_key = dg.AssetKey.from_coercible(
+            key if key is not None else getattr(function, "__name__", "")
+        )
+
+        def open_sink(
+            context: dg.AssetExecutionContext,
+            connection: FlussConnection,
+            given: Mapping[str, Any],
+        ) -> Sink:
+            call = wanted.bound(context, given)
+            if sink is None:
+                return FunctionSink(call, pass_plan=True)
+            return TransformingSink(_made(sink, connection), call, pass_plan=True)
+
+        said = {"description": function.__doc__ or f"What is new in {table}."}
+        return _asset(asset_key, scan, open_sink, wanted.others, {**said, **asset_options})
 
     return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What is scanned, and how."""
+
+    table: str
+    checkpoint: str | None
+    until: Until
+    max_offsets: int | None
+    options: Mapping[str, Any]
+    resource_key: str
+    pool: str | None
+
+
+OpenSink = Callable[[dg.AssetExecutionContext, FlussConnection, Mapping[str, Any]], Sink]
+"""Makes the sink of one run from its context, the connection and what Dagster gave."""
+
+
+def _asset(
+    asset_key: dg.AssetKey,
+    scan: _Scan,
+    open_sink: OpenSink,
+    parameters: Mapping[str, inspect.Parameter],
+    asset_options: Mapping[str, Any],
+) -> dg.AssetsDefinition:
+    """The asset: `parameters` are what Dagster is to give beside context and connection."""
+    name = scan.checkpoint or f"dagster/{asset_key.to_user_string()}"
+
+    def bring(context: dg.AssetExecutionContext, **given: Any) -> dg.MaterializeResult[Any]:
+        fluss = given[scan.resource_key]
+        done: dg.MaterializeResult[Any] = fluss.incremental(
+            context,
+            scan.table,
+            open_sink(context, fluss.connection, given),
+            name=name,
+            until=scan.until,
+            max_offsets=scan.max_offsets,
+            **scan.options,
+        )
+        return done
+
+    options = {"description": f"What is new in {scan.table}, each row once.", **asset_options}
+    resources = {scan.resource_key, *options.pop("required_resource_keys", ())}
+    _declare(bring, parameters, sorted(resources - parameters.keys()))
+    kinds = {"fluss", *options.pop("kinds", ())}
+    metadata = {"fluss/source_table": scan.table, "fluss/checkpoint": name}
+    made: dg.AssetsDefinition = dg.asset(
+        key=asset_key,
+        kinds=kinds,
+        metadata={**metadata, **options.pop("metadata", {})},
+        pool=scan.pool or f"fluss/{scan.table}",
+        **options,
+    )(bring)
+    return made
+
+
+def _declare(
+    function: Callable[..., Any],
+    parameters: Mapping[str, inspect.Parameter],
+    resources: Sequence[str],
+) -> None:
+    """Give a function the parameters by which Dagster knows what to give it.
+
+    Dagster takes resources either as parameters or as keys of the asset, never as both.
+    """
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    own = [inspect.Parameter("context", kind, annotation=dg.AssetExecutionContext)]
+    resource: Any = dg.ResourceParam
+    own += [inspect.Parameter(name, kind, annotation=resource[Any]) for name in resources]
+    own += [p.replace(kind=kind, default=inspect.Parameter.empty) for p in parameters.values()]
+    empty = inspect.Parameter.empty
+    function.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    function.__annotations__ = {p.name: p.annotation for p in own if p.annotation is not empty} | {
+        "return": dg.MaterializeResult
+    }
+
+
+def _made(sink: Sink | MakeSink, connection: FlussConnection) -> Sink:
+    return sink(connection) if callable(sink) else sink

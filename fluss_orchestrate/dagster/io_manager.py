@@ -13,22 +13,24 @@ from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import ConfigError, TableNotExistError
 from fluss_orchestrate.core.lake.state import read_receipt, read_table
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.dagster.handlers import find_handler
-from fluss_orchestrate.dagster.io_settings import Choices, ReadMode, table_of
+from fluss_orchestrate.dagster.handlers import find_handler, wanted_frame
+from fluss_orchestrate.dagster.io_settings import Choices, ReadMode, Stored, table_of
 from fluss_orchestrate.dagster.io_slices import TableSlice
 from fluss_orchestrate.dagster.io_writing import OutputWriter
 from fluss_orchestrate.dagster.metadata import DATA_VERSION, receipt_of
 from fluss_orchestrate.dagster.partitions import dimension_columns
 from fluss_orchestrate.dagster.resource import FlussResource
-from fluss_orchestrate.dagster.runs import root_run_id, set_data_version
+from fluss_orchestrate.dagster.runs import root_run_id, set_data_version, work_id
 from fluss_orchestrate.dagster.work import table_info
 
 
 class FlussIOManager(dg.ConfigurableIOManager):
     """Stores what assets return in Fluss, and loads it for others.
 
-    The last two parts of an asset's key are database and table. Arrow, pandas, polars and PySpark
-    frames are taken; an input's annotation says what is given, an Arrow table without one.
+    The last two parts of an asset's key are database and table; the output of an op that is no
+    asset has a table of its own in `database`, of which a run loads what it stored itself. Arrow,
+    pandas, polars and PySpark frames are taken; an input's annotation says what is given, an Arrow
+    table without one.
     `write_mode`, `schema_policy` and the options of a table that is to be created may stand in an
     asset's metadata; `columns` and `read_mode` in an input's.
     """
@@ -56,8 +58,8 @@ class FlussIOManager(dg.ConfigurableIOManager):
         """Write a frame, once however often the step is tried."""
         if obj is None:
             raise ConfigError(
-                f"{context.asset_key.to_user_string()} returned None: return a frame, which may "
-                "be empty, or annotate it with '-> None' or MaterializeResult to store nothing"
+                f"{Stored.of(context).name} returned None: return a frame, which may be empty, or "
+                "annotate it with '-> None' or MaterializeResult to store nothing"
             )
         handler, _ = find_handler(type(obj))
         writer = OutputWriter(
@@ -70,7 +72,8 @@ class FlussIOManager(dg.ConfigurableIOManager):
             create_partitions=self.create_partitions,
         )
         told = writer.write(handler.to_arrow(obj))
-        set_data_version(context.asset_key, dg.DataVersion(told[DATA_VERSION]))
+        if context.has_asset_key:
+            set_data_version(context.asset_key, dg.DataVersion(told[DATA_VERSION]))
         # What the asset itself said stands; an IO manager's word would replace it silently.
         own = set(context.output_metadata)
         context.add_output_metadata({k: v for k, v in told.items() if k not in own})
@@ -80,16 +83,28 @@ class FlussIOManager(dg.ConfigurableIOManager):
         upstream = context.upstream_output
         own = {} if upstream is None else upstream.definition_metadata
         choices = self._choices(own, context.definition_metadata)
-        path = table_of(context.asset_key, self.database, choices)
-        wanted = context.dagster_type.typing_type
-        handler, name = find_handler(wanted if isinstance(wanted, type) else pa.Table)
+        stored = self._stored(context)
+        path = table_of(stored, self.database, choices)
+        wanted = wanted_frame(context.dagster_type.typing_type, stored.name)
+        handler, name = find_handler(wanted)
         connection = self.fluss.connection
         chosen = choices.columns()
 
         def open_rows(columns: Sequence[str] | None) -> pa.RecordBatchReader:
-            return self._open(connection, context, path, choices, columns or chosen)
+            some = columns or chosen
+            if stored.asset_key is None and upstream is not None:
+                return self._open_output(connection, context, stored, path, choices, some)
+            return self._open(connection, context, path, choices, some)
 
         return handler.from_arrow(open_rows, name)
+
+    def _stored(self, context: dg.InputContext) -> Stored:
+        """What an input loads: an asset, an op's output, or a table that its metadata names."""
+        if context.has_asset_key:
+            return Stored(context.asset_key, context.asset_key.to_user_string())
+        if context.upstream_output is not None:
+            return Stored.of(context.upstream_output)
+        return Stored(None, "an input that is neither an asset nor an output")
 
     def _choices(self, *layers: Any) -> Choices:
         mine = {"write_mode": self.write_mode, "schema_policy": self.schema_policy}
@@ -117,6 +132,30 @@ class FlussIOManager(dg.ConfigurableIOManager):
         )
         keys = tuple(context.asset_partition_keys)
         return TableSlice(info, definition, keys, where).read(connection, columns)
+
+    def _open_output(
+        self,
+        connection: FlussConnection,
+        context: dg.InputContext,
+        stored: Stored,
+        path: TablePath,
+        choices: Choices,
+        columns: Sequence[str] | None,
+    ) -> pa.RecordBatchReader:
+        """The rows that this run's op gave: its table also has those of other runs."""
+        whole = choices.value("read_mode") is not None and choices.read_mode() is ReadMode.TABLE
+        if whole or table_info(connection, path).has_primary_key():
+            return read_table(connection, path, columns)
+        assert context.upstream_output is not None
+        run_id = context.upstream_output.run_id
+        load_id = work_id(self._root_run_id or run_id, stored.name, ())
+        receipt = _output_receipt(context.instance, run_id, load_id)
+        if receipt is None:
+            raise ConfigError(
+                f"run {run_id} has no record of what {stored.name} stored: run the whole "
+                "job again, or load the table with read_mode='table'"
+            )
+        return read_receipt(connection, receipt, columns)
 
     def _open_last(
         self, connection: FlussConnection, context: dg.InputContext, columns: Sequence[str] | None
@@ -148,3 +187,15 @@ def _last_receipts(context: dg.InputContext) -> list[Receipt]:
                 # A range run has told the same receipt for each of its partitions.
                 found[f"{receipt.run_key} {receipt.started_ms}"] = receipt
     return list(found.values())
+
+
+def _output_receipt(instance: dg.DagsterInstance, run_id: str, load_id: str) -> Receipt | None:
+    """What an op's output was stored as, from the events of the run that it was stored in."""
+    kind = {dg.DagsterEventType.HANDLED_OUTPUT}
+    for entry in reversed(instance.all_logs(run_id, of_type=kind)):
+        event = entry.dagster_event
+        data = None if event is None else event.event_specific_data
+        receipt = receipt_of(getattr(data, "metadata", {}))
+        if receipt is not None and receipt.run_key == load_id:
+            return receipt
+    return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +16,8 @@ from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.provisioning import TableSpec
 from fluss_orchestrate.core.schema_policy import SchemaPolicy
 
+TABLE_NAME_LENGTH_MAX = 200
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 TABLE_OPTIONS = (
     "primary_key",
     "partition_keys",
@@ -99,20 +102,53 @@ class Choices:
         return TableSpec.of_arrow(str(path), pa.schema(fields), **given)
 
 
-def table_of(asset_key: dg.AssetKey, database: str, choices: Choices) -> TablePath:
-    """The table of an asset: the last two parts of its key, or what its metadata says."""
+def table_of(stored: Stored, database: str, choices: Choices) -> TablePath:
+    """The table of an output: the last two parts of its asset's key, or what its metadata says.
+
+    The output of an op that is no asset gets a table of its own in the IO manager's database.
+    """
     named = choices.value("fluss/table")
     if named is not None:
         return TablePath.parse(str(named))
-    parts = asset_key.path
-    if len(parts) >= 2:
-        return TablePath(parts[-2], parts[-1])
+    if stored.asset_key is not None:
+        parts: Sequence[str] = stored.asset_key.path
+        if len(parts) >= 2:
+            return TablePath(parts[-2], parts[-1])
+    else:
+        parts = [_NOT_IN_NAMES.sub("_", stored.name)[:TABLE_NAME_LENGTH_MAX]]
     if not database:
         raise ConfigError(
-            f"asset {asset_key.to_user_string()} names no database: give it a key of two parts, "
-            "such as ['sales', 'orders'], or set the IO manager's database"
+            f"{stored.name} names no database: give {stored.ways_out}, or set the IO manager's "
+            "database"
         )
     return TablePath(database, parts[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What an IO manager stores: an asset, or the output of an op that is none."""
+
+    asset_key: dg.AssetKey | None
+    name: str
+    """The asset's key, or job, op and output."""
+
+    @property
+    def ways_out(self) -> str:
+        """How its table can be named."""
+        if self.asset_key is not None:
+            return "it a key of two parts, such as ['sales', 'orders']"
+        return "it fluss/table in its metadata, or another IO manager by io_manager_key"
+
+    @classmethod
+    def of(cls, context: dg.OutputContext) -> Stored:
+        """What an output is."""
+        if context.has_asset_key:
+            key = context.asset_key
+            return cls(key, key.to_user_string())
+        # The jobs that Dagster makes for assets begin so; which one it is changes nothing.
+        job = "" if context.job_name.startswith("__") else f"{context.job_name}/"
+        mapped = f"[{context.mapping_key}]" if context.mapping_key else ""
+        return cls(None, f"{job}{context.step_key}/{context.name}{mapped}")
 
 
 Choice = TypeVar("Choice", bound=enum.StrEnum)

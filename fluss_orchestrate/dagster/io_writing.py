@@ -13,8 +13,8 @@ from fluss_client.errors import ConfigError, TableNotExistError
 from fluss_orchestrate.core.loading import load_is_known, load_rows
 from fluss_orchestrate.core.provisioning import apply
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.dagster.io_settings import Choices, WriteMode, table_of
-from fluss_orchestrate.dagster.io_slices import TableSlice
+from fluss_orchestrate.dagster.io_settings import Choices, Stored, WriteMode, table_of
+from fluss_orchestrate.dagster.io_slices import TableSlice, unpartitionable
 from fluss_orchestrate.dagster.metadata import (
     PARTITION_ROW_COUNT,
     ROW_COUNT,
@@ -23,7 +23,12 @@ from fluss_orchestrate.dagster.metadata import (
 )
 from fluss_orchestrate.dagster.partitions import dimension_columns
 from fluss_orchestrate.dagster.runs import other_rows_are_final, work_id
-from fluss_orchestrate.dagster.work import partition_counts, row_count, table_info
+from fluss_orchestrate.dagster.work import (
+    load_version,
+    partition_counts,
+    row_count,
+    table_info,
+)
 
 
 class OutputWriter:
@@ -45,17 +50,18 @@ class OutputWriter:
         self._choices = choices
         self._create_tables = create_tables
         self._create_partitions = create_partitions
-        self._path = table_of(context.asset_key, database, choices)
+        stored = Stored.of(context)
+        self._path = table_of(stored, database, choices)
         keys = context.asset_partition_keys if context.has_asset_partitions else ()
         self._keys = tuple(keys)
-        self._load_id = work_id(root_run, context.asset_key, self._keys)
+        self._load_id = work_id(root_run, stored.name, self._keys)
 
     def write(self, rows: pa.RecordBatchReader) -> dict[str, Any]:
         """Write the rows; the metadata of what was done."""
         info = self._table(rows.schema)
         part = self._slice(info)
         mode = self._mode(info)
-        if part is not None and part.is_stored_apart:
+        if part is not None:
             rows = part.checked(rows)
         load_id = self._load_id
         if mode is WriteMode.OVERWRITE_PARTITION:
@@ -83,16 +89,35 @@ class OutputWriter:
         except TableNotExistError:
             if not self._create_tables:
                 raise
-        columns: list[str] = []
-        if self._context.has_asset_partitions:
-            expression = self._choices.value("partition_expr")
-            keys = self._choices.value("partition_keys") or ()
-            definition = self._context.asset_partitions_def
-            found = dimension_columns(definition, expression, keys, str(self._path))
-            columns = list(found.values())
+        columns = self._partition_columns(schema)
         spec = self._choices.table_spec(self._path, schema, columns)
         apply(self._connection, [spec], on_change=lambda c: self._context.log.info(str(c)))
         return table_info(self._connection, self._path)
+
+    def _partition_columns(self, schema: pa.Schema) -> list[str]:
+        """The columns by which a new table is partitioned: those that tell partitions apart.
+
+        A window of time holds many timestamps, so that such a column cannot; loads filter by it.
+        """
+        if not self._context.has_asset_partitions:
+            return []
+        expression = self._choices.value("partition_expr")
+        keys = self._choices.value("partition_keys") or ()
+        definition = self._context.asset_partitions_def
+        found = dimension_columns(definition, expression, keys, str(self._path))
+        missing = [column for column in found.values() if column not in schema.names]
+        if missing:
+            raise ConfigError(
+                f"{self._path}: the frame has no column {', '.join(missing)}, which partition_expr "
+                f"names; it has {', '.join(schema.names)}"
+            )
+        within = unpartitionable(definition, found, schema)
+        if within and self._choices.write_mode() is WriteMode.OVERWRITE_PARTITION:
+            raise ConfigError(
+                f"{self._path}: overwrite_partition needs a column with one value per partition, "
+                f"such as the day as text; {', '.join(within)} has many"
+            )
+        return [column for column in found.values() if column not in within]
 
     def _slice(self, info: TableInfo) -> TableSlice | None:
         if not self._context.has_asset_partitions:
@@ -138,6 +163,9 @@ class OutputWriter:
         if part is not None and part.is_stored_apart:
             counts = partition_counts(self._connection, info)
             held = sum(counts.get(name, 0) for name in part.names())
+        elif part is not None:
+            found = part.read(self._connection, list(part.columns.values()))
+            held = sum(batch.num_rows for batch in found)
         else:
             held = row_count(self._connection, info) or 0
         if held:
@@ -148,17 +176,19 @@ class OutputWriter:
 
     def _told(self, receipt: Receipt, part: TableSlice | None, mode: WriteMode) -> dict[str, Any]:
         info = table_info(self._connection, self._path)
+        apart = part.names() if part is not None and part.is_stored_apart else None
+        version = load_version(self._connection, info, receipt, apart)
         told = {
             **table_metadata(receipt.table.cluster, info),
-            **receipt_metadata(receipt),
+            **receipt_metadata(receipt, version),
             "fluss/write_mode": str(mode),
         }
         if part is None:
             count = row_count(self._connection, info)
             if count is not None:
                 told[ROW_COUNT] = count
-        elif part.is_stored_apart and len(self._keys) == 1:
+        elif apart is not None and len(self._keys) == 1:
             # An event of a range run goes to each of its partitions, so only one can be counted.
             counts = partition_counts(self._connection, info)
-            told[PARTITION_ROW_COUNT] = sum(counts.get(name, 0) for name in part.names())
+            told[PARTITION_ROW_COUNT] = sum(counts.get(name, 0) for name in apart)
         return told

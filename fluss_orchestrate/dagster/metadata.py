@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,7 +58,7 @@ def table_metadata(cluster: str, info: TableInfo) -> dict[str, Any]:
     }
 
 
-def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
+def receipt_metadata(receipt: Receipt, version: dg.DataVersion) -> dict[str, Any]:
     """What was done, small enough for an event: ranges and counts, never rows."""
     told: dict[str, Any] = {
         TABLE_NAME: str(receipt.table.path),
@@ -69,7 +67,7 @@ def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
         ROWS: receipt.rows,
         OFFSETS: dg.MetadataValue.json([r.to_json() for r in receipt.ranges]),
         RECEIPT: dg.MetadataValue.json(receipt.to_json()),
-        DATA_VERSION: data_version(receipt).value,
+        DATA_VERSION: version.value,
     }
     if receipt.plan_id is not None:
         told[PLAN_ID] = receipt.plan_id
@@ -78,21 +76,13 @@ def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
     return told
 
 
-def increment_metadata(receipt: Receipt) -> dict[str, Any]:
+def increment_metadata(receipt: Receipt, version: dg.DataVersion) -> dict[str, Any]:
     """The same for an increment: its table is the source, not what was materialised."""
-    told = receipt_metadata(receipt)
+    told = receipt_metadata(receipt, version)
     told["fluss/source"] = told.pop(URI)
     del told[TABLE_NAME], told[STORAGE]
     told["fluss/exactly_once"] = bool(receipt.details.get("exactly_once", False))
     return told
-
-
-def data_version(receipt: Receipt) -> dg.DataVersion:
-    """The lake's snapshot, or a digest of the table and where it ended: equal for equal data."""
-    if receipt.snapshot_id is not None:
-        return dg.DataVersion(str(receipt.snapshot_id))
-    ends = [[r.partition_id, r.bucket, r.stop] for r in receipt.ranges]
-    return dg.DataVersion(_digest([receipt.table.to_json(), ends, receipt.plan_id]))
 
 
 def receipt_of(metadata: Mapping[str, Any]) -> Receipt | None:
@@ -100,8 +90,3 @@ def receipt_of(metadata: Mapping[str, Any]) -> Receipt | None:
     value = metadata.get(RECEIPT)
     plain = getattr(value, "data", value)
     return Receipt.from_json(plain) if isinstance(plain, Mapping) else None
-
-
-def _digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]

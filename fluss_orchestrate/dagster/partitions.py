@@ -9,10 +9,11 @@ dimensions, or one dynamic key with `$` between the values; three or more are th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 import dagster as dg
+import pyarrow as pa
 
 from fluss_client import TableInfo
 from fluss_client.codec.auto_partition import ENABLED, AutoPartition, TimeUnit, auto_partition_of
@@ -72,13 +73,18 @@ def time_rule(info: TableInfo) -> AutoPartition | None:
 
 
 def time_windows(
-    context: dg.AssetExecutionContext, key: dg.AssetKey
+    context: dg.AssetExecutionContext | dg.OpExecutionContext, key: dg.AssetKey | None
 ) -> list[tuple[str, dg.TimeWindow]]:
-    """The partitions of a run with their times, oldest first."""
-    found = context.assets_def.get_asset_spec(key).partitions_def
+    """The partitions of a run with their times, oldest first; `key` is None in a job of ops."""
+    if key is None:
+        found = context.op_execution_context.job_def.partitions_def
+        what = f"job {context.job_name}"
+    else:
+        found = context.assets_def.get_asset_spec(key).partitions_def
+        what = key.to_user_string()
     if not isinstance(found, dg.TimeWindowPartitionsDefinition):
         raise ConfigError(
-            f"{key.to_user_string()}: an incremental asset has no partitions, or time partitions, "
+            f"{what}: an increment has no partitions, or time partitions, "
             f"not {type(found).__name__}; each takes what was committed in its window"
         )
     keys = context.partition_keys
@@ -119,31 +125,53 @@ def dimension_columns(
     return {column: column for column in partition_keys}
 
 
+def dimensions(definition: dg.PartitionsDefinition) -> dict[str, dg.PartitionsDefinition]:
+    """The definition of each dimension by its name; empty for a definition without dimensions."""
+    if not isinstance(definition, dg.MultiPartitionsDefinition):
+        return {}
+    return {d.name: d.partitions_def for d in definition.partitions_defs}
+
+
+def can_partition(definition: dg.PartitionsDefinition, column: pa.DataType) -> bool:
+    """Whether the column has one value in each of Dagster's partitions, so that Fluss can have one.
+
+    A window of time holds many timestamps, and a day is one date.
+    """
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return True
+    if pa.types.is_date(column):
+        return definition.cron_schedule == CRON[TimeUnit.DAY]
+    return not (pa.types.is_timestamp(column) or pa.types.is_time(column))
+
+
 def partition_values(
     definition: dg.PartitionsDefinition,
     key: str,
     columns: Mapping[str, str],
     rule: AutoPartition | None,
+    dates: Collection[str] = (),
 ) -> dict[str, str]:
-    """What the partition columns hold for one of Dagster's keys."""
+    """What the partition columns hold for one of Dagster's keys; `dates` are columns of dates."""
+    inner = dimensions(definition)
     if isinstance(definition, dg.MultiPartitionsDefinition):
         parts = definition.get_partition_key_from_str(key).keys_by_dimension
-        inner = {d.name: d.partitions_def for d in definition.partitions_defs}
         return {
-            column: _value(inner[dimension], parts[dimension], rule)
+            column: _value(inner[dimension], parts[dimension], rule, column in dates)
             for dimension, column in columns.items()
         }
     if len(columns) == 1:
-        return {column: _value(definition, key, rule) for column in columns.values()}
+        return {c: _value(definition, key, rule, c in dates) for c in columns.values()}
     return parse_partition_name(key, list(columns.values()))
 
 
 def _value(
-    definition: dg.PartitionsDefinition,
-    key: str,
-    rule: AutoPartition | None,
+    definition: dg.PartitionsDefinition, key: str, rule: AutoPartition | None, is_date: bool
 ) -> str:
-    if rule is None or not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return key
+    if is_date:
+        return definition.time_window_for_partition_key(key).start.strftime("%Y-%m-%d")
+    if rule is None:
         return key
     return rule.name(definition.time_window_for_partition_key(key).start)
 

@@ -21,6 +21,7 @@ from fluss_orchestrate.core.schema_policy import SchemaPolicy
 from fluss_orchestrate.core.sinks.base import Sink
 from fluss_orchestrate.dagster import work
 from fluss_orchestrate.dagster.connections import shared_connection
+from fluss_orchestrate.dagster.runs import StepContext
 
 if TYPE_CHECKING:
     from fluss_orchestrate.spark.load_spec import LoadSource
@@ -93,7 +94,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def incremental(
         self,
-        context: dg.AssetExecutionContext,
+        context: StepContext,
         table: TablePath | str,
         sink: Sink,
         *,
@@ -123,7 +124,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def append(
         self,
-        context: dg.AssetExecutionContext,
+        context: StepContext,
         table: TablePath | str,
         rows: Any,
         *,
@@ -141,7 +142,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def upsert(
         self,
-        context: dg.AssetExecutionContext,
+        context: StepContext,
         table: TablePath | str,
         rows: Any,
         *,
@@ -159,7 +160,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def provision(
         self,
-        context: dg.AssetExecutionContext,
+        context: StepContext,
         specs: Sequence[TableSpec],
         *,
         asset_key: dg.AssetKey | None = None,
@@ -169,7 +170,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def partition_window(
         self,
-        context: dg.AssetExecutionContext,
+        context: StepContext,
         window: PartitionWindow,
         *,
         guards: Sequence[PartitionGuard] | None = None,
@@ -180,7 +181,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def tier(
         self,
-        context: dg.AssetExecutionContext,
+        context: StepContext,
         table: TablePath | str,
         *,
         allow_tiering: bool = False,
@@ -191,7 +192,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def bulk_load(
         self,
-        context: dg.AssetExecutionContext,
+        context: StepContext,
         source: LoadSource,
         table: str,
         *,

@@ -15,7 +15,7 @@ import dagster as dg
 
 from fluss_client import Config, FlussConnection
 from fluss_orchestrate.core.clusters import ClusterRef, secret_variables
-from fluss_orchestrate.dagster.runs import run_key_of
+from fluss_orchestrate.dagster.runs import StepContext, run_key_of
 from fluss_orchestrate.dagster.work import told
 from fluss_orchestrate.spark.job import explain, submit_load
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
@@ -47,7 +47,7 @@ def log_to_stderr(line: str) -> None:
 
 def bulk_load_asset(
     connection: FlussConnection,
-    context: dg.AssetExecutionContext,
+    context: StepContext,
     source: LoadSource,
     table: str,
     submit: SparkSubmit | None,

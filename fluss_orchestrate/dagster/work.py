@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,18 +28,20 @@ from fluss_orchestrate.core.schema_policy import SchemaPolicy
 from fluss_orchestrate.core.sinks.base import Sink
 from fluss_orchestrate.dagster.metadata import (
     ROW_COUNT,
-    data_version,
     increment_metadata,
     receipt_metadata,
     table_metadata,
 )
 from fluss_orchestrate.dagster.partitions import time_windows
 from fluss_orchestrate.dagster.runs import (
+    StepContext,
     is_partitioned,
     mirror_tag,
     other_rows_are_final,
     run_key_of,
+    work_name,
 )
+from fluss_orchestrate.dagster.versions import plan_version, position_version, table_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class LoadChoices:
 
 def load(
     connection: FlussConnection,
-    context: dg.AssetExecutionContext,
+    context: StepContext,
     table: TablePath | str,
     rows: Any,
     wanted: str,
@@ -81,7 +83,7 @@ def load(
 
 def increment(
     connection: FlussConnection,
-    context: dg.AssetExecutionContext,
+    context: StepContext,
     table: TablePath | str,
     sink: Sink,
     *,
@@ -92,48 +94,63 @@ def increment(
     scan_options: Mapping[str, Any],
 ) -> dg.MaterializeResult[Any]:
     """Plan under the run's name, write, commit; then mirror it in tags and metadata."""
-    key = asset_key or context.asset_key
-    checkpoint = name or f"dagster/{key.to_user_string()}"
-    run_key = run_key_of(context, key)
+    worker = work_name(context, asset_key)
+    checkpoint = name or f"dagster/{worker}"
+    run_key = run_key_of(context, asset_key)
     if is_partitioned(context):
         interval = IntervalScan(connection, table, checkpoint, **scan_options)
-        return _intervals(context, interval, sink, key, run_key)
+        return _intervals(context, interval, sink, asset_key, run_key)
     scan = IncrementalScan(connection, table, checkpoint, **scan_options)
     planned = scan.plan(run_key, until, max_offsets)
     if planned.run_key == run_key:
-        mirror_tag(context, "plan", key, planned.plan_id)
+        mirror_tag(context, "plan", worker, planned.plan_id)
     result = run_increment(scan, sink, run_key, until, max_offsets=max_offsets)
-    mirror_tag(context, "plan", key, str(result.receipt.plan_id))
-    metadata = increment_metadata(result.receipt)
+    mirror_tag(context, "plan", worker, str(result.receipt.plan_id))
+    version = _increment_version(scan, result.receipt)
+    metadata = increment_metadata(result.receipt, version)
     if result.adopted:
         metadata["fluss/rows"] = result.rows
         metadata["fluss/adopted_plans"] = [str(r.plan_id) for r in result.adopted]
-    return dg.MaterializeResult(
-        asset_key=asset_key, metadata=metadata, data_version=data_version(result.receipt)
-    )
+    return dg.MaterializeResult(asset_key=asset_key, metadata=metadata, data_version=version)
+
+
+def _increment_version(scan: IncrementalScan, receipt: Receipt) -> dg.DataVersion:
+    """How far the checkpoint is: an increment without rows leaves it where it was."""
+    position = scan.store.require(scan.name).state.position
+    assert position is not None, "a committed plan has set it"
+    return position_version(receipt.table, position.offsets)
 
 
 def _intervals(
-    context: dg.AssetExecutionContext,
+    context: StepContext,
     interval: IntervalScan,
     sink: Sink,
-    key: dg.AssetKey,
+    asset_key: dg.AssetKey | None,
     run_key: str,
 ) -> dg.MaterializeResult[Any]:
     """Each partition by itself, so that a range and its parts never take a row twice."""
-    rows = 0
-    for partition, window in time_windows(context, key):
-        receipt = run_interval(interval, sink, run_key, window.start, window.end).receipt
-        rows += receipt.rows
-        context.add_asset_metadata(
-            increment_metadata(receipt), asset_key=key, partition_key=partition
-        )
-    return dg.MaterializeResult(asset_key=key, metadata={"fluss/rows_of_run": rows})
+    key = asset_key or (context.asset_key if context.has_assets_def else None)
+    receipts = {
+        partition: run_interval(interval, sink, run_key, window.start, window.end).receipt
+        for partition, window in time_windows(context, key)
+    }
+    told = {p: increment_metadata(r, plan_version([r])) for p, r in receipts.items()}
+    rows: dict[str, Any] = {"fluss/rows_of_run": sum(r.rows for r in receipts.values())}
+    if key is None:
+        # An op of a job has no event for each partition, and one partition by Dagster's rule.
+        return dg.MaterializeResult(metadata={**rows, **next(iter(told.values()), {})})
+    # The op of a graph asset may have asked for the other kind of context, which cannot tell it.
+    step = dg.AssetExecutionContext.get()
+    for partition, metadata in told.items():
+        step.add_asset_metadata(metadata, asset_key=key, partition_key=partition)
+    # One event of a range run goes to each of its partitions, so only one has a version.
+    version = plan_version(receipts.values()) if len(receipts) == 1 else None
+    return dg.MaterializeResult(asset_key=key, metadata=rows, data_version=version)
 
 
 def provision(
     connection: FlussConnection,
-    context: dg.AssetExecutionContext,
+    context: StepContext,
     specs: Sequence[TableSpec],
     asset_key: dg.AssetKey | None,
 ) -> dg.MaterializeResult[Any]:
@@ -150,7 +167,7 @@ def provision(
 
 def move_window(
     connection: FlussConnection,
-    context: dg.AssetExecutionContext,
+    context: StepContext,
     window: PartitionWindow,
     guards: Sequence[PartitionGuard] | None,
     asset_key: dg.AssetKey | None,
@@ -173,7 +190,7 @@ def move_window(
 
 def tier_table(
     connection: FlussConnection,
-    context: dg.AssetExecutionContext,
+    context: StepContext,
     table: TablePath | str,
     allow_tiering: bool,
     asset_key: dg.AssetKey | None,
@@ -189,13 +206,24 @@ def told(
 ) -> dg.MaterializeResult[Any]:
     """A receipt of work on a table as that table's materialisation."""
     info = table_info(connection, receipt.table.path)
-    metadata = {**table_metadata(receipt.table.cluster, info), **receipt_metadata(receipt)}
+    version = load_version(connection, info, receipt)
+    metadata = {**table_metadata(receipt.table.cluster, info), **receipt_metadata(receipt, version)}
     count = row_count(connection, info)
     if count is not None:
         metadata[ROW_COUNT] = count
-    return dg.MaterializeResult(
-        asset_key=asset_key, metadata=metadata, data_version=data_version(receipt)
-    )
+    return dg.MaterializeResult(asset_key=asset_key, metadata=metadata, data_version=version)
+
+
+def load_version(
+    connection: FlussConnection,
+    info: TableInfo,
+    receipt: Receipt,
+    partitions: Iterable[str] | None = None,
+) -> dg.DataVersion:
+    """The lake's snapshot, or where the table, or some of its partitions, ends."""
+    if receipt.snapshot_id is not None:
+        return dg.DataVersion(str(receipt.snapshot_id))
+    return table_version(connection, info, partitions)
 
 
 def table_info(connection: FlussConnection, table: TablePath | str) -> TableInfo:

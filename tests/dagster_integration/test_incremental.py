@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import FlussConnection, TablePath
+from fluss_client.errors import ConfigError
 from fluss_orchestrate import FlussCheckpointStore, FlussTableSink, ParquetSink
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.dagster import (
@@ -150,6 +151,73 @@ def test_the_decorator_changes_rows_or_takes_them(
     spec = even.get_asset_spec()
     assert spec.description == "Only even ids."
     assert spec.metadata["fluss/source_table"] == str(path)
+
+
+class Factor(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """A resource of a user's own."""
+
+    times: int
+
+
+class Least(dg.Config):
+    """A user's own config."""
+
+    id: int = 0
+
+
+def test_a_decorated_function_gets_what_it_names(
+    fluss: FlussResource, connection: FlussConnection, database: str, tmp_path: Path
+) -> None:
+    """Context, resources, config and inputs by name and type, in any order; the plan as before."""
+    path = make_table(connection, TablePath(database, "orders"))
+    append(connection, path, orders(6))
+    taken: dict[str, Any] = {}
+
+    @dg.asset
+    def before() -> int:
+        return 2
+
+    @fluss_incremental(table=str(path), checkpoint=f"{database}/given")
+    def given(
+        context: dg.AssetExecutionContext,
+        rows: pa.RecordBatchReader,
+        factor: Factor,
+        config: Least,
+        before: int,
+    ) -> None:
+        wanted = [i for i in rows.read_all()["id"].to_pylist() if i >= config.id]
+        taken["given"] = sorted(i * factor.times * before for i in wanted)
+        taken["key"] = context.asset_key.to_user_string()
+
+    @fluss_incremental(table=str(path), sink=ParquetSink(tmp_path), checkpoint=f"{database}/times")
+    def times(new, plan, fluss: FlussResource, factor: dg.ResourceParam[Factor]) -> pa.Table:  # type: ignore[no-untyped-def]
+        taken["plan"] = plan.plan_id
+        assert fluss.table_info(path).table_path == path
+        table = new.read_all()
+        ids = pc.multiply(table["id"], factor.times)
+        return table.set_column(0, table.schema.field(0), ids)
+
+    result = dg.materialize(
+        [before, given, times],
+        resources={"fluss": fluss, "factor": Factor(times=3)},
+        run_config={"ops": {"given": {"config": {"id": 4}}}},
+    )
+    assert taken["given"] == [24, 30]
+    assert taken["key"] == "given"
+    [told] = events_of(result, "times")
+    assert taken["plan"] == told["fluss/plan_id"]
+    assert file_ids(tmp_path) == [i * 3 for i in range(6)]
+
+
+def test_a_function_that_cannot_be_given_rows() -> None:
+    def nothing(context: dg.AssetExecutionContext, factor: Factor) -> None: ...
+
+    def any_number(*rows: pa.RecordBatchReader) -> None: ...
+
+    with pytest.raises(ConfigError, match="nothing: it has no parameter for the rows"):
+        fluss_incremental(table="a.b")(nothing)
+    with pytest.raises(ConfigError, match=r"any_number: parameter .* has no name"):
+        fluss_incremental(table="a.b")(any_number)
 
 
 def test_time_partitions_take_their_windows_however_they_are_run(

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_client import FlussConnection, TablePath
+from fluss_client.errors import ConfigError, RowError
 from fluss_orchestrate.core.sink_errors import SinkSchemaError
 from fluss_orchestrate.dagster import FlussIOManager, FlussResource, fluss_time_partitions
 from tests.dagster_integration.tables import log_ids, make_table, orders
@@ -278,6 +279,55 @@ def test_partitions_in_a_table_without_partitions(
     for day in ("20261102", "20261103"):
         assert dg.materialize([flat, one], resources=resources, partition_key=day).success
     assert seen == [[2], [3]]
+
+
+@pytest.mark.parametrize("type_", [pa.timestamp("ns"), pa.timestamp("us", "UTC"), pa.date32()])
+def test_partitions_by_a_column_of_times(
+    type_: pa.DataType, database: str, resources: dict[str, Any], connection: FlussConnection
+) -> None:
+    """The first write makes a table that later ones can use, whatever the partition's key is."""
+    seen: list[list[int]] = []
+    days = [0]
+
+    @dg.asset(key_prefix=database, partitions_def=DAYS, metadata={"partition_expr": "at"})
+    def timed(context: dg.AssetExecutionContext) -> pa.Table:
+        day = int(context.partition_key[-2:]) + days[0]
+        at = pa.array([datetime(2026, 11, day, hour, 30) for hour in (0, 23)])
+        return pa.table({"id": [day, day + 100], "at": at.cast(pa.timestamp("us")).cast(type_)})
+
+    @dg.asset(partitions_def=DAYS, ins={"rows": dg.AssetIn([database, "timed"])})
+    def one(rows: pa.Table) -> None:
+        seen.append(sorted(rows["id"].to_pylist()))
+
+    for day in ("20261102", "20261103"):
+        assert dg.materialize([timed, one], resources=resources, partition_key=day).success
+    assert seen == [[2, 102], [3, 103]]
+    info = connection.get_admin().result().get_table_info(TablePath(database, "timed")).result()
+    assert list(info.partition_keys) == (["at"] if pa.types.is_date(type_) else [])
+    days[0] = 1
+    with pytest.raises(RowError, match=r"rows of partition 2026-11-05.* came in a run of 2026110"):
+        dg.materialize([timed], resources=resources, partition_key="20261104")
+
+
+def test_what_cannot_be_partitioned_so_leaves_no_table(
+    database: str, resources: dict[str, Any], connection: FlussConnection
+) -> None:
+    def asset(**metadata: str) -> dg.AssetsDefinition:
+        @dg.asset(key=[database, "timed"], partitions_def=DAYS, metadata=metadata)
+        def timed() -> pa.Table:
+            return pa.table({"id": [1], "at": [datetime(2026, 11, 2)]})
+
+        return timed
+
+    for metadata, said in (
+        ({"partition_expr": "at", "write_mode": "overwrite_partition"}, "at has many"),
+        ({"partition_expr": "when"}, "has no column when, which partition_expr"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            dg.materialize([asset(**metadata)], resources=resources, partition_key="20261102")
+        assert (
+            not connection.get_admin().result().table_exists(TablePath(database, "timed")).result()
+        )
 
 
 def test_overwriting_a_partition(
