@@ -6,7 +6,7 @@ cluster instead, with `FLUSS_SASL_USERNAME` and `FLUSS_SASL_PASSWORD` where it a
 
     tables ─ events ─┬─ events_files      what is new, each row once, in Parquet files
                      ├─ daily_totals      a key table, upserted by day and kind
-                     └─ lake/shop/events  Fluss's own Iceberg table ─ lake_report
+                     └─ lake/shop/events  Fluss's own Iceberg table ─ lake_report, freshness
 """
 
 import os
@@ -22,15 +22,16 @@ from fluss_orchestrate import ParquetSink, TableSpec, load_specs
 from fluss_orchestrate.dagster import (
     FlussIOManager,
     FlussResource,
+    build_fluss_check_sensor,
     build_fluss_lag_check,
     build_fluss_lake_freshness_check,
     build_fluss_lake_snapshot_sensor,
     build_fluss_offset_sensor,
     build_fluss_row_count_check,
     fluss_lake_asset,
+    fluss_lake_freshness_asset,
     incremental_fluss_asset,
     lake_asset_key,
-    lake_freshness_policy,
 )
 
 HOME = Path(os.environ.get("SHOP_HOME", "shop-data")).absolute()
@@ -42,6 +43,7 @@ CHECKPOINT = f"{DATABASE}/events_files"
 FILES = HOME / "events"
 KINDS = np.array(["view", "click", "cart", "order"])
 ID_SPACE = 1 << 20
+CHECK_INTERVAL_S = 300
 
 fluss = FlussResource(
     bootstrap_servers=ADDRESS,
@@ -132,7 +134,7 @@ offset_sensor = build_fluss_offset_sensor(
 )
 checks = [
     build_fluss_row_count_check(events, EVENTS, minimum=1),
-    build_fluss_lag_check(events_files, CHECKPOINT, max_offsets=0),
+    build_fluss_lag_check(events_files, CHECKPOINT, max_age_s=600),
 ]
 
 
@@ -156,16 +158,23 @@ def lake_report(fluss: FlussResource) -> dg.MaterializeResult:
 lake_assets = [
     tiering,
     lake_report,
-    fluss_lake_asset(EVENTS, freshness_policy=lake_freshness_policy("3min")),
+    fluss_lake_asset(EVENTS),
+    fluss_lake_freshness_asset(EVENTS, "3min"),
 ]
 lake_checks = [build_fluss_lake_freshness_check(tiering, EVENTS, max_lag_s=600)]
 lake_sensor = build_fluss_lake_snapshot_sensor(
-    [EVENTS], minimum_interval_seconds=30, default_status=dg.DefaultSensorStatus.RUNNING
+    [EVENTS],
+    report_freshness=True,
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
 )
+# Between runs, too: right after an increment nothing is behind.
+all_checks = [*checks, *(lake_checks if HAS_LAKE else [])]
+check_sensor = build_fluss_check_sensor(all_checks, interval_s=CHECK_INTERVAL_S)
 
 defs = dg.Definitions(
     assets=[tables, events, events_files, daily_totals, *(lake_assets if HAS_LAKE else [])],
-    asset_checks=[*checks, *(lake_checks if HAS_LAKE else [])],
-    sensors=[offset_sensor, *([lake_sensor] if HAS_LAKE else [])],
+    asset_checks=all_checks,
+    sensors=[offset_sensor, check_sensor, *([lake_sensor] if HAS_LAKE else [])],
     resources={"fluss": fluss, "fluss_io": FlussIOManager(fluss=fluss)},
 )

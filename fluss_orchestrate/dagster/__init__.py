@@ -11,13 +11,14 @@ from fluss_orchestrate.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fluss_orchestrate.dagster.checks import (
+        build_fluss_check_sensor,
         build_fluss_lag_check,
         build_fluss_lake_freshness_check,
         build_fluss_row_count_check,
         build_fluss_schema_check,
-        lake_freshness_policy,
     )
     from fluss_orchestrate.dagster.connections import close_connections
+    from fluss_orchestrate.dagster.freshness import lake_freshness_policy
     from fluss_orchestrate.dagster.handlers import (
         FlussTypeHandler,
         register_handler,
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
     from fluss_orchestrate.dagster.lake_sensor import (
         build_fluss_lake_snapshot_sensor,
         fluss_lake_asset,
+        fluss_lake_freshness_asset,
         lake_asset_key,
+        lake_freshness_key,
     )
     from fluss_orchestrate.dagster.offset_sensor import build_fluss_offset_sensor
     from fluss_orchestrate.dagster.partition_sensor import build_fluss_partition_sensor
@@ -50,13 +53,14 @@ __getattr__ = lazy_names(
     __name__,
     {
         "checks": (
+            "build_fluss_check_sensor",
             "build_fluss_lag_check",
             "build_fluss_lake_freshness_check",
             "build_fluss_row_count_check",
             "build_fluss_schema_check",
-            "lake_freshness_policy",
         ),
         "connections": ("close_connections",),
+        "freshness": ("lake_freshness_policy",),
         "handlers": ("FlussTypeHandler", "register_handler"),
         "incremental": (
             "TransformingSink",
@@ -68,7 +72,9 @@ __getattr__ = lazy_names(
         "lake_sensor": (
             "build_fluss_lake_snapshot_sensor",
             "fluss_lake_asset",
+            "fluss_lake_freshness_asset",
             "lake_asset_key",
+            "lake_freshness_key",
         ),
         "offset_sensor": ("build_fluss_offset_sensor",),
         "partition_sensor": ("build_fluss_partition_sensor",),
@@ -87,6 +93,7 @@ __all__ = [
     "ReadMode",
     "TransformingSink",
     "WriteMode",
+    "build_fluss_check_sensor",
     "build_fluss_lag_check",
     "build_fluss_lake_freshness_check",
     "build_fluss_lake_snapshot_sensor",
@@ -97,9 +104,11 @@ __all__ = [
     "close_connections",
     "fluss_incremental",
     "fluss_lake_asset",
+    "fluss_lake_freshness_asset",
     "fluss_time_partitions",
     "incremental_fluss_asset",
     "lake_asset_key",
+    "lake_freshness_key",
     "lake_freshness_policy",
     "partitions_of_table",
     "register_handler",

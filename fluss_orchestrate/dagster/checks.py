@@ -1,8 +1,7 @@
-"""Asset checks that ask Fluss, and freshness policies that follow its settings."""
+"""Asset checks that ask Fluss, and a sensor that runs them on a schedule of their own."""
 
 # Dagster reads the types of a check's arguments as it is made, so they are no strings here.
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dagster as dg
@@ -10,18 +9,16 @@ import pyarrow as pa
 
 from fluss_client import FlussConnection, TableInfo
 from fluss_client.errors import ConfigError
-from fluss_client.options import duration_ms
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.lake.status import lake_status
 from fluss_orchestrate.core.provisioning import TableSpec
-from fluss_orchestrate.core.provisioning.spec import LAKE_FRESHNESS
 from fluss_orchestrate.dagster.metadata import COLUMN_SCHEMA, column_schema
+from fluss_orchestrate.dagster.runs import UNFINISHED
 from fluss_orchestrate.dagster.work import row_count, table_info
 
-FRESHNESS_DEFAULT = "3 min"
-FRESHNESS_LEAST = timedelta(seconds=60)
-"""Dagster takes no shorter window."""
+CHECK_INTERVAL_S = 300
+CHECKS_TAG = "fluss/checks"
 
 Judge = Callable[[FlussConnection, dg.AssetCheckExecutionContext], dg.AssetCheckResult]
 Asset = Any
@@ -70,7 +67,9 @@ def build_fluss_lag_check(
 ) -> dg.AssetChecksDefinition:
     """Passes while a checkpoint is at most so many offsets, or seconds, behind its table.
 
-    Fails in any case when retention has deleted rows that were not read.
+    Fails in any case when retention has deleted rows that were not read, or when there is no such
+    checkpoint. Dagster runs a check after its asset, when nothing is behind: give it to
+    `build_fluss_check_sensor`, too, which runs it between.
     """
     if max_offsets is None and max_age_s is None:
         raise ConfigError(f"check {name}: give max_offsets, max_age_s or both")
@@ -78,7 +77,14 @@ def build_fluss_lag_check(
     def judge(
         connection: FlussConnection, context: dg.AssetCheckExecutionContext
     ) -> dg.AssetCheckResult:
-        lag = checkpoint_lag(connection, store or FlussCheckpointStore(connection), checkpoint)
+        kept = store or FlussCheckpointStore(connection)
+        if kept.head(checkpoint) is None:
+            return dg.AssetCheckResult(
+                passed=False,
+                description=f"there is no checkpoint {checkpoint}: no increment was made yet, or "
+                "it has another name",
+            )
+        lag = checkpoint_lag(connection, kept, checkpoint)
         late = max_offsets is not None and lag.offsets > max_offsets
         old = max_age_s is not None and lag.age_ms > max_age_s * 1000
         return dg.AssetCheckResult(
@@ -164,16 +170,37 @@ def build_fluss_lake_freshness_check(
     return _check(asset, name, judge, options)
 
 
-def lake_freshness_policy(freshness: str | TableInfo, *, factor: float = 3.0) -> dg.FreshnessPolicy:
-    """A policy for a lake asset from `table.datalake.freshness`: warn after it, fail at `factor`.
+def build_fluss_check_sensor(
+    checks: Sequence[dg.AssetChecksDefinition],
+    *,
+    name: str = "fluss_checks",
+    interval_s: int = CHECK_INTERVAL_S,
+    **sensor_options: Any,
+) -> dg.SensorDefinition:
+    """Run checks every `interval_s` seconds, whatever happens to their assets.
 
-    `freshness` is that option's text, such as `3min`, or the table itself.
+    Dagster itself runs a check after its asset was materialised, and never notices by that what
+    goes wrong in between, such as lag. The sensor asks for one run of all its checks at a time. It
+    is on unless `default_status` says otherwise.
     """
-    if isinstance(freshness, TableInfo):
-        freshness = freshness.properties.get(LAKE_FRESHNESS, FRESHNESS_DEFAULT)
-    window = timedelta(milliseconds=duration_ms(1)(LAKE_FRESHNESS, freshness))
-    warn = max(window, FRESHNESS_LEAST)
-    return dg.FreshnessPolicy.time_window(fail_window=warn * max(factor, 1.01), warn_window=warn)
+    tags = {CHECKS_TAG: name}
+    keys = [key for check in checks for key in check.check_keys]
+
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        wanted = dg.RunsFilter(tags=tags, statuses=UNFINISHED)
+        running = context.instance.get_run_records(wanted, limit=1)
+        if running:
+            text = f"run {running[0].dagster_run.run_id} is under way"
+            return dg.SensorResult(skip_reason=text)
+        return dg.SensorResult(run_requests=[dg.RunRequest(tags=tags, asset_check_keys=keys)])
+
+    options = {"default_status": dg.DefaultSensorStatus.RUNNING, **sensor_options}
+    return dg.sensor(
+        name=name,
+        asset_selection=dg.AssetSelection.checks(*checks),
+        minimum_interval_seconds=interval_s,
+        **options,
+    )(evaluate)
 
 
 def _check(

@@ -2,6 +2,11 @@
 
 A snapshot is reported once although ticks may repeat: the cursor knows the last one, and so does
 the asset's latest materialisation, which is looked at before another one is made.
+
+Dagster's freshness policies look at the time of the last materialisation. A lake that holds
+everything gets no snapshot while nothing is written, and still is fresh. So freshness is an asset
+of its own, which is materialised for each snapshot and, again and again, while the lake holds
+everything; what is downstream of the lake itself is not woken by that.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from typing import Any
 
 import dagster as dg
 
-from fluss_client import FlussConnection, LakeSnapshot, TablePath
+from fluss_client import FlussConnection, LakeSnapshot, TableInfo, TablePath
 from fluss_client.errors import ConfigError, FlussError
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.errors import NotYetError, TableIdentityChangedError
@@ -25,8 +30,14 @@ from fluss_orchestrate.core.lake.covers import (
     freeze_target,
     latest_snapshot,
 )
+from fluss_orchestrate.core.lake.status import lake_status
 from fluss_orchestrate.core.times import as_time_ms
 from fluss_orchestrate.dagster.cursors import read_cursor, write_cursor
+from fluss_orchestrate.dagster.freshness import (
+    FRESHNESS_DEFAULT,
+    freshness_window_s,
+    lake_freshness_policy,
+)
 from fluss_orchestrate.dagster.metadata import (
     DATA_VERSION_TAG,
     OFFSETS,
@@ -36,11 +47,14 @@ from fluss_orchestrate.dagster.metadata import (
     TABLE_NAME,
     URI,
 )
+from fluss_orchestrate.dagster.work import table_info
 
 KIND = "lake"
 TICK_TIMEOUT_S = 40.0
 """Dagster gives a tick 60 seconds."""
 COVERED = "fluss/covered"
+REPORTS_PER_WINDOW = 3
+"""How often a lake that holds everything is reported within the time after which it would warn."""
 
 OneCovers = Target | Callable[[datetime], Target]
 Covers = OneCovers | Mapping[str, OneCovers]
@@ -55,7 +69,43 @@ def lake_asset_key(table: str) -> dg.AssetKey:
 
 def fluss_lake_asset(table: str, **options: Any) -> dg.AssetSpec:
     """A table's lake as an external asset, for a snapshot sensor to materialise."""
+    if options.get("freshness_policy") is not None:
+        raise ConfigError(
+            f"the lake of {table}: a policy here would fail whenever nothing is written, because "
+            "each snapshot is reported once; define fluss_lake_freshness_asset beside it and give "
+            "the snapshot sensor report_freshness=True"
+        )
     given = {"key": lake_asset_key(table), "kinds": {"fluss", "iceberg"}, **options}
+    metadata = {TABLE_NAME: table, STORAGE: STORAGE_KIND, **given.pop("metadata", {})}
+    return dg.AssetSpec(metadata=metadata, **given)
+
+
+def lake_freshness_key(lake: dg.AssetKey) -> dg.AssetKey:
+    """The key of the asset that tells how fresh a lake is: the lake's, then `freshness`."""
+    return dg.AssetKey([*lake.path, "freshness"])
+
+
+def fluss_lake_freshness_asset(
+    table: str,
+    freshness: str | TableInfo = FRESHNESS_DEFAULT,
+    *,
+    factor: float = 3.0,
+    **options: Any,
+) -> dg.AssetSpec:
+    """How fresh a table's lake is, as an external asset with a freshness policy.
+
+    A snapshot sensor with `report_freshness=True` materialises it. It warns when the lake neither
+    got a snapshot nor held everything for `freshness` (`table.datalake.freshness` as text, or the
+    table itself), and fails at `factor` times that.
+    """
+    lake = lake_asset_key(table)
+    given = {
+        "key": lake_freshness_key(lake),
+        "deps": [lake],
+        "kinds": {"fluss", "iceberg"},
+        "freshness_policy": lake_freshness_policy(freshness, factor=factor),
+        **options,
+    }
     metadata = {TABLE_NAME: table, STORAGE: STORAGE_KIND, **given.pop("metadata", {})}
     return dg.AssetSpec(metadata=metadata, **given)
 
@@ -66,6 +116,7 @@ def build_fluss_lake_snapshot_sensor(
     name: str = "fluss_lake_snapshots",
     covers: Covers | None = None,
     request_runs: bool = False,
+    report_freshness: bool = False,
     job: Any = None,
     asset_selection: Any = None,
     resource_key: str = "fluss",
@@ -79,7 +130,9 @@ def build_fluss_lake_snapshot_sensor(
     `job` or `asset_selection` instead, tagged with table and snapshot. `covers` is a condition:
     `latest`, a time, offsets, a receipt or a plan, or a function of the current time that gives
     one; or a mapping of tables to these. It is resolved once, kept until the lake covers it,
-    reported once, then resolved again.
+    reported once, then resolved again. With `report_freshness`, the table's
+    `fluss_lake_freshness_asset` is materialised as long as the lake is fresh; let the sensor tick
+    more often than the table's freshness.
     """
     if request_runs and job is None and asset_selection is None:
         raise ConfigError(f"sensor {name}: request_runs needs a job or an asset_selection")
@@ -94,22 +147,32 @@ def build_fluss_lake_snapshot_sensor(
         first = int(kept.get("next", 0)) % max(1, len(order))
         started = time.monotonic()
         news: list[tuple[str, LakeSnapshot, str]] = []
+        fresh: list[dg.AssetMaterialization] = []
         seen = 0
         for table in order[first:] + order[:first]:
             if seen and time.monotonic() - started > tick_timeout_s:
                 break
             seen += 1
-            found = watch.look(table, keys[table], state.setdefault(table, {}))
+            own = state.setdefault(table, {})
+            found = watch.look(table, keys[table], own)
             if found is not None:
                 news.append((table, *found))
+            if report_freshness:
+                fresh += watch.freshness(table, keys[table], own)
         cursor = write_cursor(KIND, {"tables": state, "next": (first + seen) % max(1, len(order))})
-        skip = None if news else f"no news of {seen} table(s). {' '.join(watch.notes)}".strip()
+        skip = (
+            None
+            if news or fresh
+            else f"no news of {seen} table(s). {' '.join(watch.notes)}".strip()
+        )
         if request_runs:
             requests = [_run_request(name, *item) for item in news]
-            return dg.SensorResult(run_requests=requests, cursor=cursor, skip_reason=skip)
+            return dg.SensorResult(
+                run_requests=requests, asset_events=fresh, cursor=cursor, skip_reason=skip
+            )
         alias = connection.config.resolved_alias()
         events = [_materialization(keys[item[0]], alias, *item) for item in news]
-        return dg.SensorResult(asset_events=events, cursor=cursor, skip_reason=skip)
+        return dg.SensorResult(asset_events=[*events, *fresh], cursor=cursor, skip_reason=skip)
 
     return dg.sensor(
         name=name,
@@ -159,6 +222,36 @@ class _Watch:
         state["reported"] = mark
         name = SNAPSHOT_ID if wanted is None else COVERED
         return None if self._was_reported(key, name, mark) else (snapshot, covered)
+
+    def freshness(
+        self, table: str, lake: dg.AssetKey, state: dict[str, Any]
+    ) -> list[dg.AssetMaterialization]:
+        """An event if the lake got a snapshot, or still holds everything and a report is due."""
+        try:
+            status = lake_status(self._connection, table, times=False)
+            info = table_info(self._connection, table)
+        except FlussError as error:
+            self.notes.append(f"{table}: {error.message}.")
+            return []
+        now = time.time()
+        every_s = freshness_window_s(info) / REPORTS_PER_WINDOW
+        due = now - float(state.get("fresh_s", 0.0)) >= every_s
+        # A snapshot that was there at the first look may be old.
+        is_new = state.get("fresh_snapshot", status.snapshot_id) != status.snapshot_id
+        state["fresh_snapshot"] = status.snapshot_id
+        if not (is_new or (due and status.lag_offsets == 0)):
+            return []
+        state["fresh_s"] = now
+        return [
+            dg.AssetMaterialization(
+                lake_freshness_key(lake),
+                description=f"{status.lag_offsets} offsets of {table} are not in its lake",
+                metadata={
+                    SNAPSHOT_ID: str(status.snapshot_id),
+                    "fluss/lag_offsets": status.lag_offsets,
+                },
+            )
+        ]
 
     def _wanted(self, table: str) -> OneCovers | None:
         given = self._covers

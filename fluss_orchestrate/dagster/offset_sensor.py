@@ -16,17 +16,11 @@ from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointS
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.incremental.observe import observe
 from fluss_orchestrate.dagster.cursors import read_cursor, write_cursor
+from fluss_orchestrate.dagster.runs import UNFINISHED
 
 KIND = "offsets"
 CHECKPOINT_TAG = "fluss/checkpoint"
 RETRY_AFTER_S = 300.0
-UNFINISHED = [
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
 
 def build_fluss_offset_sensor(

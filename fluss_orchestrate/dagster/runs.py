@@ -15,6 +15,13 @@ from fluss_orchestrate.core.loading import RowsDifferError
 
 PREFIX = "dagster"
 TAG_KEY_LENGTH_MAX = 63
+UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
 
 StepContext = dg.AssetExecutionContext | dg.OpExecutionContext
 """What an asset, an op of a graph asset, or an op of a job is given."""

@@ -14,6 +14,7 @@ from fluss_orchestrate import ParquetSink
 from fluss_orchestrate.dagster import (
     FlussIOManager,
     FlussResource,
+    build_fluss_check_sensor,
     build_fluss_lag_check,
     build_fluss_lake_freshness_check,
     build_fluss_row_count_check,
@@ -120,6 +121,44 @@ def test_freshness_follows_the_table() -> None:
     assert policy.fail_window.to_timedelta() == timedelta(minutes=20)
     short: Any = lake_freshness_policy("5s")
     assert short.warn_window.to_timedelta() == timedelta(seconds=60)
+
+
+def test_a_lag_check_before_the_first_increment(fluss: FlussResource, database: str) -> None:
+    checked = dg.AssetSpec("copy")
+    check = build_fluss_lag_check(checked.key, f"{database}/copy", max_offsets=0)
+    job = dg.Definitions(
+        assets=[checked],
+        asset_checks=[check],
+        resources={"fluss": fluss},
+        jobs=[dg.define_asset_job("checks", dg.AssetSelection.all_asset_checks())],
+    ).resolve_job_def("checks")
+    result = job.execute_in_process()
+    assert outcomes(result) == {"fluss_lag": False}
+    [told] = result.get_asset_check_evaluations()
+    assert "there is no checkpoint" in str(told.description)
+
+
+def test_checks_run_one_at_a_time_by_a_sensor(
+    fluss: FlussResource, instance: dg.DagsterInstance
+) -> None:
+    check = build_fluss_lag_check("copy", "any", max_offsets=0)
+    sensor = build_fluss_check_sensor([check], interval_s=60)
+    assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
+    assert sensor.minimum_interval_seconds == 60
+    definitions = dg.Definitions(
+        assets=[dg.AssetSpec("copy")],
+        asset_checks=[check],
+        sensors=[sensor],
+        resources={"fluss": fluss},
+    )
+    context = dg.build_sensor_context(instance=instance, definitions=definitions)
+    [request] = sensor.evaluate_tick(context).run_requests
+    assert request.asset_check_keys == [check.check_key]
+    run = dg.DagsterRun(job_name="any", tags=request.tags, status=dg.DagsterRunStatus.STARTED)
+    instance.add_run(run)
+    later = sensor.evaluate_tick(context)
+    assert later.run_requests == []
+    assert f"run {run.run_id} is under way" in str(later.skip_message)
 
 
 def test_a_check_without_a_bound_is_refused() -> None:

@@ -18,8 +18,10 @@ from fluss_orchestrate.dagster import (
     build_fluss_offset_sensor,
     build_fluss_partition_sensor,
     fluss_lake_asset,
+    fluss_lake_freshness_asset,
     incremental_fluss_asset,
     lake_asset_key,
+    lake_freshness_policy,
 )
 from tests.dagster_integration.tables import append, make_table, orders
 
@@ -68,6 +70,48 @@ def test_snapshots_of_many_tables_are_told_once(
     append(connection, lake_table, orders(5))
     tier(connection, lake_table, allow_tiering=True)
     assert len(tick(sensor, lake_fluss, instance, first.cursor).asset_events) == 1
+
+
+def long_ago(cursor: str) -> str:
+    """The cursor as if its last report of freshness were two minutes old."""
+    value = json.loads(cursor)
+    for state in value["kept"]["tables"].values():
+        state["fresh_s"] -= 120
+    return json.dumps(value)
+
+
+def test_an_idle_lake_that_holds_everything_stays_fresh(
+    lake_fluss: FlussResource, lake_table: TablePath, instance: dg.DagsterInstance
+) -> None:
+    """Freshness is told again and again, the snapshot once; a lake that is behind is not fresh."""
+    connection = lake_fluss.connection
+    table = str(lake_table)
+    fresh = fluss_lake_freshness_asset(table, "1min")
+    assets = [fluss_lake_asset(table), fresh]
+    sensor = build_fluss_lake_snapshot_sensor([table], report_freshness=True)
+    append(connection, lake_table, orders(10))
+    behind = tick(sensor, lake_fluss, instance, None, *assets)
+    assert behind.asset_events == []
+    tier(connection, lake_table, allow_tiering=True)
+    first = tick(sensor, lake_fluss, instance, behind.cursor, *assets)
+    assert [event.asset_key for event in first.asset_events] == [lake_asset_key(table), fresh.key]
+    soon = tick(sensor, lake_fluss, instance, first.cursor, *assets)
+    assert soon.asset_events == []
+    later = tick(sensor, lake_fluss, instance, long_ago(soon.cursor), *assets)
+    assert [event.asset_key for event in later.asset_events] == [fresh.key]
+    append(connection, lake_table, orders(1))
+    late = tick(sensor, lake_fluss, instance, long_ago(later.cursor), *assets)
+    assert late.asset_events == []
+    tier(connection, lake_table, allow_tiering=True)
+    caught_up = tick(sensor, lake_fluss, instance, late.cursor, *assets)
+    assert len(caught_up.asset_events) == 2
+
+
+def test_a_policy_that_an_idle_lake_would_fail_is_refused() -> None:
+    with pytest.raises(ConfigError, match="define fluss_lake_freshness_asset beside it"):
+        fluss_lake_asset("a.b", freshness_policy=lake_freshness_policy("3min"))
+    policy: Any = fluss_lake_freshness_asset("a.b", "3min").freshness_policy
+    assert policy == lake_freshness_policy("3min")
 
 
 def test_downstream_automation_wakes_up(
