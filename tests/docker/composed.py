@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -49,3 +50,16 @@ def dynamic_settings(service: str) -> dict[str, str]:
     words = services()[service]["command"]
     assert set(words[::2]) == {"-D"}
     return dict(word.split("=", 1) for word in words[1::2])
+
+
+def use_postgres(dagster_yaml: Path, url: str) -> dict[str, str]:
+    """Point a copy of Dagster's settings at a server of this machine; the variables it wants."""
+    server = urlsplit(url)
+    text = dagster_yaml.read_text()
+    assert "port: 5432" in text
+    dagster_yaml.write_text(text.replace("port: 5432", f"port: {server.port}"))
+    return {
+        "DAGSTER_DB_HOST": str(server.hostname),
+        "DAGSTER_DB_USER": str(server.username),
+        "DAGSTER_DB_NAME": server.path.removeprefix("/"),
+    }

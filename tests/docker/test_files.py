@@ -23,6 +23,7 @@ from tests.docker.composed import (
     example,
     server_settings,
     services,
+    use_postgres,
     variables,
 )
 
@@ -163,3 +164,22 @@ def test_dagster_takes_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     server = workspace["load_from"][0]["grpc_server"]
     assert server["host"] in SERVICES
     assert f"--port={server['port']}" in SERVICES[server["host"]]["command"]
+
+
+def test_dagster_opens_postgresql_with_the_drivers_of_the_image(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The instance of the compose file, with a real server in the place of `dagster-db`."""
+    import dagster as dg
+
+    shutil.copy(DOCKER / "dagster/dagster.yaml", tmp_path)
+    database = use_postgres(tmp_path / "dagster.yaml", postgres_url)
+    environment = SERVICES["dagster-daemon"]["environment"] | database
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert instance.get_runs() == []
+        instance.add_dynamic_partitions("days", ["20261116"])
+        assert instance.get_dynamic_partitions("days") == ["20261116"]
+    pins = (ROOT / "requirements/image.txt").read_text()
+    assert re.search(r"^psycopg2-binary==", pins, re.MULTILINE)

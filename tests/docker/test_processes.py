@@ -18,7 +18,14 @@ from fluss_client.testing.artifacts import ensure_jars
 from fluss_client.testing.jars import SERVER_JARS
 from fluss_client.testing.ports import pick
 from fluss_client.testing.processes import spawn
-from tests.docker.composed import DOCKER, ROOT, dynamic_settings, server_settings, services
+from tests.docker.composed import (
+    DOCKER,
+    ROOT,
+    dynamic_settings,
+    server_settings,
+    services,
+    use_postgres,
+)
 from tests.docker.native import run, started, wait_until
 
 SERVICES = services()
@@ -98,19 +105,17 @@ def _one_more_tablet(cluster: LocalCluster, admin: fluss.FlussAdmin, folder: Pat
         process.terminate("tablet-4")
 
 
-def test_dagster(tmp_path: Path) -> None:
+def test_dagster(postgres_url: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
     shutil.copytree(DOCKER / "dagster", home)
-    instance = yaml.safe_load((home / "dagster.yaml").read_text())
-    assert instance.pop("storage").keys() == {"postgres"}
-    (home / "dagster.yaml").write_text(yaml.safe_dump(instance))
+    database = use_postgres(home / "dagster.yaml", postgres_url)
     taken: set[int] = set()
     grpc, web = str(pick(taken)), str(pick(taken))
     workspace = (home / "workspace.yaml").read_text()
     workspace = workspace.replace("dagster-code", "127.0.0.1").replace("4000", grpc)
     (home / "workspace.yaml").write_text(workspace)
     environment = dict(SERVICES["dagster-daemon"]["environment"])
-    environment |= {
+    environment |= database | {
         "DAGSTER_HOME": str(home),
         "FLUSS_BOOTSTRAP_SERVERS": f"embedded:{tmp_path / 'fluss'}",
         "SHOP_HOME": str(tmp_path / "shop"),
