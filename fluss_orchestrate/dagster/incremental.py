@@ -140,7 +140,7 @@ def fluss_incremental(
         ) -> Sink:
             call = wanted.bound(context, given)
             if sink is None:
-                return FunctionSink(call, pass_plan=True)
+                return FunctionSink(call, pass_plan=True, identity=asset_key.to_user_string())
             return TransformingSink(_made(sink, connection), call, pass_plan=True)
 
         said = {"description": function.__doc__ or f"What is new in {table}."}

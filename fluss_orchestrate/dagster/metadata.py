@@ -23,6 +23,8 @@ DATA_VERSION_TAG = "dagster/data_version"
 OFFSETS = "fluss/offsets"
 RECEIPT = "fluss/receipt"
 ROWS = "fluss/rows"
+ROWS_MOVED = "fluss/rows_moved"
+"""Rows that this very run has written: fewer than `ROWS` if an earlier one did it already."""
 PLAN_ID = "fluss/plan_id"
 SNAPSHOT_ID = "fluss/snapshot_id"
 DATA_VERSION = "fluss/data_version"
@@ -81,6 +83,7 @@ def increment_metadata(receipt: Receipt, version: dg.DataVersion) -> dict[str, A
     told = receipt_metadata(receipt, version)
     told["fluss/source"] = told.pop(URI)
     del told[TABLE_NAME], told[STORAGE]
+    told[ROWS_MOVED] = receipt.moved
     told["fluss/exactly_once"] = bool(receipt.details.get("exactly_once", False))
     return told
 

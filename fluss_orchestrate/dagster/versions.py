@@ -23,10 +23,13 @@ from fluss_orchestrate.core.plan import Place
 from fluss_orchestrate.core.receipts import Receipt
 
 
-def position_version(table: TableIdentity, offsets: Mapping[Place, int]) -> dg.DataVersion:
+def position_version(
+    table: TableIdentity, offsets: Mapping[Place, int], generation: Any = None
+) -> dg.DataVersion:
     """Return the version of everything before some offsets; places without rows do not count."""
     places = sorted((place for place, offset in offsets.items() if offset), key=place_order)
-    return _digest([table.to_json(), [[*place, offsets[place]] for place in places]])
+    ends = [[*place, offsets[place]] for place in places]
+    return _digest([table.to_json(), ends, generation])
 
 
 def table_version(

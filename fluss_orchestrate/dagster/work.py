@@ -101,7 +101,7 @@ def increment(
         interval = IntervalScan(connection, table, checkpoint, **scan_options)
         return _intervals(context, interval, sink, asset_key, run_key)
     scan = IncrementalScan(connection, table, checkpoint, **scan_options)
-    planned = scan.plan(run_key, until, max_offsets)
+    planned = scan.plan(run_key, until, max_offsets, sink=sink)
     if planned.run_key == run_key:
         mirror_tag(context, "plan", worker, planned.plan_id)
     result = run_increment(scan, sink, run_key, until, max_offsets=max_offsets)
@@ -115,10 +115,14 @@ def increment(
 
 
 def _increment_version(scan: IncrementalScan, receipt: Receipt) -> dg.DataVersion:
-    """How far the checkpoint is: an increment without rows leaves it where it was."""
-    position = scan.store.require(scan.name).state.position
-    assert position is not None, "a committed plan has set it"
-    return position_version(receipt.table, position.offsets)
+    """How far the checkpoint is: an increment without rows leaves it where it was.
+
+    After a reset, rows are written again on purpose, so that the same position means others.
+    """
+    state = scan.store.require(scan.name).state
+    assert state.position is not None, "a committed plan has set it"
+    again = None if state.generation is None else state.generation.to_json()
+    return position_version(receipt.table, state.position.offsets, again)
 
 
 def _intervals(
@@ -135,7 +139,7 @@ def _intervals(
         for partition, window in time_windows(context, key)
     }
     told = {p: increment_metadata(r, plan_version([r])) for p, r in receipts.items()}
-    rows: dict[str, Any] = {"fluss/rows_of_run": sum(r.rows for r in receipts.values())}
+    rows: dict[str, Any] = {"fluss/rows_of_run": sum(r.moved for r in receipts.values())}
     if key is None:
         # An op of a job has no event for each partition, and one partition by Dagster's rule.
         return dg.MaterializeResult(metadata={**rows, **next(iter(told.values()), {})})

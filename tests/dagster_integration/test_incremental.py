@@ -14,6 +14,8 @@ import pytest
 from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import ConfigError
 from fluss_orchestrate import FlussCheckpointStore, FlussTableSink, ParquetSink
+from fluss_orchestrate.core.checkpoints.report import list_checkpoints
+from fluss_orchestrate.core.errors import CheckpointBindingError
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.dagster import (
     FlussResource,
@@ -165,6 +167,34 @@ class Least(dg.Config):
     id: int = 0
 
 
+def test_two_assets_cannot_share_a_checkpoint(
+    fluss: FlussResource, connection: FlussConnection, database: str, tmp_path: Path
+) -> None:
+    """The rows would be shared out between their sinks, so that neither has all of them."""
+    path = make_table(connection, TablePath(database, "orders"))
+    append(connection, path, orders(10))
+    taken: list[int] = []
+
+    def asset(key: str) -> dg.AssetsDefinition:
+        return incremental_fluss_asset(
+            key, table=str(path), sink=ParquetSink(tmp_path / key), checkpoint=f"{database}/shared"
+        )
+
+    @fluss_incremental(table=str(path), checkpoint=f"{database}/shared")
+    def third(rows: pa.RecordBatchReader) -> None:
+        taken.extend(rows.read_all()["id"].to_pylist())
+
+    assert dg.materialize([asset("first")], resources={"fluss": fluss}).success
+    append(connection, path, orders(5, first=10))
+    for other in (asset("second"), third):
+        with pytest.raises(CheckpointBindingError, match=f"{database}/shared"):
+            dg.materialize([other], resources={"fluss": fluss})
+    assert dg.materialize([asset("first")], resources={"fluss": fluss}).success
+    assert file_ids(tmp_path / "first") == list(range(15))
+    assert not (tmp_path / "second").exists()
+    assert taken == []
+
+
 def test_a_decorated_function_gets_what_it_names(
     fluss: FlussResource, connection: FlussConnection, database: str, tmp_path: Path
 ) -> None:
@@ -253,6 +283,9 @@ def test_time_partitions_take_their_windows_however_they_are_run(
         found = result.asset_materializations_for_node("windows")
         assert [event.partition for event in found] == keys[:2]
     assert file_ids(tmp_path) == []
+    kept = list_checkpoints(FlussCheckpointStore(connection))
+    own = [line for line in kept if line.name.startswith(f"{database}/windows/")]
+    assert [line.retired for line in own] == [True, True], "they would hold partitions for ever"
 
 
 @pytest.mark.long
