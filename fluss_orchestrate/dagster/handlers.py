@@ -165,4 +165,7 @@ def find_handler(type_: type) -> tuple[FlussTypeHandler, str]:
             if name in handler.type_names:
                 return handler, name
     known = sorted({name for handler in HANDLERS for name in handler.type_names})
-    raise ConfigError(f"{names[0]} is not a kind of frame that Fluss takes: use {', '.join(known)}")
+    raise ConfigError(
+        f"{names[0]} is not a kind of frame that Fluss takes: use {', '.join(known)}, or another "
+        "IO manager for it, by its io_manager_key"
+    )

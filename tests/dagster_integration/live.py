@@ -8,11 +8,36 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+LAUNCH = """
+mutation ($parameters: ExecutionParams!) {
+  launchRun(executionParams: $parameters) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+    ... on RunConfigValidationInvalid { errors { message } }
+    ... on InvalidSubsetError { message }
+  }
+}
+"""
+ENDED = """
+query ($id: ID!) {
+  runOrError(runId: $id) {
+    ... on Run {
+      status
+      eventConnection {
+        events {
+          ... on ExecutionStepFailureEvent { error { message causes { message } } }
+        }
+      }
+    }
+  }
+}
+"""
 STOP_TIMEOUT_S = 60
 POLL_S = 0.5
 
@@ -43,6 +68,40 @@ class Dev:
         assert "errors" not in value, value["errors"]
         data: dict[str, Any] = value["data"]
         return data
+
+    def launch(
+        self,
+        location: str,
+        assets: Sequence[Sequence[str]] = (),
+        job: str = "__ASSET_JOB",
+        **tags: str,
+    ) -> str:
+        """Start a run as the web page does; its id."""
+        selector: dict[str, Any] = {
+            "repositoryName": "__repository__",
+            "repositoryLocationName": location,
+            "jobName": job,
+        }
+        if assets:
+            selector["assetSelection"] = [{"path": list(path)} for path in assets]
+        given = [{"key": f"dagster/{key}", "value": value} for key, value in tags.items()]
+        parameters = {"selector": selector, "executionMetadata": {"tags": given}}
+        answer = self.ask(LAUNCH, parameters=parameters)["launchRun"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        run_id: str = answer["run"]["runId"]
+        return run_id
+
+    def finished(self, run_id: str, timeout_s: float) -> str:
+        """How a run ended: its status, and what its errors say."""
+
+        def look() -> dict[str, Any] | None:
+            run: dict[str, Any] = self.ask(ENDED, id=run_id)["runOrError"]
+            return run if run["status"] in ("SUCCESS", "FAILURE", "CANCELED") else None
+
+        run = self.wait_for(f"end of run {run_id}", look, timeout_s)
+        events = run["eventConnection"]["events"]
+        errors = [str(event["error"]) for event in events if event.get("error")]
+        return "\n".join([run["status"], *errors])
 
     def wait_for(self, what: str, look: Callable[[], Any], timeout_s: float) -> Any:
         """What `look` gives once it gives something."""

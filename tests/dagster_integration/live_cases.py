@@ -68,11 +68,11 @@ def double(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 @dg.op
-def count(context: dg.OpExecutionContext, fluss: FlussResource, rows: pa.Table) -> int:
+def count(context: dg.OpExecutionContext, fluss: FlussResource, rows: pa.Table) -> None:
     """What a job of ops has handed over, and its increment."""
     done = fluss.incremental(context, ORDERS, ParquetSink(HOME / "by_ops"))
     context.log.info(f"{len(rows)} rows, {(done.metadata or {})['fluss/rows']} new")
-    return len(rows)
+    assert len(rows) == 4
 
 
 @dg.graph_asset(key=[DATABASE, "doubled"])
@@ -96,6 +96,10 @@ def given(context: dg.AssetExecutionContext, rows: pa.RecordBatchReader, factor:
 
 copied = incremental_fluss_asset(
     "copied", table=ORDERS, sink=ParquetSink(HOME / "copied"), checkpoint=f"{DATABASE}/copied"
+)
+
+shared = incremental_fluss_asset(
+    "shared", table=ORDERS, sink=ParquetSink(HOME / "shared"), checkpoint=f"{DATABASE}/copied"
 )
 
 
@@ -136,6 +140,7 @@ defs = dg.Definitions(
         doubled,
         given,
         copied,
+        shared,
         report,
         windows,
         timed,
@@ -144,7 +149,9 @@ defs = dg.Definitions(
     asset_checks=[lag],
     jobs=[by_ops],
     sensors=[
-        build_fluss_check_sensor([lag], interval_s=5, default_status=dg.DefaultSensorStatus.STOPPED)
+        build_fluss_check_sensor(
+            [lag], interval_s=60, default_status=dg.DefaultSensorStatus.STOPPED
+        )
     ],
     resources={
         "fluss": fluss,

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,20 @@ import pytest
 
 from fluss_client import TablePath
 from fluss_client.testing import LocalCluster
-from fluss_orchestrate import TableSpec, apply, tier
+from fluss_orchestrate import FlussCheckpointStore, TableSpec, apply, tier
+from fluss_orchestrate.core.checkpoints.report import list_checkpoints
 from fluss_orchestrate.dagster import FlussResource
 from tests.dagster_integration.live import Dev, dagster_dev
-from tests.dagster_integration.tables import append
+from tests.dagster_integration.tables import append, log_ids, make_table, orders
 from tests.fix_either import CLUSTER_FIRST
 from tests.needs import chromium
 
 EXAMPLES = Path(__file__).parents[2] / "dags" / "dagster"
 DEFINITIONS = EXAMPLES / "definitions.py"
 ROWS = 250
+CASES = Path(__file__).with_name("live_cases.py")
+ORDERS = 20
+MINUTE = "%Y-%m-%d-%H:%M"
 START_TIMEOUT_S = 180
 RUN_TIMEOUT_S = 180
 
@@ -62,6 +67,28 @@ query ($location: String!, $sensor: String!) {
   sensorOrError(sensorSelector: {
     repositoryName: "__repository__", repositoryLocationName: $location, sensorName: $sensor
   }) { ... on Sensor { sensorState { ticks(limit: 20) { status runIds } } } }
+}
+"""
+
+
+STALE = "query ($key: AssetKeyInput!) { assetNodes(assetKeys: [$key]) { staleStatus } }"
+FRESHNESS = """
+query ($key: AssetKeyInput!) {
+  assetNodes(assetKeys: [$key]) { freshnessStatusInfo { freshnessStatus } }
+}
+"""
+CHECKS = """
+query ($key: AssetKeyInput!) {
+  assetNodes(assetKeys: [$key]) {
+    assetChecksOrError {
+      ... on AssetChecks { checks { name executionForLatestMaterialization { status } } }
+    }
+  }
+}
+"""
+START_SENSOR = """
+mutation ($sensor: SensorSelector!) {
+  startSensor(sensorSelector: $sensor) { __typename ... on PythonError { message } }
 }
 """
 
@@ -213,16 +240,161 @@ def materialized(dev: Dev, key: list[str]) -> list[dict[str, Any]]:
     return list(found.get("assetMaterializations", []))
 
 
-@pytest.mark.timeout(600)
-def test_a_sensor_tick_becomes_a_run_and_a_page(shops: dict[str, LiveShop], tmp_path: Path) -> None:
-    files = [shop.location(tmp_path, kind) for kind, shop in shops.items()]
-    with dagster_dev(files, tmp_path / "home", {}) as dev:
+@dataclass(frozen=True)
+class Cases:
+    """A table for the definitions of `live_cases.py`, and the minute in which it got its rows."""
+
+    fluss: FlussResource
+    database: str
+    home: Path
+    filled_at: datetime
+
+    @property
+    def orders(self) -> TablePath:
+        return TablePath(self.database, "orders")
+
+    @property
+    def minute(self) -> str:
+        return self.filled_at.strftime(MINUTE)
+
+    def variables(self) -> dict[str, str]:
+        return {
+            "CASES_ADDRESS": self.fluss.bootstrap_servers,
+            "CASES_DATABASE": self.database,
+            "CASES_HOME": str(self.home),
+            "CASES_START": (self.filled_at - timedelta(minutes=2)).strftime(MINUTE),
+        }
+
+
+@pytest.fixture(scope="module")
+def cases(lake_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
+    address = str(lake_cluster.info.bootstrap_servers)
+    fluss = FlussResource(bootstrap_servers=address, cluster_alias="cases")
+    database = f"cases_{os.getpid()}"
+    path = make_table(fluss.connection, TablePath(database, "orders"))
+    append(fluss.connection, path, orders(ORDERS))
+    yield Cases(fluss, database, tmp_path_factory.mktemp("cases"), datetime.now(UTC))
+    admin = fluss.connection.get_admin().result()
+    admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
+
+
+@pytest.fixture(scope="module")
+def dev(
+    shops: dict[str, LiveShop], cases: Cases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Dev]:
+    """One `dagster dev` for all tests of this module, with its daemon."""
+    folder = tmp_path_factory.mktemp("dev")
+    files = [shop.location(folder, kind) for kind, shop in shops.items()]
+    variables = {**cases.variables(), "FRESHNESS_DAEMON_INTERVAL_SECONDS": "5"}
+    with dagster_dev([*files, CASES], folder / "home", variables) as dev:
         dev.wait_for("answer", lambda: dev.ask("{ version }"), START_TIMEOUT_S)
-        for kind, shop in shops.items():
-            check_the_run(dev, kind, shop)
-            check_the_lake(dev, kind, shop)
-        cluster = shops["cluster"]
-        check_page(dev, [cluster.database, "events_files"], tmp_path / "asset.png")
+        yield dev
+
+
+@pytest.mark.timeout(600)
+def test_a_sensor_tick_becomes_a_run_and_a_page(
+    dev: Dev, shops: dict[str, LiveShop], tmp_path: Path
+) -> None:
+    for kind, shop in shops.items():
+        check_the_run(dev, kind, shop)
+        check_the_lake(dev, kind, shop)
+    cluster = shops["cluster"]
+    check_page(dev, [cluster.database, "events_files"], tmp_path / "asset.png")
+
+
+@pytest.mark.timeout(900)
+def test_what_users_write_runs(dev: Dev, cases: Cases) -> None:
+    """Inputs, ops, functions, windows and checks, started from outside and run by the daemon."""
+    location = CASES.name
+    whole = [["plain"], ["optional"], ["given"], ["copied"], ["report"]]
+    whole += [[cases.database, name] for name in ("stored", "doubled")]
+    first = [dev.launch(location, whole), dev.launch(location, job="by_ops")]
+    assert [dev.finished(run, RUN_TIMEOUT_S) for run in first] == ["SUCCESS"] * 2
+    assert told(dev, "plain") == {"type": "Table", "rows": 3}
+    assert told(dev, "optional") == {"type": "DataFrame"}
+    assert told(dev, "given")["total"] == 3 * sum(range(ORDERS))
+    for folder in ("copied", "by_ops"):
+        assert file_ids(cases.home / folder) == list(range(ORDERS)), folder
+    assert log_ids(cases.fluss.connection, TablePath(cases.database, "doubled")) == [2, 4, 6, 8]
+
+
+@pytest.mark.timeout(900)
+def test_nothing_new_and_then_lag(dev: Dev, cases: Cases) -> None:
+    """An empty increment leaves what is downstream fresh; its check fails when rows wait."""
+    location = CASES.name
+    assert dev.finished(dev.launch(location, [["copied"]]), RUN_TIMEOUT_S) == "SUCCESS"
+    assert told(dev, "copied")["fluss/rows"] == 0
+    [node] = dev.ask(STALE, key={"path": ["report"]})["assetNodes"]
+    assert node["staleStatus"] == "FRESH"
+    assert lag_check(dev) == "SUCCEEDED"
+    sensor = {
+        "repositoryName": "__repository__",
+        "repositoryLocationName": location,
+        "sensorName": "fluss_checks",
+    }
+    append(cases.fluss.connection, cases.orders, orders(1, first=ORDERS))
+    started = dev.ask(START_SENSOR, sensor=sensor)["startSensor"]
+    assert started["__typename"] == "Sensor"
+    dev.wait_for("failed check", lambda: lag_check(dev) == "FAILED", RUN_TIMEOUT_S)
+
+
+@pytest.mark.timeout(900)
+def test_two_assets_on_one_checkpoint(dev: Dev, cases: Cases) -> None:
+    run = dev.launch(CASES.name, [["shared"]])
+    said = dev.finished(run, RUN_TIMEOUT_S)
+    assert said.startswith("FAILURE")
+    assert "CheckpointBindingError" in said
+    assert not (cases.home / "shared").exists()
+
+
+def test_the_lakes_stay_fresh(dev: Dev, shops: dict[str, LiveShop]) -> None:
+    """Nothing was written since the module began, and the lakes hold everything."""
+    for shop in shops.values():
+        key = {"path": ["lake", shop.database, "events", "freshness"]}
+
+        def fresh(key: dict[str, Any] = key) -> bool:
+            [node] = dev.ask(FRESHNESS, key=key)["assetNodes"]
+            status = (node["freshnessStatusInfo"] or {}).get("freshnessStatus")
+            assert status in (None, "UNKNOWN", "NOT_APPLICABLE", "HEALTHY"), status
+            return status == "HEALTHY"
+
+        dev.wait_for("fresh lake", fresh, RUN_TIMEOUT_S)
+
+
+@pytest.mark.timeout(900)
+def test_partitions_are_windows_of_time(dev: Dev, cases: Cases) -> None:
+    """Rows by their commit time and by a column of theirs; a finished window holds nothing back."""
+    ended = cases.filled_at.replace(second=0, microsecond=0) + timedelta(minutes=1, seconds=2)
+    dev.wait_for("end of the minute", lambda: datetime.now(UTC) > ended, 90)
+    timed = [["windows"], ["timed_rows"], [cases.database, "timed"]]
+    run = dev.launch(CASES.name, timed, partition=cases.minute)
+    assert dev.finished(run, RUN_TIMEOUT_S) == "SUCCESS"
+    assert told(dev, "timed_rows") == {"rows": 1}
+    assert told(dev, "windows")["fluss/rows"] == ORDERS
+    assert file_ids(cases.home / "windows") == list(range(ORDERS))
+    kept = list_checkpoints(FlussCheckpointStore(cases.fluss.connection))
+    own = [line for line in kept if line.name.startswith(f"{cases.database}/windows/")]
+    assert [line.retired for line in own] == [True]
+
+
+def told(dev: Dev, key: str) -> dict[str, Any]:
+    """What the last materialisation of an asset says, as far as it is text or a number."""
+    entries = materialized(dev, [key])[0]["metadataEntries"]
+    values = {e["label"]: e.get("text", e.get("intValue")) for e in entries}
+    return {label: value for label, value in values.items() if value is not None}
+
+
+def lag_check(dev: Dev) -> str | None:
+    """How the lag check of the copy last ended."""
+    [node] = dev.ask(CHECKS, key={"path": ["copied"]})["assetNodes"]
+    [check] = node["assetChecksOrError"]["checks"]
+    last = check["executionForLatestMaterialization"]
+    return None if last is None else str(last["status"])
+
+
+def file_ids(folder: Path) -> list[int]:
+    files = sorted(folder.glob("*.parquet"))
+    return sorted(i for file in files for i in pq.read_table(file)["id"].to_pylist())
 
 
 def check_the_run(dev: Dev, kind: str, shop: LiveShop) -> None:
