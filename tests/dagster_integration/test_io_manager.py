@@ -377,6 +377,36 @@ def test_mode_error_minds_only_rows_of_others(
     assert log_ids(connection, TablePath(database, "once")) == list(range(4))
 
 
+def test_columns_that_a_frame_lacks_keep_their_values(
+    database: str, fluss: FlussResource, connection: FlussConnection
+) -> None:
+    """By the IO manager and by the resource, although the schema policy is `error`."""
+    schema = pa.schema([("id", pa.int64()), ("item", pa.string()), ("count", pa.int64())])
+    key = [database, "items"]
+    make_table(connection, TablePath(*key), schema, primary_keys=["id"])
+
+    @dg.asset(key=key)
+    def whole() -> pa.Table:
+        return pa.table({"id": [1, 2], "item": ["a", "b"], "count": [10, 20]}, schema)
+
+    @dg.asset(key=key)
+    def counts() -> pd.DataFrame:
+        return pd.DataFrame({"id": [1], "count": [11]})
+
+    @dg.asset(key=key)
+    def items(context: dg.AssetExecutionContext, fluss: FlussResource) -> dg.MaterializeResult:
+        return fluss.upsert(context, ".".join(key), pa.table({"id": [2], "item": ["B"]}))
+
+    resources = {"io_manager": FlussIOManager(fluss=fluss), "fluss": fluss}
+    for asset in (whole, counts, items):
+        assert dg.materialize([asset], resources=resources).success
+    rows = fluss.read_table(".".join(key)).read_all().sort_by("id").to_pylist()
+    assert rows == [
+        {"id": 1, "item": "a", "count": 11},
+        {"id": 2, "item": "B", "count": 20},
+    ]
+
+
 def test_columns_that_a_table_lacks(
     database: str, fluss: FlussResource, connection: FlussConnection
 ) -> None:
