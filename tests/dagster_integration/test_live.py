@@ -319,32 +319,57 @@ def test_what_users_write_runs(dev: Dev, cases: Cases) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_nothing_new_and_then_lag(dev: Dev, cases: Cases) -> None:
-    """An empty increment leaves what is downstream fresh; its check fails when rows wait."""
-    location = CASES.name
-    assert dev.finished(dev.launch(location, [["copied"]]), RUN_TIMEOUT_S) == "SUCCESS"
+def test_a_second_round_of_runs(dev: Dev, cases: Cases) -> None:
+    """Nothing new, a checkpoint that belongs to another asset, and a window that has ended."""
+    ended = cases.filled_at.replace(second=0, microsecond=0) + timedelta(minutes=1, seconds=2)
+    dev.wait_for("end of the minute", lambda: datetime.now(UTC) > ended, 90)
+    timed = [["windows"], ["timed_rows"], [cases.database, "timed"]]
+    copied, shared = (dev.launch(CASES.name, [[key]]) for key in ("copied", "shared"))
+    windows = dev.launch(CASES.name, timed, partition=cases.minute)
+    assert dev.finished(copied, RUN_TIMEOUT_S) == "SUCCESS"
+    check_nothing_new(dev)
+    check_the_other_sink(dev.finished(shared, RUN_TIMEOUT_S), cases)
+    assert dev.finished(windows, RUN_TIMEOUT_S) == "SUCCESS"
+    check_the_windows(dev, cases)
+
+
+def check_nothing_new(dev: Dev) -> None:
+    """An empty increment leaves what is downstream of it fresh."""
     assert told(dev, "copied")["fluss/rows"] == 0
     [node] = dev.ask(STALE, key={"path": ["report"]})["assetNodes"]
     assert node["staleStatus"] == "FRESH"
-    assert lag_check(dev) == "SUCCEEDED"
-    sensor = {
-        "repositoryName": "__repository__",
-        "repositoryLocationName": location,
-        "sensorName": "fluss_checks",
-    }
-    append(cases.fluss.connection, cases.orders, orders(1, first=ORDERS))
-    started = dev.ask(START_SENSOR, sensor=sensor)["startSensor"]
-    assert started["__typename"] == "Sensor"
-    dev.wait_for("failed check", lambda: lag_check(dev) == "FAILED", RUN_TIMEOUT_S)
 
 
-@pytest.mark.timeout(900)
-def test_two_assets_on_one_checkpoint(dev: Dev, cases: Cases) -> None:
-    run = dev.launch(CASES.name, [["shared"]])
-    said = dev.finished(run, RUN_TIMEOUT_S)
+def check_the_other_sink(said: str, cases: Cases) -> None:
+    """Two assets on one checkpoint: the second one fails, and takes no row."""
     assert said.startswith("FAILURE")
     assert "CheckpointBindingError" in said
     assert not (cases.home / "shared").exists()
+
+
+def check_the_windows(dev: Dev, cases: Cases) -> None:
+    """Rows by their commit time and by a column of theirs; a finished window holds nothing back."""
+    assert told(dev, "timed_rows") == {"rows": 1}
+    assert told(dev, "windows")["fluss/rows"] == ORDERS
+    assert file_ids(cases.home / "windows") == list(range(ORDERS))
+    kept = list_checkpoints(FlussCheckpointStore(cases.fluss.connection))
+    own = [line for line in kept if line.name.startswith(f"{cases.database}/windows/")]
+    assert [line.retired for line in own] == [True]
+
+
+@pytest.mark.timeout(900)
+def test_a_check_notices_lag_by_itself(dev: Dev, cases: Cases) -> None:
+    """It passed after the increment; a sensor runs it again when rows wait."""
+    assert lag_check(dev) == "SUCCEEDED"
+    append(cases.fluss.connection, cases.orders, orders(1, first=ORDERS))
+    sensor = {
+        "repositoryName": "__repository__",
+        "repositoryLocationName": CASES.name,
+        "sensorName": "fluss_checks",
+    }
+    started = dev.ask(START_SENSOR, sensor=sensor)["startSensor"]
+    assert started["__typename"] == "Sensor"
+    dev.wait_for("failed check", lambda: lag_check(dev) == "FAILED", RUN_TIMEOUT_S)
 
 
 def test_the_lakes_stay_fresh(dev: Dev, shops: dict[str, LiveShop]) -> None:
@@ -359,22 +384,6 @@ def test_the_lakes_stay_fresh(dev: Dev, shops: dict[str, LiveShop]) -> None:
             return status == "HEALTHY"
 
         dev.wait_for("fresh lake", fresh, RUN_TIMEOUT_S)
-
-
-@pytest.mark.timeout(900)
-def test_partitions_are_windows_of_time(dev: Dev, cases: Cases) -> None:
-    """Rows by their commit time and by a column of theirs; a finished window holds nothing back."""
-    ended = cases.filled_at.replace(second=0, microsecond=0) + timedelta(minutes=1, seconds=2)
-    dev.wait_for("end of the minute", lambda: datetime.now(UTC) > ended, 90)
-    timed = [["windows"], ["timed_rows"], [cases.database, "timed"]]
-    run = dev.launch(CASES.name, timed, partition=cases.minute)
-    assert dev.finished(run, RUN_TIMEOUT_S) == "SUCCESS"
-    assert told(dev, "timed_rows") == {"rows": 1}
-    assert told(dev, "windows")["fluss/rows"] == ORDERS
-    assert file_ids(cases.home / "windows") == list(range(ORDERS))
-    kept = list_checkpoints(FlussCheckpointStore(cases.fluss.connection))
-    own = [line for line in kept if line.name.startswith(f"{cases.database}/windows/")]
-    assert [line.retired for line in own] == [True]
 
 
 def told(dev: Dev, key: str) -> dict[str, Any]:
