@@ -144,7 +144,9 @@ def _intervals(
         # An op of a job has no event for each partition, and one partition by Dagster's rule.
         return dg.MaterializeResult(metadata={**rows, **next(iter(told.values()), {})})
     # The op of a graph asset may have asked for the other kind of context, which cannot tell it.
-    step = dg.AssetExecutionContext.get()
+    step = (
+        context if isinstance(context, dg.AssetExecutionContext) else dg.AssetExecutionContext.get()
+    )
     for partition, metadata in told.items():
         step.add_asset_metadata(metadata, asset_key=key, partition_key=partition)
     # One event of a range run goes to each of its partitions, so only one has a version.

@@ -70,7 +70,8 @@ def double(rows: pd.DataFrame) -> pd.DataFrame:
 @dg.op
 def count(context: dg.OpExecutionContext, fluss: FlussResource, rows: pa.Table) -> None:
     """What a job of ops has handed over, and its increment."""
-    done = fluss.incremental(context, ORDERS, ParquetSink(HOME / "by_ops"))
+    sink = ParquetSink(HOME / "by_ops")
+    done = fluss.incremental(context, ORDERS, sink, name=f"{DATABASE}/by_ops")
     context.log.info(f"{len(rows)} rows, {(done.metadata or {})['fluss/rows']} new")
     assert len(rows) == 4
 

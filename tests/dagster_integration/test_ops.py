@@ -98,7 +98,7 @@ def test_ops_use_the_resource(
     def both() -> dg.MaterializeResult:
         return second(first())  # type: ignore[no-any-return]
 
-    @dg.job
+    @dg.job(name=f"copying_{database}")
     def copying() -> None:
         copy()
 
@@ -109,4 +109,49 @@ def test_ops_use_the_resource(
     append(connection, path, orders(1))
     assert copying.execute_in_process(resources=given).output_for_node("copy") == 1
     store = FlussCheckpointStore(connection)
-    assert store.head("dagster/job:copying/copy") is not None
+    assert store.head(f"dagster/job:copying_{database}/copy") is not None
+
+
+def test_windows_in_a_graph_asset_and_in_a_job(
+    fluss: FlussResource, connection: FlussConnection, database: str, tmp_path: Path
+) -> None:
+    """Each partition's metadata is its own, whichever kind of context the op asks for."""
+    path = make_table(connection, TablePath(database, "orders"))
+    days = dg.DailyPartitionsDefinition("2026-11-01")
+
+    @dg.op
+    def nothing() -> int:
+        return 0
+
+    def copying(name: str) -> dg.OpDefinition:
+        @dg.op(name=name)
+        def copy(
+            context: dg.OpExecutionContext, fluss: FlussResource, before: int
+        ) -> dg.MaterializeResult:
+            sink = ParquetSink(tmp_path / name)
+            return fluss.incremental(context, path, sink, name=f"{database}/{name}")
+
+        return copy
+
+    @dg.graph_asset(name="daily", partitions_def=days)
+    def daily() -> dg.MaterializeResult:
+        return copying("as_asset")(nothing())  # type: ignore[no-any-return]
+
+    given = {"resources": {"fluss": fluss}, "partition_key": "2026-11-02"}
+    result = dg.materialize([daily], **given)  # type: ignore[arg-type]
+    [event] = result.asset_materializations_for_node("daily.as_asset")
+    assert event.partition == "2026-11-02"
+    assert event.metadata["fluss/rows"].value == 0
+
+    @dg.op
+    def told(context: dg.OpExecutionContext, fluss: FlussResource) -> str:
+        sink = ParquetSink(tmp_path / "as_op")
+        done = fluss.incremental(context, path, sink, name=f"{database}/as_op")
+        return str((done.metadata or {})["fluss/receipt"])
+
+    @dg.job(partitions_def=days)
+    def by_day() -> None:
+        told()
+
+    done = by_day.execute_in_process(**given)  # type: ignore[arg-type]
+    assert f"{database}/as_op/[" in done.output_for_node("told")
