@@ -165,14 +165,14 @@ def build_fluss_lake_snapshot_sensor(
             if news or fresh
             else f"no news of {seen} table(s). {' '.join(watch.notes)}".strip()
         )
-        if request_runs:
-            requests = [_run_request(name, *item) for item in news]
-            return dg.SensorResult(
-                run_requests=requests, asset_events=fresh, cursor=cursor, skip_reason=skip
-            )
         alias = connection.config.resolved_alias()
         events = [_materialization(keys[item[0]], alias, *item) for item in news]
-        return dg.SensorResult(asset_events=[*events, *fresh], cursor=cursor, skip_reason=skip)
+        return dg.SensorResult(
+            run_requests=[_run_request(name, *item) for item in news] if request_runs else None,
+            asset_events=fresh if request_runs else [*events, *fresh],
+            cursor=cursor,
+            skip_reason=skip,
+        )
 
     return dg.sensor(
         name=name,
