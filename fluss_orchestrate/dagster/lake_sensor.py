@@ -143,8 +143,8 @@ def build_fluss_lake_snapshot_sensor(
         watch = _Watch(context, connection, covers)
         kept = read_cursor(context.cursor, KIND)
         state: dict[str, Any] = {t: s for t, s in kept.get("tables", {}).items() if t in keys}
-        order = list(keys)
-        first = int(kept.get("next", 0)) % max(1, len(order))
+        order, places = list(keys), max(1, len(keys))
+        first = int(kept.get("next", 0)) % places
         started = time.monotonic()
         news: list[tuple[str, LakeSnapshot, str]] = []
         fresh: list[dg.AssetMaterialization] = []
@@ -155,23 +155,18 @@ def build_fluss_lake_snapshot_sensor(
             seen += 1
             own = state.setdefault(table, {})
             found = watch.look(table, keys[table], own)
-            if found is not None:
-                news.append((table, *found))
+            news += [] if found is None else [(table, *found)]
             if report_freshness:
                 fresh += watch.freshness(table, keys[table], own)
-        cursor = write_cursor(KIND, {"tables": state, "next": (first + seen) % max(1, len(order))})
-        skip = (
-            None
-            if news or fresh
-            else f"no news of {seen} table(s). {' '.join(watch.notes)}".strip()
-        )
+        cursor = write_cursor(KIND, {"tables": state, "next": (first + seen) % places})
+        quiet = f"no news of {seen} table(s). {' '.join(watch.notes)}".strip()
         alias = connection.config.resolved_alias()
         events = [_materialization(keys[item[0]], alias, *item) for item in news]
         return dg.SensorResult(
             run_requests=[_run_request(name, *item) for item in news] if request_runs else None,
             asset_events=fresh if request_runs else [*events, *fresh],
             cursor=cursor,
-            skip_reason=skip,
+            skip_reason=None if news or fresh else quiet,
         )
 
     return dg.sensor(
