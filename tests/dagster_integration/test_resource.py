@@ -89,7 +89,7 @@ def test_a_retry_with_other_rows_fails_for_good(
     assert not result.success
     assert len(tries) == 2
     [failed] = result.get_step_failure_events()
-    assert "launch a new run" in str(failed.step_failure_data.error)
+    assert "A new run has an id of its own" in str(failed.step_failure_data.error)
     assert log_ids(connection, path) == list(range(1, 31))
 
 
