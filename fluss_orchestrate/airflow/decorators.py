@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
 
+from fluss_orchestrate.airflow.callables import call_with_context
 from fluss_orchestrate.airflow.operators.scanning import FlussIncrementalScanOperator
+from fluss_orchestrate.airflow.results import KeptResults
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.bases.decorator import TaskDecorator
+
+    from fluss_orchestrate.core.plan import ScanPlan
 
 FORMS = ("reader", "arrow", "pandas", "polars")
 RECEIPT_KEY = "fluss_receipt"
@@ -21,6 +25,7 @@ RECEIPT_KEY = "fluss_receipt"
 class FlussScanDecoratedOperator(DecoratedOperator, FlussIncrementalScanOperator):
     """The operator behind `@task.fluss_scan`."""
 
+    free_fields = tuple(DecoratedOperator.template_fields)
     template_fields: Sequence[str] = (
         *DecoratedOperator.template_fields,
         *(f for f in FlussIncrementalScanOperator.template_fields if f != "sink"),
@@ -32,6 +37,7 @@ class FlussScanDecoratedOperator(DecoratedOperator, FlussIncrementalScanOperator
         *,
         python_callable: Callable[..., Any],
         rows_as: str = "reader",
+        combine: Callable[[list[Any]], Any] | None = None,
         op_args: Sequence[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
@@ -46,23 +52,35 @@ class FlussScanDecoratedOperator(DecoratedOperator, FlussIncrementalScanOperator
             **kwargs,
         )
         self.rows_as = rows_as
+        self.combine = combine
+        self._results: KeptResults | None = None
 
     def execute(self, context: Context) -> Any:
-        """Call the function with the rows, commit, and give what it returned.
+        """Call the function with the rows of each plan, commit, and give what it returned.
 
         The receipt goes to XCom under its own key.
         """
+        self._results = KeptResults(context)
         receipt = FlussIncrementalScanOperator.execute(self, context)
         context["ti"].xcom_push(key=RECEIPT_KEY, value=receipt)
-        return self.returned
+        results = self._results.all()
+        if not results:
+            self.log.warning("the rows were taken by an earlier try, whose result was not kept")
+            return None
+        if self.combine is not None:
+            return self.combine(results)
+        return results[0] if len(results) == 1 else results
 
-    def call_function(self, reader: Any, context: Context) -> Any:
-        """The function with the rows as it wants them."""
-        from fluss_orchestrate.airflow.callables import call_with_context
-
-        rows = _as_form(reader, self.rows_as)
+    def take(self, reader: Any, plan: ScanPlan, context: Context) -> None:
+        """Call the function with the rows as it wants them, and keep what it returned."""
         assert self.function is not None
-        return call_with_context(self.function, (rows, *self.op_args), context, self.op_kwargs)
+        assert self._results is not None
+        if plan.is_empty and self._results:
+            # Another run's plan was finished before: that result stands, and there is no more.
+            return
+        rows = _as_form(reader, self.rows_as)
+        result = call_with_context(self.function, (rows, *self.op_args), context, self.op_kwargs)
+        self._results.keep(plan.plan_id, result)
 
 
 def fluss_scan_task(
@@ -76,6 +94,11 @@ def fluss_scan_task(
     read to its end), `arrow`, `pandas` or `polars`. The other arguments are those of
     `FlussIncrementalScanOperator`. When the function returns, the checkpoint moves; when it
     raises, or dies, the next try gets the same rows again.
+
+    A run that finds another run's plan unfinished calls the function for that plan first, then for
+    its own. The task returns what the function returned: for one plan its result, for several a
+    list of them, or what `combine`, called with the list, makes of it. `combine` gets a list of
+    one, too.
     """
     return task_decorator_factory(
         python_callable=python_callable,

@@ -32,7 +32,7 @@ def receipt_from(value: Mapping[str, Any] | str) -> Receipt:
     from fluss_orchestrate.core.receipts import Receipt
 
     if isinstance(value, str):
-        value = _parsed(value)
+        value = parsed_text(value)
     if isinstance(value, Mapping) and EXTRA_KEY in value:
         value = value[EXTRA_KEY]
     if not isinstance(value, Mapping):
@@ -40,7 +40,12 @@ def receipt_from(value: Mapping[str, Any] | str) -> Receipt:
     return Receipt.from_json(value)
 
 
-def _parsed(text: str) -> Any:
+def parsed_text(text: str) -> Any:
+    """The value whose JSON, or whose text in Python, a template has made.
+
+    Raises:
+        CorruptDataError: if the text is neither.
+    """
     from fluss_client.errors import CorruptDataError
 
     # JSON, or what a template makes of a dictionary unless the DAG renders native objects.
@@ -49,4 +54,4 @@ def _parsed(text: str) -> Any:
             return parse(text)
         except (ValueError, SyntaxError):
             continue
-    raise CorruptDataError("this text is no receipt")
+    raise CorruptDataError(f"this text is no receipt and no offsets: {text[:100]}")

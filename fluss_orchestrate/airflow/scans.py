@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from fluss_orchestrate.airflow.intervals import Window, window_of_run
+from fluss_orchestrate.airflow.receipts import EXTRA_KEY, parsed_text, receipt_from
 from fluss_orchestrate.airflow.run_keys import is_backfill
 
 if TYPE_CHECKING:
@@ -17,42 +19,32 @@ if TYPE_CHECKING:
     from fluss_orchestrate.core.sinks import Sink
 
 PAUSE_MAX_S = 5.0
-
-
-class Window(NamedTuple):
-    """The data interval of a run."""
-
-    since: datetime
-    until: datetime
+ENDS = ("latest", "lake")
 
 
 def window_of(mode: str, context: Context) -> Window | None:
-    """The data interval when the run reads one; None when it goes on at the checkpoint."""
-    from fluss_client.errors import ConfigError
-
+    """The interval when the run reads one; None when it goes on at the checkpoint."""
     if mode == "cursor" and not is_backfill(context):
         return None
-    since, until = context.get("data_interval_start"), context.get("data_interval_end")
-    if since is None or until is None or since >= until:
-        raise ConfigError(
-            f"run {context['ti'].run_id} has no data interval to read: give the DAG a schedule "
-            "with intervals, or use mode='cursor' and no backfill"
-        )
-    return Window(since, until)
+    return window_of_run(context)
 
 
 def until_of(value: Any) -> Any:
-    """The end of a scan from an operator's argument, which a template may have made text."""
-    from fluss_orchestrate.airflow.receipts import receipt_from
+    """The end of a scan from an operator's argument, which a template may have made text.
 
-    if isinstance(value, Mapping) and "ranges" in value:
+    Raises:
+        ConfigError: if it is a text that means nothing.
+    """
+    from fluss_orchestrate.core.times import time_ms
+
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = parsed_text(value)
+    if isinstance(value, Mapping) and ("ranges" in value or EXTRA_KEY in value):
         return receipt_from(value)
     if isinstance(value, Mapping):
         return {int(bucket): int(offset) for bucket, offset in value.items()}
-    if isinstance(value, str) and value not in ("latest", "lake"):
-        if value.lstrip().startswith("{"):
-            return receipt_from(value)
-        return datetime.fromisoformat(value)
+    if isinstance(value, datetime) or (isinstance(value, str) and value not in ENDS):
+        return time_ms(value)
     return value
 
 

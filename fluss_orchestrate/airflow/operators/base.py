@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowTaskTerminated
 
+from fluss_orchestrate.airflow.agreement import check_assets, fluss_assets
 from fluss_orchestrate.airflow.errors import airflow_errors
 from fluss_orchestrate.airflow.hooks import FlussHook
 from fluss_orchestrate.airflow.receipts import publish
+from fluss_orchestrate.airflow.templates import CheckedTemplates
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 COLOUR = "#d5e8f7"
 
 
-class FlussOperator(BaseOperator):
+class FlussOperator(CheckedTemplates, BaseOperator):
     """An operator whose `work` gives a receipt, or other plain values, for XCom.
 
     Receipts go into the extra of the events of the task's outlets too. An error that a retry
@@ -47,10 +49,18 @@ class FlussOperator(BaseOperator):
         """Do the work and publish what it gave."""
         self._working = True
         try:
+            self.check_not_empty()
             with airflow_errors():
+                self._check_assets()
                 return publish(context, self.work(context))
         finally:
             self._working = False
+
+    def _check_assets(self) -> None:
+        uris = fluss_assets(self)
+        flow = self.expected_flow() if uris else None
+        if flow is not None:
+            check_assets(uris, (*flow.inputs, *flow.outputs))
 
     def work(self, context: Context) -> Mapping[str, Any]:
         """The operator's own part; gives plain values."""

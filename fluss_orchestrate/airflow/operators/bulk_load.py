@@ -50,6 +50,7 @@ class FlussBulkLoadOperator(FlussOperator, SparkSubmitOperator):
         *("fluss_conn_id", "table", "source", "load_id", "options", "master"),
         *(name for name in SparkSubmitOperator.template_fields if name not in _OURS),
     )
+    free_fields = tuple(SparkSubmitOperator.template_fields)
     template_fields_renderers = {"source": "json", "options": "json", "conf": "json"}
 
     def __init__(

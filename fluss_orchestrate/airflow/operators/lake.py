@@ -14,6 +14,10 @@ from fluss_orchestrate.airflow.scans import until_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from fluss_orchestrate.core.checkpoints import CheckpointStore
+
+NAMES_SHOWN_MAX = 5
+
 
 class FlussTierToLakeOperator(FlussOperator):
     """Bring everything that is in a log table into its lake, once.
@@ -64,11 +68,15 @@ def _lake_of(table: Node) -> Node:
 class FlussCheckpointResetOperator(FlussOperator):
     """Set a checkpoint to `earliest`, `latest`, a time or offsets by bucket, and record why.
 
+    The checkpoint must exist, so that a mistyped name is an error; `create=True` makes one that
+    begins there.
+
     What a sink holds is not touched: rows that are read again are written again, unless the sink
     keeps its own position and refuses.
     """
 
     template_fields = ("fluss_conn_id", "table", "checkpoint", "to", "reason")
+    free_fields = ("reason",)
 
     def __init__(
         self,
@@ -78,6 +86,7 @@ class FlussCheckpointResetOperator(FlussOperator):
         to: Any,
         reason: str = "",
         abandon_pending: bool = False,
+        create: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -86,12 +95,15 @@ class FlussCheckpointResetOperator(FlussOperator):
         self.to = to
         self.reason = reason
         self.abandon_pending = abandon_pending
+        self.create = create
 
     def work(self, context: Context) -> dict[str, Any]:
         """Reset it; where it stands now."""
         from fluss_orchestrate.core.incremental import IncrementalScan
 
         scan = IncrementalScan(self.hook.get_conn(), self.table, self.checkpoint)
+        if not self.create:
+            self._check_exists(scan.store)
         to = self.to if self.to in ("earliest", "latest") else until_of(self.to)
         ti = context["ti"]
         reason = self.reason or f"Airflow: {ti.dag_id}.{ti.task_id} in {ti.run_id}"
@@ -104,3 +116,18 @@ class FlussCheckpointResetOperator(FlussOperator):
             "reason": reason,
             "position": position.to_json(),
         }
+
+    def _check_exists(self, store: CheckpointStore) -> None:
+        from difflib import get_close_matches
+
+        from fluss_client.errors import ConfigError
+
+        if store.head(self.checkpoint) is not None:
+            return
+        names = store.names()
+        near = get_close_matches(self.checkpoint, names) or names[:NAMES_SHOWN_MAX]
+        raise ConfigError(
+            f"there is no checkpoint '{self.checkpoint}' to reset"
+            + (f"; there are {', '.join(near)}" if near else "")
+            + ". Mend the name, or say create=True to begin a new one"
+        )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow.sdk import Context
 
     from fluss_orchestrate.core.provisioning import PartitionWindow, TableSpec
@@ -93,7 +95,7 @@ class FlussPartitionWindowOperator(FlussOperator):
         key: str | None = None,
         others: Mapping[str, Sequence[str]] | None = None,
         time_zone: str = "UTC",
-        now: str | None = None,
+        now: str | datetime | None = None,
         force: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -132,12 +134,13 @@ class FlussPartitionWindowOperator(FlussOperator):
             self.time_zone,
         )
 
-    def _now(self, context: Context) -> Any:
-        from datetime import datetime
+    def _now(self, context: Context) -> datetime | None:
+        from datetime import UTC, datetime
 
-        if self.now:
-            return datetime.fromisoformat(self.now)
-        return context.get("logical_date")
+        from fluss_orchestrate.core.times import time_ms
+
+        now = context.get("logical_date") if self.now is None else self.now
+        return None if now is None else datetime.fromtimestamp(time_ms(now) / 1000, UTC)
 
 
 class FlussDropPartitionsOperator(FlussOperator):

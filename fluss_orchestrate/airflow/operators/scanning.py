@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.callables import call_with_context
 from fluss_orchestrate.airflow.flows import Flow, copies, named_table, table_node
+from fluss_orchestrate.airflow.intervals import Window
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 from fluss_orchestrate.airflow.run_keys import run_key
-from fluss_orchestrate.airflow.scans import Window, scan_into, until_of, window_of
+from fluss_orchestrate.airflow.scans import scan_into, until_of, window_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fluss_orchestrate.airflow.targets import Target
     from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
     from fluss_orchestrate.core.job import JobResult
+    from fluss_orchestrate.core.plan import ScanPlan
     from fluss_orchestrate.core.receipts import Receipt
     from fluss_orchestrate.core.sinks import Sink
 
@@ -76,7 +78,6 @@ class FlussIncrementalScanOperator(FlussOperator):
         self.max_offsets = max_offsets
         self.settle_timeout = settle_timeout
         self.options = dict(options or {})
-        self.returned: Any = None
 
     def work(self, context: Context) -> dict[str, Any]:
         """Plan, write, commit; the receipt, with those of plans that other runs had left."""
@@ -126,15 +127,15 @@ class FlussIncrementalScanOperator(FlussOperator):
         if self.sink is not None:
             return self.sink.open(client)
 
-        def call(reader: Any) -> None:
-            self.returned = self.call_function(reader, context)
+        def call(reader: Any, plan: ScanPlan) -> None:
+            self.take(reader, plan, context)
 
-        return FunctionSink(call)
+        return FunctionSink(call, pass_plan=True)
 
-    def call_function(self, reader: Any, context: Context) -> Any:
-        """The user's function with the rows."""
+    def take(self, reader: Any, plan: ScanPlan, context: Context) -> None:
+        """Call the user's function with the rows of a plan."""
         assert self.function is not None
-        return call_with_context(self.function, (reader,), context)
+        call_with_context(self.function, (reader,), context)
 
     def _report(self, result: JobResult) -> dict[str, Any]:
         self.log.info(

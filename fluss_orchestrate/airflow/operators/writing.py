@@ -30,6 +30,7 @@ class FlussWriteOperator(FlussOperator):
     """
 
     template_fields = ("fluss_conn_id", "table", "rows", "load_id", "format")
+    data_fields = ("rows",)
 
     def __init__(
         self,

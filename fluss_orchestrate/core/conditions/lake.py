@@ -12,7 +12,7 @@ from fluss_client.model.table import TablePath
 from fluss_orchestrate.core.conditions.base import Condition, Outcome
 from fluss_orchestrate.core.conditions.rows import position_to_json
 from fluss_orchestrate.core.errors import NotYetError
-from fluss_orchestrate.core.lake.covers import LakeTarget, latest_snapshot, resolve_target
+from fluss_orchestrate.core.lake.covers import LakeTarget, awaited_snapshot, resolve_target
 from fluss_orchestrate.core.lake.status import LakeStatus, read_status
 from fluss_orchestrate.core.lake.waiting import LatestSnapshot, wait_for_snapshot
 from fluss_orchestrate.core.polling import Look
@@ -74,7 +74,7 @@ class LakeCovers(Condition):
             target = await resolve_target(core, self.path, self.target)
         except NotYetError:
             return None
-        snapshot = await latest_snapshot(core, self.path)
+        snapshot = await awaited_snapshot(core, self.path)
         if not target.covered_by(snapshot):
             return None
         return snapshot_outcome(self.path, snapshot or LakeSnapshot(-1))
@@ -101,6 +101,7 @@ class LakeLagNow:
 
     async def ask(self, core: AsyncConnection) -> LakeStatus:
         """Several requests, and one more per bucket that is behind."""
+        await awaited_snapshot(core, self.path)
         return await read_status(core, self.path)
 
 

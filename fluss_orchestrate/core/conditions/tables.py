@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fluss_client.aio.connection import FlussConnection as AsyncConnection
-from fluss_client.errors import DatabaseNotExistError, TableNotExistError
+from fluss_client.errors import ConfigError, DatabaseNotExistError, TableNotExistError
 from fluss_client.model.table import PartitionInfo, TableInfo, TablePath
 from fluss_orchestrate.core.conditions.base import Condition, Outcome
 from fluss_orchestrate.core.polling import Look
@@ -28,17 +28,29 @@ class TableNow:
 
 
 @dataclass(frozen=True)
+class PartitionsFound:
+    """A table's partitions, and the columns that it is partitioned by."""
+
+    partitions: Sequence[PartitionInfo]
+    columns: frozenset[str]
+
+
+@dataclass(frozen=True)
 class PartitionsNow:
-    """A table's partitions; none if there is no table."""
+    """A table's partitions; None if there is no table."""
 
     path: TablePath
 
-    async def ask(self, core: AsyncConnection) -> list[PartitionInfo]:
-        """One request."""
+    async def ask(self, core: AsyncConnection) -> PartitionsFound | None:
+        """One request; one more for a table without partitions, whose columns they would tell."""
         try:
-            return await core.backend.list_partitions(self.path, None)
+            found = await core.backend.list_partitions(self.path, None)
+            if found:
+                return PartitionsFound(found, frozenset(dict(found[0].spec)))
+            info = await core.backend.get_table_info(self.path)
         except (TableNotExistError, DatabaseNotExistError):
-            return []
+            return None
+        return PartitionsFound((), frozenset(info.partition_keys))
 
 
 @dataclass(frozen=True)
@@ -89,8 +101,16 @@ class PartitionExists(Condition):
         """Ask for all partitions: those who wait for others of the table share the answer."""
         return [Look(PartitionsNow(self.path), self._decide, interval_s)]
 
-    def _decide(self, partitions: list[PartitionInfo]) -> Outcome | None:
-        found = [p for p in partitions if self.spec.items() <= dict(p.spec).items()]
+    def _decide(self, there: PartitionsFound | None) -> Outcome | None:
+        if there is None:
+            return None
+        unknown = sorted(self.spec.keys() - there.columns)
+        if unknown:
+            raise ConfigError(
+                f"{self.path} is not partitioned by {', '.join(unknown)}, but by "
+                f"{', '.join(sorted(there.columns))}: no partition {dict(self.spec)} can come"
+            )
+        found = [p for p in there.partitions if self.spec.items() <= dict(p.spec).items()]
         if not found:
             return None
         return {

@@ -23,6 +23,8 @@ from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.observe import observe
 from fluss_orchestrate.core.incremental.resolve import resolve_timestamp
 from fluss_orchestrate.core.incremental.settings import Offsets, place_offsets
+from fluss_orchestrate.core.lake.catalog import has_lake
+from fluss_orchestrate.core.lake.errors import NoLakeError
 from fluss_orchestrate.core.plan import Place, Position, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.core.times import Time, as_time_ms
@@ -116,6 +118,18 @@ async def latest_snapshot(core: AsyncConnection, table: TablePath) -> LakeSnapsh
         return await core.backend.get_lake_snapshot(table, None, False)
     except LakeSnapshotNotExistError:
         return None
+
+
+async def awaited_snapshot(core: AsyncConnection, table: TablePath) -> LakeSnapshot | None:
+    """The newest snapshot, for those who wait for one; None before the first.
+
+    Raises:
+        NoLakeError: if the table has no lake, so that none will ever come.
+    """
+    snapshot = await latest_snapshot(core, table)
+    if snapshot is None and not has_lake(await core.backend.get_table_info(table)):
+        raise NoLakeError(table)
+    return snapshot
 
 
 def covers(

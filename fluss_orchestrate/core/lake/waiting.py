@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fluss_client.aio.connection import FlussConnection as AsyncConnection
-from fluss_client.errors import LakeSnapshotNotExistError, TableNotExistError
+from fluss_client.errors import TableNotExistError
 from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.cluster import LakeSnapshot
 from fluss_client.model.table import TablePath
@@ -21,7 +21,7 @@ from fluss_orchestrate.core.errors import (
     PartitionGoneError,
     TableIdentityChangedError,
 )
-from fluss_orchestrate.core.lake.covers import LakeTarget, Target, resolve_target
+from fluss_orchestrate.core.lake.covers import LakeTarget, Target, awaited_snapshot, resolve_target
 from fluss_orchestrate.core.lake.errors import WaitTimedOutError
 from fluss_orchestrate.core.plan import BucketRange, Place
 from fluss_orchestrate.core.polling import POLL_INTERVAL_S, Look, on_its_loop, poller_of
@@ -37,11 +37,8 @@ class LatestSnapshot:
     path: TablePath
 
     async def ask(self, core: AsyncConnection) -> LakeSnapshot | None:
-        """One request."""
-        try:
-            return await core.backend.get_lake_snapshot(self.path, None, False)
-        except LakeSnapshotNotExistError:
-            return None
+        """One request, and one more before the first snapshot: a table without a lake has none."""
+        return await awaited_snapshot(core, self.path)
 
 
 @dataclass(frozen=True)

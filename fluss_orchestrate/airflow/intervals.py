@@ -1,0 +1,107 @@
+"""The interval of time that a run stands for: its data interval, or what its schedule says.
+
+A `schedule` of plain text or `timedelta` gives runs without data intervals in Airflow 3, unless
+`[scheduler] create_cron_data_intervals` is set: both ends are the logical date. Such a run stands
+for the time since the run before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+Tick = Callable[[datetime], datetime | None]
+"""When a schedule fires next, strictly after a time; None if never."""
+
+LOOK_BACK_MAX = timedelta(days=5 * 366)
+"""How rarely a schedule may fire."""
+_RESOLUTION = timedelta(microseconds=1)
+
+
+class Window(NamedTuple):
+    """The interval of time that a run reads: rows committed at or after `since`, before `until`."""
+
+    since: datetime
+    until: datetime
+
+
+def window_of_run(context: Context) -> Window:
+    """Return the run's data interval, or the time from the previous tick of its schedule to this.
+
+    Raises:
+        ConfigError: if the run has neither.
+    """
+    from fluss_client.errors import ConfigError
+
+    since, until = context.get("data_interval_start"), context.get("data_interval_end")
+    if since is not None and until is not None and since < until:
+        return Window(since, until)
+    moment = context.get("logical_date")
+    before = None if moment is None else _tick_before(context, moment)
+    if moment is None or before is None:
+        raise ConfigError(
+            f"run {context['ti'].run_id} has no data interval to read, and its schedule does not "
+            "tell one: give the DAG schedule=CronDataIntervalTimetable('@hourly', timezone='UTC') "
+            "or another schedule with data intervals, trigger it for a date on which it is "
+            "scheduled, or read by the checkpoint (mode='cursor', and no backfill)"
+        )
+    return Window(before, moment)
+
+
+def previous_tick(next_after: Tick, moment: datetime) -> datetime | None:
+    """Return the tick before a tick; None if `moment` is none, or the first one.
+
+    That is the earliest time after which the schedule fires at `moment` next. It is searched for,
+    because timetables tell only what comes next.
+    """
+
+    def fires_before(time: datetime) -> bool:
+        found = next_after(time)
+        return found is not None and found < moment
+
+    step = timedelta(seconds=1)
+    while not fires_before(moment - step):
+        step *= 2
+        if step > LOOK_BACK_MAX:
+            return None
+    early, late = moment - step, moment - _RESOLUTION
+    while late - early > _RESOLUTION:
+        middle = early + (late - early) // 2
+        early, late = (middle, late) if fires_before(middle) else (early, middle)
+    return late if next_after(late) == moment else None
+
+
+def _tick_before(context: Context, moment: datetime) -> datetime | None:
+    ticks = _ticks_of(context["dag"].timetable)
+    if ticks is None:
+        return None
+    # Pendulum's own arithmetic gives intervals that do not divide as those of datetime do.
+    plain = datetime.fromtimestamp(moment.timestamp(), UTC)
+    return previous_tick(ticks, plain)
+
+
+def _ticks_of(timetable: Any) -> Tick | None:
+    """The ticks of a timetable; None if they are not known here, or it has none."""
+    try:
+        import pendulum
+        from airflow.serialization.encoders import coerce_to_core_timetable
+        from airflow.timetables.base import DataInterval, TimeRestriction
+    except ImportError:  # a worker with the task SDK alone
+        return None
+    known = coerce_to_core_timetable(timetable)
+    if not known.periodic:
+        return None
+    always = TimeRestriction(earliest=None, latest=None, catchup=True)
+
+    def next_after(time: datetime) -> datetime | None:
+        found = known.next_dagrun_info(
+            last_automated_data_interval=DataInterval.exact(pendulum.instance(time)),
+            restriction=always,
+        )
+        return None if found is None or found.run_after is None else found.run_after
+
+    return next_after

@@ -1,0 +1,79 @@
+"""Airflow's own processes, each in a process group that can be killed whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+WAIT_S = 90.0
+
+
+class Component:
+    """`airflow <arguments>` in a process group of its own."""
+
+    def __init__(
+        self, arguments: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._arguments = arguments
+        self._log = log
+        self._env = env
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "airflow", *self._arguments],
+                stdout=log,
+                stderr=log,
+                env=None if self._env is None else dict(self._env),
+                start_new_session=True,
+            )
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """The process that was started."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it at once, as a lost machine does."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def said(self) -> str:
+        """Its log."""
+        return self._log.read_text(errors="replace")
+
+
+def until(
+    what: str,
+    check: Callable[[], Any],
+    component: Component | None = None,
+    wait_s: float = WAIT_S,
+) -> Any:
+    """What `check` gives once that is true; an error with the component's log if it never is."""
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        found = check()
+        if found:
+            return found
+        time.sleep(0.3)
+    said = "" if component is None else component.said()[-4000:]
+    raise AssertionError(f"{what} did not happen within {wait_s} s\n{said}")
