@@ -32,10 +32,21 @@ def fluss_table_asset(
 
     `table` is `database.table`. `cluster` is the alias that the connection has, by default
     `[fluss] cluster_alias`. Name and URI are both made of them: Airflow refuses a second name for
-    one URI.
+    one URI. A task or watcher whose connection has another alias fails.
     """
     uri = asset_uri(table, cluster)
+    for watcher in watchers:
+        _expect_cluster(watcher.trigger, split_uri(uri)[0])
     return Asset(name=uri, uri=uri, extra=extra or {}, watchers=list(watchers))
+
+
+def _expect_cluster(trigger: Any, alias: str) -> None:
+    """Let the trigger of a watcher check that its connection is of the asset's cluster."""
+    from fluss_orchestrate.airflow.triggers.watching import FlussWatchTrigger
+
+    named = getattr(trigger, "trigger", trigger)  # Airflow's MessageQueueTrigger has ours in it
+    if isinstance(named, FlussWatchTrigger) and named.cluster is None:
+        named.cluster = alias
 
 
 def asset_uri(table: str, cluster: str | None = None) -> str:

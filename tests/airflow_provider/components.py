@@ -57,6 +57,11 @@ class Component:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process is None or self._process.poll() is not None
+
     def said(self) -> str:
         """Its log."""
         return self._log.read_text(errors="replace")

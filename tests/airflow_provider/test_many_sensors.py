@@ -18,10 +18,11 @@ from fluss_client.errors import LakeTableAlreadyExistError
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.conditions import NewSnapshot, RowsCame
 from fluss_orchestrate.core.provisioning import TableSpec, apply
+from tests.airflow_provider.components import until
 from tests.airflow_provider.conftest import add_connection
 from tests.airflow_provider.places import connect, drop, load, tier_now, triggers
 from tests.airflow_provider.rows import numbers_spec
-from tests.airflow_provider.triggerer import Triggerer, defer, until, woken
+from tests.airflow_provider.triggerer import Triggerer, defer, woken
 from tests.fix_proxy import FaultyLines
 
 pytestmark = [pytest.mark.usefixtures("airflow_home"), pytest.mark.timeout(1800)]

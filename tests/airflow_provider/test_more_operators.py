@@ -120,7 +120,12 @@ def test_targets_resets_and_the_decorator(
             **common,
         )
         reset = FlussCheckpointResetOperator(
-            task_id="reset", checkpoint=f"{database}-frame", to="latest", reason="tests", **common
+            task_id="reset",
+            checkpoint=f"{database}-frame",
+            to="latest",
+            reason="tests",
+            create=True,
+            **common,
         )
 
         @task.fluss_scan(checkpoint=f"{database}-frame", rows_as="pandas", **common)

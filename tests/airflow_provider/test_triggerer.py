@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fluss_client.testing import LocalCluster
+from tests.airflow_provider.components import until
 from tests.airflow_provider.conftest import add_connection
 from tests.airflow_provider.places import (
     LakePlace,
@@ -23,7 +24,7 @@ from tests.airflow_provider.places import (
     triggers,
 )
 from tests.airflow_provider.running import register
-from tests.airflow_provider.triggerer import Triggerer, asset_events, defer, until, woken
+from tests.airflow_provider.triggerer import Triggerer, asset_events, defer, woken
 from tests.faults.recording import FaultRecorder
 from tests.fix_proxy import FaultyLines
 

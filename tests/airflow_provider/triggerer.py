@@ -2,85 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from tests.airflow_provider.components import Component
 from tests.airflow_provider.running import register
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
 
-WAIT_S = 90.0
 
-
-class Triggerer:
-    """`airflow triggerer` in a process group of its own."""
+class Triggerer(Component):
+    """`airflow triggerer`."""
 
     def __init__(self, log: Path, capacity: int = 1000) -> None:
-        self._log = log
-        self._capacity = capacity
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Triggerer:
-        command = [sys.executable, "-m", "airflow", "triggerer", "--skip-serve-logs"]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--capacity", str(self._capacity)],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        """End it at once, as a lost machine does."""
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        super().__init__(["triggerer", "--skip-serve-logs", "--capacity", str(capacity)], log)
 
     def runner(self) -> psutil.Process:
         """The process that runs the triggers: the busiest of the group."""
-        assert self._process is not None
-        family = psutil.Process(self._process.pid).children(recursive=True)
+        family = psutil.Process(self.pid).children(recursive=True)
         return max(family, key=lambda p: sum(p.cpu_times()[:2]))
-
-    def said(self) -> str:
-        """Its log."""
-        return self._log.read_text(errors="replace")
-
-
-def until(
-    what: str,
-    check: Callable[[], Any],
-    triggerer: Triggerer | None = None,
-    wait_s: float = WAIT_S,
-) -> Any:
-    """What `check` gives once that is true; an error with the triggerer's log if it never is."""
-    deadline = time.monotonic() + wait_s
-    while time.monotonic() < deadline:
-        found = check()
-        if found:
-            return found
-        time.sleep(0.3)
-    said = "" if triggerer is None else triggerer.said()[-4000:]
-    raise AssertionError(f"{what} did not happen within {wait_s} s\n{said}")
 
 
 def defer(dag: DAG, task_id: str, triggers: Sequence[Any]) -> str:

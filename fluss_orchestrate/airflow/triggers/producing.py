@@ -7,9 +7,12 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.execution_time.context import AssetStateStoreAccessor
+from airflow.sdk.definitions.asset import AssetNameRef
+from airflow.sdk.execution_time.context import AssetStateStoreAccessor, AssetStateStoreAccessors
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
+from fluss_orchestrate.airflow.agreement import check_alias
+from fluss_orchestrate.airflow.assets import asset_uri
 from fluss_orchestrate.airflow.loading import loaded
 from fluss_orchestrate.airflow.patience import Backoff, patient_client
 
@@ -21,6 +24,21 @@ SCHEMA_VERSION = 1
 CORE = "fluss_orchestrate.airflow.triggers.watched"
 Cursor = dict[str, Any]
 Event = dict[str, Any]
+CursorStore = AssetStateStoreAccessor | AssetStateStoreAccessors
+
+
+def cursor_store(trigger: FlussWatchTrigger) -> CursorStore:
+    """Where the cursor is: the state of the watched asset.
+
+    Outside of a triggerer, the state of the asset that the trigger names, or that
+    `fluss_table_asset` makes for the table.
+    """
+    watched = trigger.asset_state_store
+    if watched is None:
+        return AssetStateStoreAccessor(
+            name=trigger.asset or asset_uri(trigger.table, trigger.cluster)
+        )
+    return watched if trigger.asset is None else watched[AssetNameRef(trigger.asset)]
 
 
 class EventNotStoredError(RuntimeError):
@@ -34,17 +52,19 @@ class WatchProducer(SharedStreamProducer):
 
     def __init__(self, trigger: FlussWatchTrigger) -> None:
         self._trigger = trigger
-        self._store = AssetStateStoreAccessor(name=trigger.asset)
+        self._store = cursor_store(trigger)
         self._key = f"fluss:{self.kind}:{trigger.table}"
 
     async def open_stream(self) -> AsyncIterator[tuple[Event, Cursor]]:
         """Events, each with the cursor that follows it."""
         client = await patient_client(self._trigger.fluss_conn_id)
         errors = await loaded("fluss_client.errors")
-        cursor: Cursor | None = await self._stored()
+        cursor: Cursor | None = None
         backoff = Backoff()
         while True:
             try:
+                self._check_cluster(client)
+                cursor = cursor or await self._stored()
                 if cursor is None:
                     cursor = await self.first_cursor(client)
                     # A triggerer that dies now must not begin later than this.
@@ -68,9 +88,26 @@ class WatchProducer(SharedStreamProducer):
                 )
         await self._keep(batch[-1].broker_payload)
 
+    def _check_cluster(self, client: FlussConnection) -> None:
+        """The event tells the table's URI, so the cluster must be the asset's."""
+        wanted, table = self._trigger.cluster, self._trigger.table
+        if wanted is not None:
+            check_alias(f"the watcher of {table}", wanted, table, client.config.resolved_alias())
+
     async def _stored(self) -> Cursor | None:
-        found = await self._store.aget(self._key)
+        try:
+            found = await self._store.aget(self._key)
+        except ValueError as error:
+            raise await self._several_assets() from error
         return found if isinstance(found, dict) else None
+
+    async def _several_assets(self) -> Exception:
+        errors = await loaded("fluss_client.errors")
+        found: Exception = errors.ConfigError(
+            "several assets are watched with equal arguments, and Airflow runs one trigger for "
+            "them: give the trigger asset='name' of the one that shall keep its cursor"
+        )
+        return found
 
     async def _keep(self, cursor: Cursor) -> None:
         await self._store.aset(self._key, cursor)

@@ -12,7 +12,7 @@ from fluss_orchestrate.core.conditions.rows import position_from_json, position_
 from fluss_orchestrate.core.errors import TableIdentityChangedError
 from fluss_orchestrate.core.identity import table_uri
 from fluss_orchestrate.core.incremental.observe import TableView, observe
-from fluss_orchestrate.core.lake.covers import latest_snapshot
+from fluss_orchestrate.core.lake.covers import awaited_snapshot
 from fluss_orchestrate.core.polling import on_its_loop
 
 
@@ -49,10 +49,10 @@ async def next_rows(
 
 async def snapshot_cursor(client: FlussConnection, table: str, start: str) -> dict[str, Any]:
     """A cursor after the snapshot that is there, or before it."""
+    path = TablePath.parse(table)
+    found = await on_its_loop(client, lambda core: awaited_snapshot(core, path))
     if start == "earliest":
         return {"snapshot_id": None}
-    path = TablePath.parse(table)
-    found = await on_its_loop(client, lambda core: latest_snapshot(core, path))
     return {"snapshot_id": None if found is None else found.snapshot_id}
 
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import conf
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from fluss_orchestrate.airflow.assets import CONFIG_SECTION, asset_uri
+from fluss_orchestrate.airflow.assets import CONFIG_SECTION
 from fluss_orchestrate.airflow.hooks import FlussHook
 from fluss_orchestrate.airflow.triggers.waiting import event_of
 
 if TYPE_CHECKING:
+    from airflow.sdk.execution_time.context import AssetStateStoreAccessors
     from airflow.triggers.shared_stream import SharedStreamProducer
 
     from fluss_orchestrate.airflow.triggers.producing import WatchProducer
@@ -34,8 +35,10 @@ def default_poll_interval() -> float:
 class FlussWatchTrigger(BaseEventTrigger):
     """What both triggers share.
 
-    `asset` is the name of the watched asset, by default the one that `fluss_table_asset` gives
-    the table; the cursor belongs to it. `start` says where to begin without a cursor.
+    The cursor is kept with the watched asset, whatever its name is. `asset` is needed only where
+    several assets are watched with equal arguments, for which Airflow runs one trigger: the name
+    of the one that keeps the cursor. `cluster` is the alias that the connection must have.
+    `start` says where to begin without a cursor.
     """
 
     def __init__(
@@ -47,20 +50,24 @@ class FlussWatchTrigger(BaseEventTrigger):
         asset: str | None = None,
         start: str = "latest",
         poll_interval: float | None = None,
+        store: AssetStateStoreAccessors | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         if start not in STARTS:
             raise ValueError(f"start is one of {', '.join(STARTS)}, not '{start}'")
         self.table = table
         self.fluss_conn_id = fluss_conn_id
-        self.asset = asset or asset_uri(table, cluster)
+        self.asset = asset
+        self.cluster = cluster
         self.start = start
         self.poll_interval = default_poll_interval() if poll_interval is None else poll_interval
+        self.asset_state_store = store
 
     def arguments(self) -> dict[str, Any]:
         """The arguments as plain values, always in the same order: Airflow compares them."""
         return {
             "asset": self.asset,
+            "cluster": self.cluster,
             "fluss_conn_id": self.fluss_conn_id,
             "poll_interval": self.poll_interval,
             "start": self.start,
@@ -68,11 +75,18 @@ class FlussWatchTrigger(BaseEventTrigger):
         }
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class, and its arguments."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", self.arguments()
+        """The class, and its arguments.
+
+        In a triggerer also the state of the watched assets: Airflow makes the stream from these
+        arguments, and gives the state to the trigger alone.
+        """
+        arguments = self.arguments()
+        if self.asset_state_store is not None:
+            arguments["store"] = self.asset_state_store
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
 
     def shared_stream_key(self) -> Hashable | None:
-        """One stream per asset and settings: its cursor is the asset's."""
+        """One stream per trigger: Airflow keeps one of each class and arguments."""
         return (type(self).__qualname__, *self.arguments().values())
 
     @classmethod

@@ -1,0 +1,149 @@
+"""DAGs of the whole Airflow's tests. Airflow's processes load this file; the tests do not."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Asset, AssetWatcher, Param, task
+
+from fluss_orchestrate.airflow import (
+    FlussCheckpointResetOperator,
+    FlussIncrementalScanOperator,
+    FlussLakeSnapshotSensor,
+    FlussOffsetTrigger,
+    FlussPartitionSensor,
+    FlussTableSensor,
+    FlussWriteOperator,
+    ParquetTarget,
+    fluss_table_asset,
+)
+
+OUTPUT = Path(os.environ["SERVICE_OUTPUT"])
+DATABASE = os.environ["SERVICE_DATABASE"]
+TICK = timedelta(seconds=float(os.environ["SERVICE_TICK_S"]))
+NEVER = datetime(2126, 1, 1, tzinfo=UTC)
+"""When the schedule begins; backfills are of dates before it."""
+
+
+class HeldTarget(ParquetTarget):
+    """Writes, tells the id of its process, and waits while it is held."""
+
+    def open(self, client: Any) -> Any:
+        sink = super().open(client)
+        write = sink.write
+
+        def held(plan: Any, read: Any) -> Any:
+            done = write(plan, read)
+            (OUTPUT / "pid").write_text(str(os.getpid()))
+            while (OUTPUT / "hold").exists():
+                time.sleep(0.1)
+            return done
+
+        sink.write = held
+        return sink
+
+
+def scan(task_id: str, kind: str, table: str, **arguments: Any) -> FlussIncrementalScanOperator:
+    arguments.setdefault("sink", ParquetTarget(str(OUTPUT / f"{task_id}-{kind}")))
+    return FlussIncrementalScanOperator(
+        task_id=task_id,
+        fluss_conn_id=f"fluss_{kind}",
+        table=f"{DATABASE}.{table}",
+        checkpoint=f"{DATABASE}-{task_id}",
+        **arguments,
+    )
+
+
+for kind in ("embedded", "cluster"):
+    with DAG(f"ticks_{kind}", schedule=TICK, start_date=NEVER):
+        FlussLakeSnapshotSensor(
+            task_id="wait",
+            fluss_conn_id=f"fluss_{kind}",
+            table=f"{DATABASE}.ticks",
+            covers="data_interval_end",
+            deferrable=True,
+            timeout=120,
+        ) >> scan("ticks", kind, "ticks")
+
+with DAG("until", schedule=None, render_template_as_native_obj=True):
+    scan("until", "embedded", "ticks", until="{{ logical_date }}")
+
+with DAG("frames", schedule=None, params={"fail": Param(False, type="boolean")}):
+
+    @task.fluss_scan(
+        fluss_conn_id="fluss_embedded",
+        table=f"{DATABASE}.frames",
+        checkpoint=f"{DATABASE}-frames",
+        rows_as="arrow",
+    )
+    def count(rows: Any, params: dict[str, Any]) -> int:
+        if params["fail"]:
+            raise ValueError("the rows are not wanted")
+        return int(rows.num_rows)
+
+    count()
+
+with DAG("killed", schedule=None, default_args={"retries": 1, "retry_delay": timedelta(0)}):
+    scan("killed", "embedded", "ticks", sink=HeldTarget(str(OUTPUT / "killed")))
+
+own_name = Asset(
+    "numbers of ours",
+    f"fluss://default/{DATABASE}/watched",
+    watchers=[
+        AssetWatcher(
+            "new rows",
+            FlussOffsetTrigger(
+                table=f"{DATABASE}.watched",
+                fluss_conn_id="fluss_embedded",
+                start="earliest",
+                poll_interval=0.3,
+            ),
+        )
+    ],
+)
+with DAG("watching", schedule=[own_name], is_paused_upon_creation=False):
+
+    @task
+    def told(triggering_asset_events: Any) -> int:
+        events = [event for found in triggering_asset_events.values() for event in found]
+        return sum(event.extra["payload"]["rows"] for event in events)
+
+    told()
+
+with DAG(
+    "refused",
+    schedule=None,
+    params={"nothing": Param("", type="string")},
+    default_args={"retries": 3, "retry_delay": timedelta(0), "fluss_conn_id": "fluss_embedded"},
+):
+    scan("empty_path", "embedded", "ticks", sink=ParquetTarget("{{ params.nothing }}"))
+    FlussWriteOperator(task_id="empty_rows", table=f"{DATABASE}.ticks", rows="{{ params.nothing }}")
+    FlussCheckpointResetOperator(
+        task_id="mistyped", table=f"{DATABASE}.ticks", checkpoint=f"{DATABASE}-frmes", to="latest"
+    )
+    FlussLakeSnapshotSensor(task_id="no_lake", table=f"{DATABASE}.frames", deferrable=True)
+    FlussPartitionSensor(
+        task_id="no_such_column",
+        table=f"{DATABASE}.days",
+        partition={"dya": "2026-11-17"},
+        deferrable=True,
+    )
+    scan(
+        "other_alias",
+        "embedded",
+        "ticks",
+        inlets=[fluss_table_asset(f"{DATABASE}.ticks", cluster="another")],
+    )
+
+with DAG("mended", schedule=None):
+    FlussTableSensor(
+        task_id="wait",
+        fluss_conn_id="fluss_embedded",
+        table=f"{DATABASE}.tikcs",
+        timeout=1,
+        poke_interval=0.3,
+    )

@@ -1,0 +1,275 @@
+"""A real Airflow, driven from outside: backfills, clears, retries, a killed task, watchers.
+
+All of it works on an embedded directory; one backfill works on the real cluster too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from fluss_client import Config, FlussConnection
+from fluss_client.backend.embedded import log as embedded_log
+from fluss_client.testing import LocalCluster
+from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
+from fluss_orchestrate.core.lake import tier
+from fluss_orchestrate.core.loading import load_rows
+from fluss_orchestrate.core.provisioning import TableSpec, apply
+from tests.airflow_provider.components import until
+from tests.airflow_provider.reading import ids
+from tests.airflow_provider.rows import numbered, numbers_spec
+from tests.airflow_provider.running import DAGS
+from tests.airflow_provider.service import AirflowService
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+DAG_FILE = Path(__file__).with_name("service_dags.py")
+TICK_S = 4
+PARTS = 2
+ROWS = 100
+
+
+@dataclass
+class Place:
+    """The running Airflow, what it works on, and where its tasks write."""
+
+    service: AirflowService
+    output: Path
+    database: str
+    clients: dict[str, FlussConnection]
+    begin: datetime
+    """Rows of part n were committed in the n-th tick after it."""
+
+    @property
+    def client(self) -> FlussConnection:
+        """The client of the embedded directory."""
+        return self.clients["embedded"]
+
+    @property
+    def hour(self) -> datetime:
+        """The hour that has begun last."""
+        return datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+@pytest.fixture(scope="module")
+def place(
+    airflow_home: Path, tmp_path_factory: pytest.TempPathFactory, lake_cluster: LocalCluster
+) -> Iterator[Place]:
+    root = tmp_path_factory.mktemp("service")
+    output = root / "out"
+    output.mkdir()
+    database = f"af_service_{os.getpid()}"
+    addresses = {
+        "embedded": f"embedded:{root / 'fluss'}",
+        "cluster": str(lake_cluster.info.bootstrap_servers),
+    }
+    values = {kind: json.dumps({"conn_type": "fluss", "host": a}) for kind, a in addresses.items()}
+    env = {f"AIRFLOW_CONN_FLUSS_{kind.upper()}": value for kind, value in values.items()}
+    env |= {
+        "AIRFLOW_CONN_FLUSS_DEFAULT": values["embedded"],
+        "SERVICE_OUTPUT": str(output),
+        "SERVICE_DATABASE": database,
+        "SERVICE_TICK_S": str(TICK_S),
+        "SHOP_DATABASE": "shop",
+        "SHOP_OUTPUT": str(output),
+    }
+    service = AirflowService(root / "airflow", env)
+    with (
+        closing(sqlite3.connect(airflow_home / "airflow.db")) as made,
+        closing(sqlite3.connect(service.home / "airflow.db")) as copy,
+    ):
+        made.backup(copy)
+    for file in (DAG_FILE, *sorted((DAGS / "airflow").glob("shop_*.py"))):
+        shutil.copy(file, service.dags)
+    clients = {
+        kind: FlussConnection.create(Config({"bootstrap.servers": address})).result(60)
+        for kind, address in addresses.items()
+    }
+    with service:
+        begin = _fill(clients, database)
+        service.wait_ready(["ticks_embedded", "refused", "shop_hourly"])
+        yield Place(service, output, database, clients, begin)
+    for client in clients.values():
+        admin = client.get_admin().result()
+        admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
+        client.close()
+
+
+def _fill(clients: dict[str, FlussConnection], database: str) -> datetime:
+    """Make the tables, and write rows in each of the coming ticks; when the first one began."""
+    ticks = numbers_spec(database, "ticks", buckets=1, lake=True)
+    for client in clients.values():
+        apply(client, [ticks])
+    days = {"table": f"{database}.days", "columns": {"id": "bigint", "day": "string not null"}}
+    others = [numbers_spec(database, name, buckets=1) for name in ("frames", "watched")]
+    others.append(TableSpec.from_mapping({**days, "partition_keys": ["day"], "buckets": 1}))
+    apply(clients["embedded"], others)
+    begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
+    for part in range(PARTS + 1):  # one more than is read: it closes the last tick
+        moment = begin + timedelta(seconds=part * TICK_S)
+        until("the next tick", lambda moment=moment: datetime.now(UTC) > moment)
+        for client in clients.values():
+            rows = numbered(part * ROWS, part * ROWS + ROWS)
+            load_rows(client, ticks.table, rows, f"part {part}")
+    for client in clients.values():
+        tier(client, ticks.table, allow_tiering=True)
+    return begin
+
+
+@contextmanager
+def embedded_clock(moment: datetime) -> Iterator[None]:
+    """Let the embedded engine take what this process writes as if it were that time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedded_log, "now_ms", lambda: int(moment.timestamp() * 1000))
+        yield
+
+
+@pytest.mark.parametrize("kind", ["embedded", "cluster"])
+def test_backfill_of_a_plain_schedule_reads_each_interval(place: Place, kind: str) -> None:
+    """Runs without a data interval read from the tick before; the sensor takes Airflow's times."""
+    dag_id = f"ticks_{kind}"
+    first, last = (
+        place.begin + timedelta(seconds=TICK_S),
+        place.begin + timedelta(seconds=TICK_S * PARTS),
+    )
+    place.service.unpause(dag_id)
+    if kind == "embedded":
+        place.service.backfill(dag_id, first, last)
+    else:
+        dates = ["--from-date", first.isoformat(), "--to-date", last.isoformat()]
+        place.service.cli("backfill", "create", "--dag-id", dag_id, *dates)
+    runs = place.service.all_ended(dag_id, PARTS)
+    assert [run["state"] for run in runs] == ["success"] * PARTS
+    assert {run["run_type"] for run in runs} == {"backfill"}
+    rows = [place.service.xcom(dag_id, run["dag_run_id"], "ticks")["rows"] for run in runs]
+    assert rows == [ROWS] * PARTS
+    assert ids(place.output / f"ticks-{kind}") == list(range(PARTS * ROWS))
+
+
+def test_the_shops_dags_as_backfills(place: Place) -> None:
+    """`dags/airflow`, as it is, for the last two hours and for today."""
+    service, hour = place.service, place.hour
+    today = hour.replace(hour=0)
+    service.backfill("shop_provisioning", today, today)
+    service.unpause("shop_provisioning")
+    runs = service.all_ended("shop_provisioning", 1)
+    assert [run["state"] for run in runs] == ["success"]
+    for part in range(2):
+        with embedded_clock(hour - timedelta(minutes=90 - 60 * part)):
+            load_rows(place.client, "shop.orders", _orders(part * ROWS), f"hour {part}")
+    for dag_id in ("shop_hourly", "shop_orders", "shop_lake"):
+        first, last = (today, today) if dag_id == "shop_lake" else (hour, hour)
+        service.backfill(dag_id, first - timedelta(hours=dag_id == "shop_hourly"), last)
+        service.unpause(dag_id)
+    service.unpause("shop_totals")
+    hourly = service.all_ended("shop_hourly", 2)
+    assert [run["state"] for run in hourly] == ["success"] * 2
+    found = pq.read_table(place.output / "orders").column("order_id").to_pylist()
+    assert sorted(found) == list(range(2 * ROWS))
+    lake = service.all_ended("shop_lake", 1)[0]
+    assert service.xcom("shop_lake", lake["dag_run_id"], "count") == 50
+    assert service.all_ended("shop_orders", 1)[0]["state"] == "success"
+    totals = service.all_ended("shop_totals", 1)
+    assert {run["state"] for run in totals} == {"success"}
+
+
+def _orders(first: int) -> Any:
+    import pyarrow as pa
+
+    numbers = pa.array(range(first, first + ROWS), pa.int64())
+    amounts = pa.array([1] * ROWS, pa.decimal128(12, 2))
+    return pa.table({"order_id": numbers, "region": ["north"] * ROWS, "amount": amounts})
+
+
+def test_an_end_in_time_that_a_native_template_gives(place: Place) -> None:
+    place.service.unpause("until")
+    end = place.begin + timedelta(seconds=TICK_S)
+    run_id = place.service.trigger("until", logical_date=end.isoformat())
+    assert place.service.ended("until", run_id) == {"until": "success"}
+    assert ids(place.output / "until-embedded") == list(range(ROWS))
+
+
+def test_results_of_adopted_plans_are_kept(place: Place) -> None:
+    """A run that finishes a failed run's plan returns what the function gave for its rows."""
+    service, table = place.service, f"{place.database}.frames"
+
+    def run(rows: range, fail: bool = False) -> str:
+        if rows:
+            load_rows(place.client, table, numbered(rows.start, rows.stop), f"{rows}")
+        run_id = service.trigger("frames", conf={"fail": fail})
+        assert service.ended("frames", run_id) == {"count": "failed" if fail else "success"}
+        return run_id
+
+    service.unpause("frames")
+    run(range(200), fail=True)
+    assert service.xcom("frames", run(range(0)), "count") == 200
+    run(range(200, 250), fail=True)
+    both = run(range(250, 280))
+    assert service.xcom("frames", both, "count") == [50, 30]
+    service.clear("frames", both)
+    assert service.ended("frames", both) == {"count": "success"}
+    assert service.xcom("frames", both, "count") == [50, 30]
+
+
+def test_a_task_killed_after_its_write_is_retried(place: Place) -> None:
+    """SIGKILL of the task's own process: the scheduler retries, and each row is there once."""
+    service = place.service
+    (place.output / "hold").touch()
+    service.unpause("killed")
+    run_id = service.trigger("killed")
+    pid = place.output / "pid"
+    until("the task's write", lambda: pid.exists() and pid.read_text())
+    (place.output / "hold").unlink()
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert service.ended("killed", run_id) == {"killed": "success"}
+    assert [task["try_number"] for task in service.tasks("killed", run_id)] == [2]
+    assert ids(place.output / "killed") == list(range((PARTS + 1) * ROWS))
+
+
+def test_a_watched_asset_with_a_name_of_its_own(place: Place) -> None:
+    load_rows(place.client, f"{place.database}.watched", numbered(0, 30), "rows")
+    run = place.service.all_ended("watching", 1)[0]
+    assert place.service.xcom("watching", run["dag_run_id"], "told") == 30
+    assert "not found" not in place.service.log("triggerer")
+
+
+def test_what_cannot_work_fails_at_once_and_says_why(place: Place) -> None:
+    """No retry is used, nothing is written, no checkpoint is made."""
+    service = place.service
+    service.unpause("refused")
+    run_id = service.trigger("refused")
+    states = service.ended("refused", run_id)
+    assert set(states.values()) == {"failed"}, states
+    assert {task["try_number"] for task in service.tasks("refused", run_id)} == {1}
+    said = {task_id: service.task_log("refused", run_id, task_id) for task_id in states}
+    assert "the template of 'sink.path'" in said["empty_path"]
+    assert "the template of 'rows'" in said["empty_rows"]
+    assert f"no checkpoint '{place.database}-frmes'" in said["mistyped"]
+    assert "it has no lake" in said["no_lake"]
+    assert "is not partitioned by dya, but by day" in said["no_such_column"]
+    assert "is of cluster 'another'" in said["other_alias"]
+    names = FlussCheckpointStore(place.client).names()
+    made = {f"{place.database}-{name}" for name in ("empty_path", "frmes", "other_alias")}
+    assert not made & set(names)
+
+
+def test_a_mended_sensor_waits_for_what_it_names_now(place: Place) -> None:
+    service = place.service
+    service.unpause("mended")
+    run_id = service.trigger("mended")
+    assert service.ended("mended", run_id) == {"wait": "failed"}
+    file = service.dags / DAG_FILE.name
+    file.write_text(file.read_text().replace("tikcs", "ticks"))
+    service.clear("mended", run_id)
+    assert service.ended("mended", run_id) == {"wait": "success"}
