@@ -164,11 +164,11 @@ class AirflowService:
         self._until(f"the end of {dag_id} {run_id}", lambda: self.get(path)["state"] in ENDED)
         return {ti["task_id"]: ti["state"] for ti in self.tasks(dag_id, run_id)}
 
-    def all_ended(self, dag_id: str, count: int) -> list[Json]:
-        """Wait until the DAG has so many runs, all ended; those."""
+    def all_ended(self, dag_id: str, count: int, run_type: str = "backfill") -> list[Json]:
+        """Wait until the DAG has so many runs of a type, all ended; those."""
 
         def check() -> list[Json]:
-            found = self.runs(dag_id)
+            found = [run for run in self.runs(dag_id) if run["run_type"] == run_type]
             done = [run for run in found if run["state"] in ENDED]
             return done if len(done) >= count and len(done) == len(found) else []
 
@@ -214,6 +214,8 @@ def _settings(home: Path, port: int) -> dict[str, str]:
         # DAGs are parsed as they appear; whoever changes one waits for it.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+        # A busy machine answers late.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
     }
 
 

@@ -58,16 +58,22 @@ def scan(task_id: str, kind: str, table: str, **arguments: Any) -> FlussIncremen
     )
 
 
-for kind in ("embedded", "cluster"):
-    with DAG(f"ticks_{kind}", schedule=TICK, start_date=NEVER):
-        FlussLakeSnapshotSensor(
-            task_id="wait",
-            fluss_conn_id=f"fluss_{kind}",
-            table=f"{DATABASE}.ticks",
-            covers="data_interval_end",
-            deferrable=True,
-            timeout=120,
-        ) >> scan("ticks", kind, "ticks")
+with DAG("ticks_embedded", schedule=TICK, start_date=NEVER):
+    FlussLakeSnapshotSensor(
+        task_id="wait",
+        fluss_conn_id="fluss_embedded",
+        table=f"{DATABASE}.ticks",
+        covers="data_interval_end",
+        deferrable=True,
+        timeout=120,
+    ) >> scan("ticks", "embedded", "ticks")
+
+with DAG("ticks_cluster", schedule=TICK, start_date=NEVER):
+    scan("ticks", "cluster", "ticks")
+
+with DAG("taken", schedule=TICK, start_date=NEVER):
+    scan("taken", "embedded", "ticks")
+    scan("skipping", "embedded", "ticks", options={"on_covered": "skip"})
 
 with DAG("until", schedule=None, render_template_as_native_obj=True):
     scan("until", "embedded", "ticks", until="{{ logical_date }}")

@@ -12,7 +12,7 @@ import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,17 @@ from tests.airflow_provider.components import until
 from tests.airflow_provider.reading import ids
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import DAGS
-from tests.airflow_provider.service import AirflowService
+from tests.airflow_provider.service import ENDED_S, AirflowService
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 DAG_FILE = Path(__file__).with_name("service_dags.py")
 TICK_S = 4
 PARTS = 2
 ROWS = 100
+BEGUN = (
+    *("ticks_embedded", "ticks_cluster", "shop_provisioning", "until", "frames", "killed"),
+    *("taken", "mended", "refused"),
+)
 
 
 @dataclass
@@ -50,6 +54,26 @@ class Place:
     clients: dict[str, FlussConnection]
     begin: datetime
     """Rows of part n were committed in the n-th tick after it."""
+    begun: dict[str, str] = field(default_factory=dict)
+    """The runs that were triggered at once at the beginning, by DAG: they share the start."""
+
+    def tick(self, number: int) -> datetime:
+        """When a tick began."""
+        return self.begin + timedelta(seconds=number * TICK_S)
+
+    def begin_all(self) -> None:
+        """Begin all that does not wait for something else."""
+        today = self.hour.replace(hour=0)
+        # Of the last date as well, and before it may run: so no run of that date is scheduled.
+        self.service.backfill("shop_provisioning", today, today)
+        for dag_id in BEGUN:
+            self.service.unpause(dag_id)
+        (self.output / "hold").touch()
+        self.service.backfill("ticks_embedded", self.tick(1), self.tick(PARTS))
+        self.begun["until"] = self.service.trigger("until", logical_date=self.tick(1).isoformat())
+        self.begun["frames"] = self.service.trigger("frames", conf={"fail": True})
+        for dag_id in ("killed", "taken", "mended", "refused"):
+            self.begun[dag_id] = self.service.trigger(dag_id)
 
     @property
     def client(self) -> FlussConnection:
@@ -98,8 +122,10 @@ def place(
     }
     with service:
         begin = _fill(clients, database)
-        service.wait_ready(["ticks_embedded", "refused", "shop_hourly"])
-        yield Place(service, output, database, clients, begin)
+        service.wait_ready([*BEGUN, "shop_hourly", "shop_orders", "shop_lake", "watching"])
+        made = Place(service, output, database, clients, begin)
+        made.begin_all()
+        yield made
     for client in clients.values():
         admin = client.get_admin().result()
         admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
@@ -115,6 +141,8 @@ def _fill(clients: dict[str, FlussConnection], database: str) -> datetime:
     others = [numbers_spec(database, name, buckets=1) for name in ("frames", "watched")]
     others.append(TableSpec.from_mapping({**days, "partition_keys": ["day"], "buckets": 1}))
     apply(clients["embedded"], others)
+    load_rows(clients["embedded"], f"{database}.frames", numbered(0, 200), "first")
+    load_rows(clients["embedded"], f"{database}.watched", numbered(0, 30), "first")
     begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
     for part in range(PARTS + 1):  # one more than is read: it closes the last tick
         moment = begin + timedelta(seconds=part * TICK_S)
@@ -135,34 +163,31 @@ def embedded_clock(moment: datetime) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("kind", ["embedded", "cluster"])
-def test_backfill_of_a_plain_schedule_reads_each_interval(place: Place, kind: str) -> None:
-    """Runs without a data interval read from the tick before; the sensor takes Airflow's times."""
+def _ticks_were_read(place: Place, kind: str) -> None:
     dag_id = f"ticks_{kind}"
-    first, last = (
-        place.begin + timedelta(seconds=TICK_S),
-        place.begin + timedelta(seconds=TICK_S * PARTS),
-    )
-    place.service.unpause(dag_id)
-    if kind == "embedded":
-        place.service.backfill(dag_id, first, last)
-    else:
-        dates = ["--from-date", first.isoformat(), "--to-date", last.isoformat()]
-        place.service.cli("backfill", "create", "--dag-id", dag_id, *dates)
     runs = place.service.all_ended(dag_id, PARTS)
     assert [run["state"] for run in runs] == ["success"] * PARTS
-    assert {run["run_type"] for run in runs} == {"backfill"}
     rows = [place.service.xcom(dag_id, run["dag_run_id"], "ticks")["rows"] for run in runs]
     assert rows == [ROWS] * PARTS
     assert ids(place.output / f"ticks-{kind}") == list(range(PARTS * ROWS))
+
+
+def test_backfill_on_the_real_cluster_by_the_command_line(place: Place) -> None:
+    """Runs without a data interval read from the tick before."""
+    dates = ["--from-date", place.tick(1).isoformat(), "--to-date", place.tick(PARTS).isoformat()]
+    place.service.cli("backfill", "create", "--dag-id", "ticks_cluster", *dates)
+    _ticks_were_read(place, "cluster")
+
+
+def test_backfill_on_an_embedded_directory_after_a_sensor(place: Place) -> None:
+    """The sensor waits until the lake holds all up to the run's own time."""
+    _ticks_were_read(place, "embedded")
 
 
 def test_the_shops_dags_as_backfills(place: Place) -> None:
     """`dags/airflow`, as it is, for the last two hours and for today."""
     service, hour = place.service, place.hour
     today = hour.replace(hour=0)
-    service.backfill("shop_provisioning", today, today)
-    service.unpause("shop_provisioning")
     runs = service.all_ended("shop_provisioning", 1)
     assert [run["state"] for run in runs] == ["success"]
     for part in range(2):
@@ -180,7 +205,7 @@ def test_the_shops_dags_as_backfills(place: Place) -> None:
     lake = service.all_ended("shop_lake", 1)[0]
     assert service.xcom("shop_lake", lake["dag_run_id"], "count") == 50
     assert service.all_ended("shop_orders", 1)[0]["state"] == "success"
-    totals = service.all_ended("shop_totals", 1)
+    totals = service.all_ended("shop_totals", 1, "asset_triggered")
     assert {run["state"] for run in totals} == {"success"}
 
 
@@ -193,11 +218,21 @@ def _orders(first: int) -> Any:
 
 
 def test_an_end_in_time_that_a_native_template_gives(place: Place) -> None:
-    place.service.unpause("until")
-    end = place.begin + timedelta(seconds=TICK_S)
-    run_id = place.service.trigger("until", logical_date=end.isoformat())
-    assert place.service.ended("until", run_id) == {"until": "success"}
+    assert place.service.ended("until", place.begun["until"]) == {"until": "success"}
     assert ids(place.output / "until-embedded") == list(range(ROWS))
+
+
+def test_a_backfill_of_rows_that_the_cursor_took(place: Place) -> None:
+    """They are refused, or left out: never written twice."""
+    service, cursor = place.service, place.begun["taken"]
+    assert set(service.ended("taken", cursor).values()) == {"success"}
+    service.backfill("taken", place.tick(1), place.tick(1))
+    backfill = service.all_ended("taken", 1)[0]["dag_run_id"]
+    assert service.ended("taken", backfill) == {"taken": "failed", "skipping": "success"}
+    assert "RowsTakenError" in service.task_log("taken", backfill, "taken")
+    assert service.xcom("taken", backfill, "skipping")["rows"] == 0
+    for name in ("taken", "skipping"):
+        assert ids(place.output / f"{name}-embedded") == list(range((PARTS + 1) * ROWS))
 
 
 def test_results_of_adopted_plans_are_kept(place: Place) -> None:
@@ -211,8 +246,7 @@ def test_results_of_adopted_plans_are_kept(place: Place) -> None:
         assert service.ended("frames", run_id) == {"count": "failed" if fail else "success"}
         return run_id
 
-    service.unpause("frames")
-    run(range(200), fail=True)
+    assert service.ended("frames", place.begun["frames"]) == {"count": "failed"}
     assert service.xcom("frames", run(range(0)), "count") == 200
     run(range(200, 250), fail=True)
     both = run(range(250, 280))
@@ -224,12 +258,9 @@ def test_results_of_adopted_plans_are_kept(place: Place) -> None:
 
 def test_a_task_killed_after_its_write_is_retried(place: Place) -> None:
     """SIGKILL of the task's own process: the scheduler retries, and each row is there once."""
-    service = place.service
-    (place.output / "hold").touch()
-    service.unpause("killed")
-    run_id = service.trigger("killed")
+    service, run_id = place.service, place.begun["killed"]
     pid = place.output / "pid"
-    until("the task's write", lambda: pid.exists() and pid.read_text())
+    until("the task's write", lambda: pid.exists() and pid.read_text(), wait_s=ENDED_S)
     (place.output / "hold").unlink()
     os.kill(int(pid.read_text()), signal.SIGKILL)
     assert service.ended("killed", run_id) == {"killed": "success"}
@@ -238,17 +269,14 @@ def test_a_task_killed_after_its_write_is_retried(place: Place) -> None:
 
 
 def test_a_watched_asset_with_a_name_of_its_own(place: Place) -> None:
-    load_rows(place.client, f"{place.database}.watched", numbered(0, 30), "rows")
-    run = place.service.all_ended("watching", 1)[0]
+    run = place.service.all_ended("watching", 1, "asset_triggered")[0]
     assert place.service.xcom("watching", run["dag_run_id"], "told") == 30
     assert "not found" not in place.service.log("triggerer")
 
 
 def test_what_cannot_work_fails_at_once_and_says_why(place: Place) -> None:
     """No retry is used, nothing is written, no checkpoint is made."""
-    service = place.service
-    service.unpause("refused")
-    run_id = service.trigger("refused")
+    service, run_id = place.service, place.begun["refused"]
     states = service.ended("refused", run_id)
     assert set(states.values()) == {"failed"}, states
     assert {task["try_number"] for task in service.tasks("refused", run_id)} == {1}
@@ -265,9 +293,7 @@ def test_what_cannot_work_fails_at_once_and_says_why(place: Place) -> None:
 
 
 def test_a_mended_sensor_waits_for_what_it_names_now(place: Place) -> None:
-    service = place.service
-    service.unpause("mended")
-    run_id = service.trigger("mended")
+    service, run_id = place.service, place.begun["mended"]
     assert service.ended("mended", run_id) == {"wait": "failed"}
     file = service.dags / DAG_FILE.name
     file.write_text(file.read_text().replace("tikcs", "ticks"))

@@ -130,7 +130,8 @@ class FlussIncrementalScanOperator(FlussOperator):
         def call(reader: Any, plan: ScanPlan) -> None:
             self.take(reader, plan, context)
 
-        return FunctionSink(call, pass_plan=True)
+        ti = context["ti"]
+        return FunctionSink(call, pass_plan=True, identity=f"{ti.dag_id}.{ti.task_id}")
 
     def take(self, reader: Any, plan: ScanPlan, context: Context) -> None:
         """Call the user's function with the rows of a plan."""
