@@ -47,9 +47,14 @@ def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The SQLAlchemy URL of an empty database of this test's own."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/test.db"
+    server: str = request.getfixturevalue("postgres_url")
+    return new_database(server)
+
+
+def new_database(server: str) -> str:
+    """The SQLAlchemy URL of an empty database on the server of a URL."""
     import sqlalchemy as sa  # the unit tests of other Pythons have none
 
-    server: str = request.getfixturevalue("postgres_url")
     name = f"test_{next(_numbers)}"
     engine = sa.create_engine(server, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
     with engine.connect() as connection:

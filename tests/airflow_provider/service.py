@@ -31,27 +31,52 @@ COMPONENTS = {
     "dag_processor": ["dag-processor"],
     "triggerer": ["triggerer", "--skip-serve-logs"],
 }
+PRELOAD = """
+import sys
+
+if "scheduler" in sys.argv:  # Workers are forked from it, and need not import these then.
+    import airflow.sdk.execution_time.task_runner
+    import pyarrow.parquet
+    import fluss_orchestrate.airflow.decorators
+    import fluss_orchestrate.core.conditions
+    import fluss_orchestrate.core.job
+    import fluss_orchestrate.core.loading
+    import fluss_orchestrate.core.provisioning
+    import fluss_orchestrate.core.sinks
+"""
 Json = dict[str, Any]
 
 
 class AirflowService:
-    """Airflow with a home of its own; `env` is what its processes see besides."""
+    """Airflow with a home of its own; `env` is what its processes see besides.
 
-    def __init__(self, home: Path, env: dict[str, str]) -> None:
+    `database` is the URL of an empty PostgreSQL database: Airflow refuses backfills on SQLite
+    when two processes write at once.
+    """
+
+    def __init__(self, home: Path, database: str, env: dict[str, str]) -> None:
         self.home = home
         self.dags = home / "dags"
         self.dags.mkdir(parents=True)
+        (home / "config").mkdir()
+        (home / "config" / "airflow_local_settings.py").write_text(PRELOAD)
         self._port = _free_port()
-        self.env = {**os.environ, **_settings(home, self._port), **env}
+        settings = _settings(home, self._port)
+        settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = database
+        self.env = {**os.environ, **settings, **env}
         self._stack = ExitStack()
         self._components: dict[str, Component] = {}
         self._token = ""
 
     def __enter__(self) -> AirflowService:
+        return self
+
+    def start(self) -> None:
+        """Make the database's tables, and start all components."""
+        self.cli("db", "migrate")
         for name, arguments in COMPONENTS.items():
             component = Component(arguments, self.home / f"{name}.log", self.env)
             self._components[name] = self._stack.enter_context(component)
-        return self
 
     def __exit__(
         self,

@@ -9,9 +9,9 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,6 +32,7 @@ from tests.airflow_provider.reading import ids
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import DAGS
 from tests.airflow_provider.service import ENDED_S, AirflowService
+from tests.fix_postgres import new_database
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 DAG_FILE = Path(__file__).with_name("service_dags.py")
@@ -88,7 +89,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(
-    airflow_home: Path, tmp_path_factory: pytest.TempPathFactory, lake_cluster: LocalCluster
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, lake_cluster: LocalCluster
 ) -> Iterator[Place]:
     root = tmp_path_factory.mktemp("service")
     output = root / "out"
@@ -108,20 +109,17 @@ def place(
         "SHOP_DATABASE": "shop",
         "SHOP_OUTPUT": str(output),
     }
-    service = AirflowService(root / "airflow", env)
-    with (
-        closing(sqlite3.connect(airflow_home / "airflow.db")) as made,
-        closing(sqlite3.connect(service.home / "airflow.db")) as copy,
-    ):
-        made.backup(copy)
+    service = AirflowService(root / "airflow", new_database(postgres_url), env)
     for file in (DAG_FILE, *sorted((DAGS / "airflow").glob("shop_*.py"))):
         shutil.copy(file, service.dags)
     clients = {
         kind: FlussConnection.create(Config({"bootstrap.servers": address})).result(60)
         for kind, address in addresses.items()
     }
-    with service:
+    with service, ThreadPoolExecutor(1) as background:
+        starting = background.submit(service.start)
         begin = _fill(clients, database)
+        starting.result()
         service.wait_ready([*BEGUN, "shop_hourly", "shop_orders", "shop_lake", "watching"])
         made = Place(service, output, database, clients, begin)
         made.begin_all()
