@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fluss_client.model.table import TablePath
 from fluss_orchestrate.core.checkpoints.events import (
+    Binding,
     CheckpointState,
     Event,
     EventKind,
@@ -17,7 +19,7 @@ from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.lake.covers import LakeTarget
-from fluss_orchestrate.core.plan import BucketRange, ScanPlan
+from fluss_orchestrate.core.plan import BucketRange, Generation, ScanPlan
 from fluss_orchestrate.core.provisioning.spec import TableSpec, load_specs
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
@@ -60,8 +62,24 @@ EVENT = Event(
     plan_id=PLAN.plan_id,
     nonce="0" * 24,
     created_ms=1_700_000_000_002,
-    receipt=RECEIPT,
+    receipt=replace(RECEIPT, position=POSITION.offsets),
     details={"reason": "done"},
+)
+GENERATION = Generation(3, "a" * 24)
+LATER_PLAN = replace(PLAN, generation=GENERATION)
+LATER_RECEIPT = replace(RECEIPT, rows_moved=25, position=POSITION.offsets)
+LATER_EVENT = replace(
+    EVENT,
+    state=CheckpointState(
+        POSITION,
+        LATER_PLAN,
+        "another",
+        False,
+        GENERATION,
+        Binding("parquet:local:/data", ("id", "amount"), ("_offset",), 4),
+        3,
+    ),
+    receipt=LATER_RECEIPT,
 )
 SPEC: dict[str, Any] = {
     "table": "sales.orders",
@@ -81,9 +99,12 @@ Reader = Callable[[Any], Any]
 
 READERS: dict[str, tuple[Any, Reader]] = {
     "plan": (PLAN.to_json(), ScanPlan.from_json),
+    "later plan": (LATER_PLAN.to_json(), ScanPlan.from_json),
     "receipt": (RECEIPT.to_json(), Receipt.from_json),
+    "later receipt": (LATER_RECEIPT.to_json(), Receipt.from_json),
     "position": (POSITION.to_json(), TablePosition.from_json),
     "event": (EVENT.to_json(), event_from_json),
+    "later event": (LATER_EVENT.to_json(), event_from_json),
     "cluster": (ClusterRef("prod", {"writer.acks": "all"}).to_json(), ClusterRef.from_json),
     "lake target": (
         LakeTarget(TABLE, {(None, 0): 120}).to_json(),

@@ -23,7 +23,16 @@ from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.dagster.cursors import read_cursor
 from fluss_orchestrate.spark.load_spec import BulkLoadSpec
-from tests.faults.specimens import EVENT, LOAD, PLAN, POSITION, RECEIPT
+from tests.faults.specimens import (
+    EVENT,
+    LATER_EVENT,
+    LATER_PLAN,
+    LATER_RECEIPT,
+    LOAD,
+    PLAN,
+    POSITION,
+    RECEIPT,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -45,6 +54,9 @@ VERSIONED: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "receipt": (Receipt.from_json, RECEIPT),
     "event": (_event, EVENT),
     "load-spec": (_load, LOAD),
+    "plan-2": (ScanPlan.from_json, LATER_PLAN),
+    "receipt-moved": (Receipt.from_json, LATER_RECEIPT),
+    "event-2": (_event, LATER_EVENT),
 }
 
 
@@ -55,7 +67,7 @@ def test_what_was_written_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(VERSIONED))
-@pytest.mark.parametrize("version", [2, 99])
+@pytest.mark.parametrize("version", [3, 99])
 def test_what_a_newer_release_wrote_is_refused(name: str, version: int) -> None:
     with pytest.raises(CorruptDataError, match=r"newer fluss-orchestrate.*upgrade this one"):
         VERSIONED[name][0]({**golden(name), "version": version})

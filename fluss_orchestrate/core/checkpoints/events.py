@@ -153,8 +153,13 @@ class Event:
     """Reasons, lost ranges and the like, as plain values."""
 
     def _receipt_json(self) -> dict[str, Any] | None:
+        if self.receipt is None:
+            return None
         # The whole position stands in the state already.
-        return None if self.receipt is None else replace(self.receipt, position=None).to_json()
+        value = replace(self.receipt, position=None).to_json()
+        if self.receipt.rows_moved is None:
+            del value["rows_moved"]
+        return value
 
     @property
     def _version(self) -> int:
