@@ -46,7 +46,11 @@ def run_increment(
     """
     receipts: list[Receipt] = []
     for run in scan.runs(run_key, until, max_offsets, progress, sink=sink):
-        run.receipt = run.finished or _brought(scan, sink, run.plan, progress)
+        if run.skipped:
+            # Another run's plan is pending: the sink is not touched.
+            run.receipt = scan.commit(run.plan)
+        else:
+            run.receipt = run.finished or _brought(scan, sink, run.plan, progress)
         receipts.append(run.receipt)
     return JobResult(receipts[-1], tuple(receipts[:-1]))
 

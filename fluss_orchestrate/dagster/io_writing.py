@@ -12,6 +12,7 @@ from fluss_client import FlussConnection, TableInfo
 from fluss_client.errors import ConfigError, TableNotExistError
 from fluss_orchestrate.core.loading import load_is_known, load_rows
 from fluss_orchestrate.core.provisioning import apply
+from fluss_orchestrate.core.provisioning.dropping import drop_partitions
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.dagster.io_settings import Choices, Stored, WriteMode, table_of
 from fluss_orchestrate.dagster.io_slices import TableSlice, unpartitionable
@@ -142,12 +143,11 @@ class OutputWriter:
                 f"{self._path}: overwrite_partition needs an asset whose partitions are those of "
                 f"the table, which is partitioned by {list(info.partition_keys) or 'nothing'}"
             )
-        admin = self._connection.get_admin().result()
-        for spec in part.specs():
-            admin.drop_partition(self._path, spec, ignore_if_not_exists=True).result()
+        # Recorded as dropped, so that a scan which had read them to their end goes on.
+        drop_partitions(self._connection, self._path, list(part.specs()), force=True)
         self._create(info, part.specs())
         names = set(part.names())
-        found = admin.list_partition_infos(self._path).result()
+        found = self._connection.get_admin().result().list_partition_infos(self._path).result()
         return sorted(p.partition_id for p in found if p.partition_name in names)
 
     def _create(self, info: TableInfo, specs: Iterable[dict[str, str]]) -> None:

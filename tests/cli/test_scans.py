@@ -29,7 +29,9 @@ def test_increments_to_parquet(shop: Shop, store: str, tmp_path: Path) -> None:
     write(shop, 1, 2, 3)
     first = cli.json(*scan, "--run-key", "r1")
     assert first["rows"] == 3
-    assert cli.json(*scan, "--run-key", "r1")["receipt"] == first["receipt"]
+    again = cli.json(*scan, "--run-key", "r1")
+    assert again["rows"] == again["receipt"]["rows_moved"] == 0
+    assert again["receipt"]["plan_id"] == first["receipt"]["plan_id"]
     write(shop, 4, 5)
     assert cli(*scan).startswith("2 rows to parquet:")
     assert cli.json(*scan)["rows"] == 0
@@ -102,8 +104,10 @@ def test_a_pending_plan(shop: Shop, store: str, tmp_path: Path) -> None:
     assert str(blocked) in said
     listed = {c["name"]: c for c in cli.json("checkpoints", "ls", "--store", store)}
     assert listed["stuck"]["pending_run_key"] == "first"
-    assert "is pending" in cli.fails(*scan, "--on-pending", "fail")
-    assert cli.json(*scan, "--on-pending", "skip")["receipt"]["details"]["skipped"] is True
+    same = [*scan, "--to", f"parquet:{blocked}"]
+    assert "is pending" in cli.fails(*same, "--on-pending", "fail")
+    assert "it belongs to sink parquet" in cli.fails(*scan, "--on-pending", "skip")
+    assert cli.json(*same, "--on-pending", "skip")["receipt"]["details"]["skipped"] is True
     adopted = cli.json("checkpoints", "adopt", "stuck", "--run-key", "second", "--store", store)
     assert adopted["run_key"] == "first"
     abandon = ["checkpoints", "abandon", "stuck", "--store", store]

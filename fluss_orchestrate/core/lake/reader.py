@@ -19,6 +19,7 @@ import pyarrow as pa
 from fluss_client.codec.partition_names import parse_partition_name
 from fluss_client.errors import LakeSnapshotNotExistError
 from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.cluster import ChangeType
 from fluss_client.model.table import TableInfo, TablePath
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.errors import TableIdentityChangedError
@@ -95,7 +96,7 @@ class LakeRead:
     def _shaped(self, batch: pa.RecordBatch, part: BucketRange) -> pa.RecordBatch:
         count = batch.num_rows
         extra: dict[str, Any] = {
-            "_change_type": lambda: pa.repeat(pa.scalar("+A"), count),
+            "_change_type": lambda: pa.repeat(pa.scalar(ChangeType.AppendOnly.sign), count),
             "_offset": lambda: batch.column(OFFSET),
             "_timestamp": lambda: batch.column(TIMESTAMP),
             "_bucket": lambda: pa.repeat(pa.scalar(part.bucket, pa.int32()), count),

@@ -79,6 +79,9 @@ def _dataset(files: Sequence[str], kind: str, types: pa.Schema | None) -> Any:
 
 def source_files(path: str | Path, format: str | None = None) -> list[Path]:  # noqa: A002
     """The files meant by a path, sorted; `SourceError` when there is none or they are mixed."""
+    if not str(path).strip():
+        # As a path this would be the folder that the process runs in.
+        raise SourceError("''", "is no path of a file or folder")
     place = Path(path)
     if place.is_file():
         files = [place]

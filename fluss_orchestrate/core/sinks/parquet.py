@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.parquet_layout import ROW_GROUP_BYTES, columns_with_dictionary
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult, range_plan
@@ -51,7 +52,10 @@ class ParquetSink:
         filesystem: Any = None,
         compression: str = "zstd",
     ) -> None:
-        self._fs, self._directory = _open(os.fspath(directory), filesystem)
+        given = os.fspath(directory)
+        if not given.strip():
+            raise ConfigError("a Parquet sink needs a directory, and this one is empty")
+        self._fs, self._directory = _open(given, filesystem)
         self._compression = compression
 
     @property

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import ParquetSink
 from tests.orchestrate.sinks.plans import expected_ids, ids, make_plan, read
@@ -49,6 +50,12 @@ def test_nested_columns_are_written_as_parquet_likes(tmp_path: Path) -> None:
     plan = make_plan((0, 0, 2))
     ParquetSink(tmp_path).write(plan, lambda _: nested.to_reader())
     assert pq.read_table(tmp_path) == nested
+
+
+def test_a_directory_has_a_name() -> None:
+    for empty in ("", "  "):
+        with pytest.raises(ConfigError, match="directory"):
+            ParquetSink(empty)
 
 
 def test_again_reads_nothing_and_gives_the_same_result(tmp_path: Path) -> None:
