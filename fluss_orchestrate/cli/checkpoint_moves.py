@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +41,7 @@ def export(
         print(to_json(exported))
         return
     to.write_text(to_json(exported))
-    number = len(exported["checkpoints"])
+    number = len(_of_users(exported["checkpoints"]))
     session.answer(
         {"path": str(to), "checkpoints": number}, lambda: f"{count(number, 'checkpoint')} in {to}"
     )
@@ -66,7 +67,7 @@ def import_(
     except ValueError as error:
         raise CommandError(f"{file} is no JSON: {error}") from None
     names = import_checkpoints(open_store(session.connection, store), exported)
-    session.answer(names, lambda: names or "nothing to import")
+    session.answer(_of_users(names), lambda: _of_users(names) or "nothing to import")
 
 
 @app.command()
@@ -91,4 +92,11 @@ def compact(
     source = known_store(session.connection, store)
     make_sure(f"retire every checkpoint here and move it into {without_login(into)}", yes)
     names = move(source, open_store(session.connection, into), keep)
-    session.answer(names, lambda: names or "nothing to move")
+    session.answer(_of_users(names), lambda: _of_users(names) or "nothing to move")
+
+
+def _of_users(names: Iterable[str]) -> list[str]:
+    """The names without those that scans keep for themselves."""
+    from fluss_orchestrate.core.checkpoints.events import RESERVED
+
+    return [name for name in names if not name.startswith(RESERVED)]

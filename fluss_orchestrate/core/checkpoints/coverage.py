@@ -92,7 +92,7 @@ class Coverage:
     settled: Mapping[str, tuple[BucketRange, ...]] = field(default_factory=dict)
     """By the name of a scan of intervals: what its committed intervals have taken."""
     scans: tuple[str, ...] = ()
-    """Scans whose history from before there were claims is in here."""
+    """Scans whose history is in here."""
 
     def to_json(self) -> dict[str, Any]:
         """The claims as plain values."""
@@ -138,8 +138,7 @@ class _Taken:
 class CoverageLedger:
     """The claims on one table for one sink; safe to use from many processes at once.
 
-    `scan` is the name of the scan that asks: what it took under an earlier version, which claimed
-    nothing, is found in its history.
+    `scan` is the name of the scan that asks: what it took without a claim is found in its history.
     """
 
     def __init__(self, store: CheckpointStore, sink: str, table: TableIdentity, scan: str) -> None:
@@ -287,17 +286,20 @@ class CoverageLedger:
         return _Taken(owner, cursor=claim)
 
     def _with_history(self, now: Coverage) -> Coverage:
-        """The claims with what the scan took before there were any, by its history."""
+        """The claims with what the scan took without them, by its history.
+
+        It did so under an earlier version, or in another store from which it was imported.
+        """
         cursors = dict(now.cursors)
         head = self._store.head(self._scan)
-        if head is not None and _is_unclaimed(head, self._table):
+        if head is not None and self._may_have_taken(head):
             begin = first_offsets(self._store, self._scan)
             cursors[self._scan] = CursorClaim(head.state.generation, begin)
         settled: list[BucketRange] = []
         pending = dict(now.intervals)
         for name in self._store.names():
             head = self._store.head(name) if name.startswith(f"{self._scan}/[") else None
-            if head is None or not _is_unclaimed(head, self._table):
+            if head is None or not self._may_have_taken(head):
                 continue
             if head.state.pending is not None:
                 pending[name] = IntervalClaim(head.state.pending.ranges, head.sequence)
@@ -305,6 +307,13 @@ class CoverageLedger:
                 settled += head.receipt.ranges
         by_scan = {**now.settled, **({self._scan: _merged(settled)} if settled else {})}
         return Coverage(cursors, pending, by_scan, (*now.scans, self._scan))
+
+    def _may_have_taken(self, head: Event) -> bool:
+        """Whether a checkpoint brought rows of this table into this sink, as far as it tells."""
+        position, bound = head.state.position, head.state.binding
+        if position is None or position.table != self._table:
+            return False
+        return bound is None or bound.sink == self._sink
 
 
 def ledger_of(
@@ -335,11 +344,6 @@ def first_offsets(store: CheckpointStore, name: str) -> Position:
         ]
     places = {place for begin in begins for place in begin}
     return {place: min(begin.get(place, 0) for begin in begins) for place in places}
-
-
-def _is_unclaimed(head: Event, table: TableIdentity) -> bool:
-    position = head.state.position
-    return position is not None and position.table == table and head.state.binding is None
 
 
 def _range(place: Place, start: int, stop: int) -> BucketRange:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fluss_client import FlussConnection, FlussTable
 from fluss_orchestrate.core.checkpoints import CheckpointStore
 from fluss_orchestrate.core.checkpoints.coverage import NAME_PREFIX, CoverageLedger, first_offsets
+from fluss_orchestrate.core.checkpoints.transfer import export_checkpoints, import_checkpoints
 from fluss_orchestrate.core.errors import RowsTakenError
 from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
 from fluss_orchestrate.core.job import run_increment, run_interval
@@ -186,6 +187,22 @@ def test_what_an_earlier_version_took_is_found_in_its_history(
     assert first_offsets(cursor.store, "job") == dict.fromkeys(((None, b) for b in range(4)), 0)
     with pytest.raises(RowsTakenError, match="'job'"):
         run_interval(intervals(table), sink, "x", begin, end)
+
+
+def test_what_was_imported_from_another_store_is_found_in_its_history(
+    tables: EventTables, make_scan: MakeScan, connection: FlussConnection, tmp_path: Path
+) -> None:
+    table, sink = tables.events(), ParquetSink(tmp_path)
+    begin = wait_a_moment()
+    tables.append(table, rows(range(20)))
+    end = wait_a_moment()
+    cursor = make_scan(table, name="job")
+    assert run_increment(cursor, sink, "one").rows == 20
+    other = CheckpointStore(MemoryEventLog())
+    import_checkpoints(other, export_checkpoints(cursor.store, ["job"]))
+    scan = IntervalScan(connection, table.get_table_path(), "job", other, settle_ms=0)
+    with pytest.raises(RowsTakenError, match="'job'"):
+        run_interval(scan, sink, "x", begin, end)
 
 
 def forget_claims(log: Any) -> None:
