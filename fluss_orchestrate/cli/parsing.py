@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fluss_client.errors import ConfigError
 from fluss_orchestrate.cli.failures import CommandError, UsageError
-from fluss_orchestrate.core.times import as_time_ms
 
 if TYPE_CHECKING:
     from fluss_client.model.table import TablePath
@@ -49,6 +47,9 @@ def time_ms(text: str, option: str) -> int:
 
 
 def _time(text: str, option: str) -> int | None:
+    from fluss_client.errors import ConfigError
+    from fluss_orchestrate.core.times import as_time_ms
+
     span = _SPAN.match(text)
     if span:
         return time.time_ns() // 1_000_000 - int(span[1]) * _UNITS_MS[span[2]]

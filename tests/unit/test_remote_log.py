@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,7 +45,8 @@ def test_a_piece_is_joined_from_its_ranges(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(remote_log, "_read_remote", read)
     monkeypatch.setattr(RemoteLog, "_filesystem", lambda *_: _ready(fs.LocalFileSystem()))
     config = Config({"bootstrap.servers": "nowhere:1", "scanner.remote-log.read-concurrency": 3})
-    remote = RemoteLog(SimpleNamespace(config=config))  # type: ignore[arg-type]
+    calls = Client(config)
+    remote = RemoteLog(calls)  # type: ignore[arg-type]
     try:
         piece = asyncio.run(remote._read_piece(f"s3:/{path}", 100, 4 << 20))
         assert bytes(piece) == content[100 : 100 + (4 << 20)]
@@ -54,6 +55,13 @@ def test_a_piece_is_joined_from_its_ranges(tmp_path: Path, monkeypatch: pytest.M
             asyncio.run(remote._read_piece(f"s3:/{tmp_path}/gone.log", 0, 10))
     finally:
         remote.close()
+
+
+@dataclass
+class Client:
+    """What a remote log needs of the client that holds it."""
+
+    config: Config
 
 
 async def _ready(value: Any) -> Any:

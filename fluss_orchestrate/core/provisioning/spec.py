@@ -219,7 +219,11 @@ def _check_texts(tables: Sequence[Mapping[Any, Any]], text: str, where: str) -> 
     """Refuse values that YAML has read as something else than the text that stands there."""
     import yaml
 
-    written = yaml.load(text, yaml.BaseLoader)  # noqa: S506 (gives texts only)
+    loader = yaml.BaseLoader(text)  # reads every value as the text that stands there
+    try:
+        written = loader.get_single_data()
+    finally:
+        loader.dispose()
     written = written.get("tables") if isinstance(written, Mapping) else written
     for at, table in enumerate(tables):
         texts = _item(written, at)
