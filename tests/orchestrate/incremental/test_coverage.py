@@ -37,6 +37,13 @@ def intervals(connection: FlussConnection, store: CheckpointStore) -> MakeInterv
     return make
 
 
+def filled(tables: EventTables, count: int) -> tuple[FlussTable, int, int]:
+    """A table with rows, and times before and after them."""
+    table, begin = tables.events(), wait_a_moment()
+    tables.append(table, rows(range(count)))
+    return table, begin, wait_a_moment()
+
+
 def ids_in(folder: Path) -> list[int]:
     import pyarrow.dataset as ds
 
@@ -47,10 +54,8 @@ def ids_in(folder: Path) -> list[int]:
 def test_a_backfill_of_what_the_cursor_took_is_refused_or_left_out(
     tables: EventTables, make_scan: MakeScan, intervals: MakeIntervals, tmp_path: Path
 ) -> None:
-    table, sink = tables.events(), ParquetSink(tmp_path)
-    begin = wait_a_moment()
-    tables.append(table, rows(range(50)))
-    middle = wait_a_moment()
+    table, begin, middle = filled(tables, 50)
+    sink = ParquetSink(tmp_path)
     cursor = make_scan(table, name="job", start=middle)
     tables.append(table, rows(range(50, 100)))
     end = wait_a_moment()
@@ -74,10 +79,8 @@ def test_a_backfill_of_what_the_cursor_took_is_refused_or_left_out(
 def test_a_cursor_does_not_take_what_intervals_took(
     tables: EventTables, make_scan: MakeScan, intervals: MakeIntervals, tmp_path: Path
 ) -> None:
-    table, sink = tables.events(), ParquetSink(tmp_path)
-    begin = wait_a_moment()
-    tables.append(table, rows(range(50)))
-    middle = wait_a_moment()
+    table, begin, middle = filled(tables, 50)
+    sink = ParquetSink(tmp_path)
     assert run_interval(intervals(table), sink, "one", begin, middle).rows == 50
     for name in ("job", "another"):
         with pytest.raises(RowsTakenError, match="start="):
@@ -112,10 +115,8 @@ def test_intervals_that_overlap_are_refused_and_an_abandoned_one_is_forgotten(
 def test_a_committed_interval_is_retired_and_another_run_of_it_adds_nothing(
     tables: EventTables, intervals: MakeIntervals, store: CheckpointStore, tmp_path: Path
 ) -> None:
-    table, sink = tables.events(), ParquetSink(tmp_path)
-    begin = wait_a_moment()
-    tables.append(table, rows(range(50)))
-    end = wait_a_moment()
+    table, begin, end = filled(tables, 50)
+    sink = ParquetSink(tmp_path)
     first = run_interval(intervals(table), sink, "one", begin, end)
     assert store.require(intervals(table).interval_name(begin, end)).state.retired
     for run_key in ("one", "two"):
@@ -132,10 +133,8 @@ def test_a_committed_interval_is_retired_and_another_run_of_it_adds_nothing(
 def test_an_interval_that_was_reset_is_taken_again(
     tables: EventTables, intervals: MakeIntervals, store: CheckpointStore, tmp_path: Path
 ) -> None:
-    table, sink = tables.events(), ParquetSink(tmp_path)
-    begin = wait_a_moment()
-    tables.append(table, rows(range(50)))
-    end = wait_a_moment()
+    table, begin, end = filled(tables, 50)
+    sink = ParquetSink(tmp_path)
     scan = intervals(table)
     run_interval(scan, sink, "one", begin, end)
     for path in tmp_path.iterdir():
@@ -151,10 +150,8 @@ def test_an_interval_that_was_reset_is_taken_again(
 def test_a_reset_or_retired_cursor_frees_what_it_does_not_take(
     tables: EventTables, make_scan: MakeScan, intervals: MakeIntervals, tmp_path: Path
 ) -> None:
-    table, sink = tables.events(), ParquetSink(tmp_path)
-    begin = wait_a_moment()
-    tables.append(table, rows(range(20)))
-    middle = wait_a_moment()
+    table, begin, middle = filled(tables, 20)
+    sink = ParquetSink(tmp_path)
     cursor = make_scan(table, name="job")
     assert run_increment(cursor, sink, "one").rows == 20
     tables.append(table, rows(range(20, 30)))
@@ -172,10 +169,8 @@ def test_a_reset_or_retired_cursor_frees_what_it_does_not_take(
 def test_what_an_earlier_version_took_is_found_in_its_history(
     tables: EventTables, make_scan: MakeScan, intervals: MakeIntervals, tmp_path: Path
 ) -> None:
-    table, sink = tables.events(), ParquetSink(tmp_path)
-    begin = wait_a_moment()
-    tables.append(table, rows(range(20)))
-    end = wait_a_moment()
+    table, begin, end = filled(tables, 20)
+    sink = ParquetSink(tmp_path)
     cursor = make_scan(table, name="job")
     assert run_increment(cursor, sink, "one").rows == 20
     log = cursor.store.log
@@ -192,10 +187,8 @@ def test_what_an_earlier_version_took_is_found_in_its_history(
 def test_what_was_imported_from_another_store_is_found_in_its_history(
     tables: EventTables, make_scan: MakeScan, connection: FlussConnection, tmp_path: Path
 ) -> None:
-    table, sink = tables.events(), ParquetSink(tmp_path)
-    begin = wait_a_moment()
-    tables.append(table, rows(range(20)))
-    end = wait_a_moment()
+    table, begin, end = filled(tables, 20)
+    sink = ParquetSink(tmp_path)
     cursor = make_scan(table, name="job")
     assert run_increment(cursor, sink, "one").rows == 20
     other = CheckpointStore(MemoryEventLog())
