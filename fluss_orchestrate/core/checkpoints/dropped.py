@@ -25,12 +25,7 @@ from fluss_orchestrate.core.checkpoints.events import (
     now_ms,
 )
 from fluss_orchestrate.core.checkpoints.position import TablePosition
-from fluss_orchestrate.core.checkpoints.store import (
-    CLAIM_ATTEMPTS_MAX,
-    CheckpointStore,
-    lost_too_often,
-    pause,
-)
+from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.checkpoints.transitions import check_not_retired, next_sequence
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.plan import BucketRange, Place
@@ -94,12 +89,12 @@ def record_dropped(
         {},
         {number: partition.partition_name},
     )
-    for attempt in range(CLAIM_ATTEMPTS_MAX):
-        head = store.head(name)
+
+    def step(head: Event | None) -> Event | None:
         known = drops_after(store, table.cluster, table.path, since).of(table)
         if any(place[0] == number for place in known):
-            return
-        event = Event(
+            return None
+        return Event(
             name=name,
             sequence=next_sequence(head),
             kind=EventKind.RESET,
@@ -108,10 +103,8 @@ def record_dropped(
             created_ms=now_ms(),
             details={"dropped": partition.partition_name},
         )
-        if store.log.append(event, head):
-            return
-        pause(attempt)
-    raise lost_too_often(name)
+
+    store.advance(name, step)
 
 
 def last_drop(store: CheckpointStore, cluster: str, path: TablePath) -> int:

@@ -11,6 +11,7 @@ from fluss_client.facade.connection import FlussConnection
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.coverage import CoverageLedger, first_offsets, ledger_of
 from fluss_orchestrate.core.checkpoints.events import CALLER, Binding, CheckpointState, Event
+from fluss_orchestrate.core.checkpoints.fluss_rows import MERGE_ENGINE
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.errors import CheckpointBindingError
 from fluss_orchestrate.core.identity import TableIdentity, table_uri
@@ -21,7 +22,6 @@ from fluss_orchestrate.core.sink_errors import SinkChangesError
 from fluss_orchestrate.core.sinks.base import Sink, identity_of
 
 CHANGE_TYPE = "_change_type"
-MERGE_ENGINE = "table.merge-engine"
 FIRST_ROW = "FIRST_ROW"
 """Tables of this engine keep the first row of a key, so that their changes are inserts alone."""
 

@@ -182,7 +182,7 @@ class Planner:
             raise UnsupportedError(
                 f"{info.table_path} has no primary key, hence no state: use start='earliest'"
             )
-        if info.properties.get(CHANGELOG_IMAGE, "FULL").upper() != "FULL":
+        if not has_old_rows(info):
             raise UnsupportedError(
                 f"{info.table_path} has {CHANGELOG_IMAGE}={info.properties[CHANGELOG_IMAGE]}: "
                 "without the old rows in its changelog its state cannot be read twice alike; use "
@@ -202,6 +202,11 @@ def _new_generation(draft: Draft, head: Event | None) -> Draft:
     """
     generation = Generation(next_sequence(head), new_nonce())
     return replace(draft, plan=replace(draft.plan, generation=generation))
+
+
+def has_old_rows(info: TableInfo) -> bool:
+    """Whether a key table's changelog tells what stood there before each change."""
+    return info.properties.get(CHANGELOG_IMAGE, "FULL").upper() == "FULL"
 
 
 def columns_of(info: TableInfo, settings: ScanSettings) -> tuple[str, ...]:

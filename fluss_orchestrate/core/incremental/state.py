@@ -28,7 +28,7 @@ from fluss_client.model.table import TableInfo
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.errors import RetentionPassedError
 from fluss_orchestrate.core.incremental.guards import UNKNOWN_END
-from fluss_orchestrate.core.incremental.planning import CHANGELOG_IMAGE
+from fluss_orchestrate.core.incremental.planning import CHANGELOG_IMAGE, has_old_rows
 from fluss_orchestrate.core.incremental.shaping import STATE_OFFSET, Rows
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 
@@ -61,8 +61,8 @@ def check_old_rows(table: TableInfo) -> None:
 
     A key that was changed after the wanted offset would be missing from the state at that offset.
     """
-    image = table.properties.get(CHANGELOG_IMAGE, "FULL")
-    if image.upper() != "FULL":
+    if not has_old_rows(table):
+        image = table.properties[CHANGELOG_IMAGE]
         raise UnsupportedError(
             f"{table.table_path} has {CHANGELOG_IMAGE}={image}: its changelog does not tell the "
             "old rows, so the rows at an earlier offset cannot be had. Read the rows as they are "

@@ -13,7 +13,7 @@ from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.table import TableInfo
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.incremental.observe import TableView, observe
-from fluss_orchestrate.core.incremental.planning import CHANGELOG_IMAGE
+from fluss_orchestrate.core.incremental.planning import has_old_rows
 from fluss_orchestrate.core.incremental.settings import ScanSettings
 from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
 from fluss_orchestrate.core.incremental.until import ends, first_starts
@@ -102,7 +102,7 @@ def _keys_part(
     if options.number("limit") is not None and options.row_filter is None:
         # Any rows do, so servers are asked for that many only.
         return part_of(empty, whole, KEYS)
-    if info.properties.get(CHANGELOG_IMAGE, "FULL").upper() == "FULL":
+    if has_old_rows(info):
         return part_of(replace(empty, kind="state"), whole, PLAN)
     # Without old rows in the changelog, only a bucket that nobody has changed can be read again.
     return part_of(empty, whole, KEYS)
