@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fluss_client import FlussConnection
-from fluss_client.errors import LakeTableAlreadyExistError
+from fluss_client.errors import LakeTableAlreadyExistError, TableNotReadyError
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.conditions import NewSnapshot, RowsCame
 from fluss_orchestrate.core.provisioning import TableSpec, apply
@@ -142,7 +142,7 @@ def _lake_table(client: FlussConnection, database: str, name: str) -> TableSpec:
     spec = numbers_spec(database, name, buckets=1, lake=True)
     try:
         apply(client, [spec])
-    except LakeTableAlreadyExistError:
+    except (LakeTableAlreadyExistError, TableNotReadyError):
         return _lake_table(client, database, f"{name}_again")
     return spec
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fluss_client import TablePath
-from fluss_client.errors import LakeTableAlreadyExistError
+from fluss_client.errors import LakeTableAlreadyExistError, TableNotReadyError
 from fluss_orchestrate import lake_status, tier
 from fluss_orchestrate.core.lake.tiering import TieringRound
 from fluss_orchestrate.core.lake.tiering_worker import TieringWorker
@@ -48,8 +48,8 @@ def lake_table_of(place: Place, name: str, freshness: str = "1d") -> TablePath:
         path = TablePath(place.database, f"{name}{attempt}")
         try:
             make_table(place.connection, path, layout="partitioned", buckets=2, freshness=freshness)
-        except LakeTableAlreadyExistError:
-            # The server forgot the table that it had just made, but not its Iceberg table.
+        except (LakeTableAlreadyExistError, TableNotReadyError):
+            # The coordinator missed the table; its Iceberg table is in the way of another try.
             continue
         return path
     raise AssertionError("no lake table could be created")

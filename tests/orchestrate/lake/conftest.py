@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fluss_client import Config, FlussConnection, TablePath
-from fluss_client.errors import LakeTableAlreadyExistError
+from fluss_client.errors import LakeTableAlreadyExistError, TableNotReadyError
 from tests.fix_either import own_database
 from tests.orchestrate.lake.tables import make_table
 
@@ -38,8 +38,8 @@ def new_table(connection: FlussConnection, database: str) -> Callable[..., Table
             path = TablePath(database, f"t{attempt}")
             try:
                 make_table(connection, path, **options)
-            except LakeTableAlreadyExistError:
-                # The server forgot the table that it had just made, but not its Iceberg table.
+            except (LakeTableAlreadyExistError, TableNotReadyError):
+                # The coordinator missed the table; its Iceberg table is in the way of another try.
                 continue
             return path
         raise AssertionError("no lake table could be created")
