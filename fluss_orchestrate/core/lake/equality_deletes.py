@@ -1,0 +1,388 @@
+"""Reading an Iceberg table whose rows were deleted by key.
+
+An equality-delete file lists keys. It deletes the rows with these keys from the data files that
+have a lower sequence number and the same partition; one without a partition deletes from all
+partitions. PyIceberg does not read tables that have such files.
+
+The keys that apply to one partition are kept in memory, at most `KEYS_MAX` at a time. If there are
+more, the data files are read once for each group of keys, and one bit per row says what is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_orchestrate.core.lake.errors import EqualityDeleteError
+from fluss_orchestrate.core.lake.file_scan import read_file
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.manifest import DataFile, ManifestEntry
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.types import IcebergType
+
+KEYS_MAX = 4_000_000
+"""How many deleted keys are kept in memory."""
+GATHER_BYTES = 32 << 20
+"""Rows are compared with the keys in batches of about this size."""
+_PATH_FIELD_ID = 2147483546
+"""The field id of `file_path` in position-delete files, fixed by Iceberg's specification."""
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A delete file and its sequence number."""
+
+    file: DataFile
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of a snapshot and the delete files that apply to it.
+
+    Attributes:
+        file: The data file.
+        sequence_number: Its data sequence number.
+        positions: Files that list deleted rows by their position.
+        equalities: Files that list deleted keys.
+    """
+
+    file: DataFile
+    sequence_number: int
+    positions: tuple[DataFile, ...]
+    equalities: tuple[DeleteFile, ...]
+
+
+class KeySet:
+    """Keys with a sequence number each, and the test which rows have one of them.
+
+    Null equals null, as Iceberg's specification says for equality deletes.
+    """
+
+    def __init__(
+        self, columns: Sequence[pa.ChunkedArray], sequences: npt.NDArray[np.int64]
+    ) -> None:
+        """Build the set.
+
+        Args:
+            columns: The columns of the keys.
+            sequences: The sequence number of each key. A key that occurs more than once has its
+                highest one.
+        """
+        self._levels: list[tuple[pa.Array, npt.NDArray[np.int64]]] = []
+        codes = np.zeros(len(sequences), np.int64)
+        for column in columns:
+            values = pc.unique(column)
+            found = pc.index_in(column, value_set=values).to_numpy()
+            known, codes = np.unique(codes * len(values) + found, return_inverse=True)
+            self._levels.append((values, known))
+        self._sequences = np.full(len(self._levels[-1][1]), -1, np.int64)
+        np.maximum.at(self._sequences, codes, sequences)
+
+    def holds(self, columns: Sequence[pa.Array], sequence_number: int = -1) -> Bools:
+        """Which rows have a key of the set whose sequence number is above `sequence_number`."""
+        count = len(columns[0])
+        if not len(self._sequences):
+            return np.zeros(count, np.bool_)
+        codes = np.zeros(count, np.int64)
+        present = np.ones(count, np.bool_)
+        for (values, known), column in zip(self._levels, columns, strict=True):
+            index = pc.fill_null(pc.index_in(column, value_set=values), -1)
+            found = index.to_numpy(zero_copy_only=False)
+            wanted = codes * len(values) + found
+            codes = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+            present &= (found >= 0) & (known[codes] == wanted)
+        return present & (self._sequences[codes] > sequence_number)
+
+
+def live_files(table: Table, snapshot_id: int | None = None) -> list[LiveFile]:
+    """Return the data files of a snapshot with the delete files that apply to each.
+
+    Args:
+        table: The Iceberg table.
+        snapshot_id: The snapshot; by default, the current one.
+    """
+    from pyiceberg.manifest import DataFileContent
+
+    snapshot = (
+        table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    )
+    if snapshot is None:
+        if snapshot_id is None:
+            return []
+        raise ValueError(f"{'.'.join(table.name())} has no snapshot {snapshot_id}")
+    data: list[ManifestEntry] = []
+    positions: dict[Any, list[DeleteFile]] = {}
+    equalities: dict[Any, list[DeleteFile]] = {}
+    for manifest in snapshot.manifests(table.io):
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            content = entry.data_file.content
+            if content == DataFileContent.DATA:
+                data.append(entry)
+                continue
+            found = positions if content == DataFileContent.POSITION_DELETES else equalities
+            deletes = DeleteFile(entry.data_file, _sequence_of(entry))
+            found.setdefault(_scope(table, entry.data_file), []).append(deletes)
+    files = []
+    for entry in data:
+        scope, at = _scope(table, entry.data_file), _sequence_of(entry)
+        by_key = equalities.get(scope, [])
+        if scope is not None:
+            by_key = [*by_key, *equalities.get(None, [])]
+        path = entry.data_file.file_path
+        files.append(
+            LiveFile(
+                entry.data_file,
+                at,
+                tuple(
+                    d.file
+                    for d in positions.get(scope, [])
+                    if d.sequence_number >= at and _may_name(d.file, path)
+                ),
+                tuple(d for d in by_key if d.sequence_number > at),
+            )
+        )
+    return files
+
+
+def _sequence_of(entry: ManifestEntry) -> int:
+    number = entry.sequence_number
+    return 0 if number is None else int(number)
+
+
+def _scope(table: Table, file: DataFile) -> Any:
+    """The partition of a file; None for a file of a spec without partitions."""
+    if table.specs()[file.spec_id].is_unpartitioned():
+        return None
+    values = file.partition
+    return (file.spec_id, *(values[at] for at in range(len(values))))
+
+
+def _may_name(file: DataFile, path: str) -> bool:
+    """Whether a position-delete file may name a data file, by the bounds of its paths."""
+    lower = (file.lower_bounds or {}).get(_PATH_FIELD_ID)
+    upper = (file.upper_bounds or {}).get(_PATH_FIELD_ID)
+    # Equal bounds name one file. An upper bound that was cut to a prefix is not equal to the lower.
+    return lower is None or lower != upper or path.encode() == lower
+
+
+def read_with_deletes(
+    table: Table,
+    columns: Sequence[str] | None = None,
+    row_filter: BooleanExpression | None = None,
+    *,
+    snapshot_id: int | None = None,
+    keys_max: int = KEYS_MAX,
+) -> pa.RecordBatchReader:
+    """Read the rows of an Iceberg table with all deletes applied.
+
+    Args:
+        table: The Iceberg table.
+        columns: The columns to read; by default, all.
+        row_filter: A filter of the rows.
+        snapshot_id: The snapshot to read; by default, the current one.
+        keys_max: How many deleted keys are kept in memory at the same time.
+
+    Returns:
+        The rows, one data file after the other.
+
+    Raises:
+        EqualityDeleteError: A delete file cannot be applied. It is raised before any row of the
+            partition is returned.
+    """
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    schema = table.schema()
+    names = [f.name for f in schema.fields] if columns is None else list(columns)
+    shown = [schema.find_field(name).field_id for name in names]
+    target = schema_to_pyarrow(_schema_of(schema, shown), include_field_ids=False)
+    files = live_files(table, snapshot_id)
+    _check(table, files)
+    read = _Read(table, shown, AlwaysTrue() if row_filter is None else row_filter, keys_max)
+    batches = (batch.select(names) for group in _groups(table, files) for batch in read.rows(group))
+    return pa.RecordBatchReader.from_batches(target, batches)
+
+
+def _schema_of(schema: Schema, ids: Iterable[int]) -> Schema:
+    from pyiceberg.schema import Schema as IcebergSchema
+
+    return IcebergSchema(*(schema.find_field(i) for i in ids))
+
+
+def _groups(table: Table, files: Iterable[LiveFile]) -> list[list[LiveFile]]:
+    """Data files that share delete files."""
+    groups: dict[Any, list[LiveFile]] = {}
+    for file in files:
+        groups.setdefault(_scope(table, file.file), []).append(file)
+    return list(groups.values())
+
+
+def _check(table: Table, files: Iterable[LiveFile]) -> None:
+    """Raise for every file that cannot be read or applied."""
+    from pyiceberg.manifest import FileFormat
+
+    top = {f.field_id: f.field_type for f in table.schema().fields}
+    for live in files:
+        used = [live.file, *live.positions, *(d.file for d in live.equalities)]
+        for file in used:
+            if file.file_format != FileFormat.PARQUET:
+                raise EqualityDeleteError(
+                    file.file_path, f"{file.file_format} files are not read here, only Parquet"
+                )
+        for deletes in live.equalities:
+            ids = deletes.file.equality_ids
+            if not ids:
+                raise EqualityDeleteError(deletes.file.file_path, "it names no columns to compare")
+            for number in ids:
+                if number not in top:
+                    raise EqualityDeleteError(
+                        deletes.file.file_path,
+                        f"it compares the column with field id {number}, which was dropped",
+                    )
+                if not has_exact_equality(top[number]):
+                    raise EqualityDeleteError(
+                        deletes.file.file_path,
+                        f"it compares a column of type {top[number]}, which has no exact equality",
+                    )
+
+
+def has_exact_equality(kind: IcebergType) -> bool:
+    """Whether values of a type can be compared as keys: not floating-point, not nested."""
+    from pyiceberg.types import DoubleType, FloatType, PrimitiveType
+
+    return isinstance(kind, PrimitiveType) and not isinstance(kind, (FloatType, DoubleType))
+
+
+Ids = tuple[int, ...]
+
+
+class _Read:
+    """A read of some columns of a table."""
+
+    def __init__(
+        self, table: Table, shown: Sequence[int], row_filter: BooleanExpression, keys_max: int
+    ) -> None:
+        self._table = table
+        self._shown = list(shown)
+        self._filter = row_filter
+        self._keys_max = keys_max
+
+    def rows(self, group: Sequence[LiveFile]) -> Iterator[pa.RecordBatch]:
+        """The rows of data files that share delete files."""
+        by_ids: dict[Ids, dict[str, DeleteFile]] = {}
+        for live in group:
+            for deletes in live.equalities:
+                ids = tuple(sorted(deletes.file.equality_ids or ()))
+                by_ids.setdefault(ids, {})[deletes.file.file_path] = deletes
+        count = sum(d.file.record_count for found in by_ids.values() for d in found.values())
+        chunks = self._chunks(by_ids)
+        if count <= self._keys_max:
+            sets = list(chunks)
+            for live in group:
+                yield from self._filtered(live, sets)
+            return
+        gone: dict[str, npt.NDArray[np.uint8]] = {}
+        for chunk in chunks:
+            for live in group:
+                self._mark(live, chunk, gone)
+        for live in group:
+            yield from self._unmarked(live, gone.get(live.file.file_path))
+
+    def _chunks(self, by_ids: dict[Ids, dict[str, DeleteFile]]) -> Iterator[tuple[Ids, KeySet]]:
+        """The deleted keys, at most `keys_max` (and the rest of one batch) at a time."""
+        for ids, found in by_ids.items():
+            held: list[pa.RecordBatch] = []
+            sequences: list[npt.NDArray[np.int64]] = []
+            rows = 0
+            for deletes in found.values():
+                for batch in self._stream(deletes.file, (), ids, everything=True):
+                    held.append(batch)
+                    sequences.append(np.full(batch.num_rows, deletes.sequence_number, np.int64))
+                    rows += batch.num_rows
+                    if rows >= self._keys_max:
+                        yield ids, _key_set(held, sequences)
+                        held, sequences, rows = [], [], 0
+            if held:
+                yield ids, _key_set(held, sequences)
+
+    def _filtered(
+        self, live: LiveFile, sets: Sequence[tuple[Ids, KeySet]]
+    ) -> Iterator[pa.RecordBatch]:
+        used = [s for s in sets if self._applies(live, s[0])]
+        wanted = dict.fromkeys([*self._shown, *(i for ids, _ in used for i in ids)])
+        for batch in self._stream(live.file, live.positions, tuple(wanted)):
+            keep = np.ones(batch.num_rows, np.bool_)
+            for ids, keys in used:
+                keep &= ~keys.holds(self._columns(batch, ids), live.sequence_number)
+            yield batch if keep.all() else batch.filter(pa.array(keep))
+
+    def _mark(
+        self, live: LiveFile, chunk: tuple[Ids, KeySet], gone: dict[str, npt.NDArray[np.uint8]]
+    ) -> None:
+        ids, keys = chunk
+        if not self._applies(live, ids):
+            return
+        found = [
+            keys.holds(self._columns(batch, ids), live.sequence_number)
+            for batch in self._stream(live.file, live.positions, ids)
+        ]
+        bits = np.packbits(np.concatenate([np.zeros(0, np.bool_), *found]))
+        known = gone.get(live.file.file_path)
+        gone[live.file.file_path] = bits if known is None else known | bits
+
+    def _unmarked(
+        self, live: LiveFile, bits: npt.NDArray[np.uint8] | None
+    ) -> Iterator[pa.RecordBatch]:
+        # The same file is read with the same filter, so the rows come in the same order.
+        deleted = None if bits is None else np.unpackbits(bits).astype(np.bool_)
+        at = 0
+        for batch in self._stream(live.file, live.positions, tuple(self._shown)):
+            count = batch.num_rows
+            if deleted is None:
+                yield batch
+            else:
+                yield batch.filter(pa.array(~deleted[at : at + count]))
+            at += count
+
+    def _applies(self, live: LiveFile, ids: Ids) -> bool:
+        return any(tuple(sorted(d.file.equality_ids or ())) == ids for d in live.equalities)
+
+    def _columns(self, batch: pa.RecordBatch, ids: Ids) -> list[pa.Array]:
+        schema = self._table.schema()
+        return [batch.column(schema.find_field(i).name) for i in ids]
+
+    def _stream(
+        self, file: DataFile, positions: Sequence[DataFile], ids: Ids, everything: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.table import FileScanTask
+
+        task: FileScanTask = FileScanTask(file, set(positions))
+        projected = _schema_of(self._table.schema(), ids)
+        row_filter = AlwaysTrue() if everything else self._filter
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch in read_file(self._table, projected, row_filter, task):
+            held.append(batch)
+            size += batch.nbytes
+            if size >= GATHER_BYTES:
+                yield pa.concat_batches(held)
+                held, size = [], 0
+        if held:
+            yield pa.concat_batches(held)
+
+
+def _key_set(held: Sequence[pa.RecordBatch], sequences: Sequence[npt.NDArray[np.int64]]) -> KeySet:
+    return KeySet(pa.Table.from_batches(held).columns, np.concatenate(list(sequences)))
