@@ -1,0 +1,359 @@
+"""Read the key state of one bucket, exact at an offset of its changelog, in bounded memory.
+
+The base is what the backend can stream in key order: a KV snapshot of a cluster, or the rows of an
+embedded directory. It is exact at an offset of its own. The changelog between that offset and the
+wanted one makes it exact there: a base that is too old is taken forward with the last change of
+each key, one that is too new is taken back with the old row of each key's first change.
+
+Without a base, three ways are tried in this order:
+
+1. The changelog from offset 0, if nothing of it was deleted: it contains every row.
+2. A limit scan, if the server counts at most `scanner.state.limit-scan.rows-max` rows. The server
+   builds the answer in its memory, so this is for small buckets only.
+3. `StateUnavailableError`, which says what to change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss_client.aio.lookup.keys import KeyMaker
+from fluss_client.aio.scanning.ranges import read_ranges
+from fluss_client.aio.state.changes import Changes, lay_over
+from fluss_client.backend.contract import Backend, StateCursor
+from fluss_client.backend.temporary_folder import TemporaryFolder
+from fluss_client.config import Config
+from fluss_client.errors import (
+    AuthorizationError,
+    InvalidTableError,
+    StateUnavailableError,
+    UnsupportedByServerError,
+    UnsupportedError,
+)
+from fluss_client.model.cluster import OffsetSpec
+from fluss_client.model.table import TableBucket, TableInfo
+
+log = logging.getLogger(__name__)
+
+BATCH_ROWS = 1 << 15
+PROGRESS_LOG_S = 30.0
+"""A read that takes longer than this tells how far it is, as often."""
+CHANGELOG_IMAGE = "table.changelog.image"
+FULL_IMAGE = "FULL"
+
+
+@dataclass(frozen=True, slots=True)
+class StateSource:
+    """Where the rows of a state came from, and what it cost.
+
+    Attributes:
+        kind: `snapshot`, `local`, `log` or `limit-scan`.
+        offset: The offset at which the base is exact.
+        snapshot_id: The KV snapshot, if the base is one.
+        bytes_fetched: Bytes of the snapshot's files.
+        changes: How many changes of the changelog were read.
+        snapshot_age_ms: How old the KV snapshot was when it was opened, if the base is one.
+        rows: How many rows were returned so far.
+    """
+
+    kind: str
+    offset: int
+    snapshot_id: int | None = None
+    bytes_fetched: int = 0
+    changes: int = 0
+    snapshot_age_ms: int | None = None
+    rows: int = 0
+
+    def __str__(self) -> str:
+        base = self.kind
+        if self.snapshot_id is not None:
+            age_s = (self.snapshot_age_ms or 0) / 1000
+            base = f"KV snapshot {self.snapshot_id} ({self.bytes_fetched} bytes, {age_s:.1f} s old)"
+        return f"{base} of offset {self.offset} and {self.changes} changes"
+
+
+def has_old_rows(table: TableInfo) -> bool:
+    """Whether the changelog of a key table contains the rows before each update and delete."""
+    return table.properties.get(CHANGELOG_IMAGE, FULL_IMAGE).upper() == FULL_IMAGE
+
+
+def check_old_rows(table: TableInfo) -> None:
+    """Raise if the rows of a key table at an earlier offset cannot be read.
+
+    Raises:
+        UnsupportedError: The changelog does not contain the rows before updates and deletes. A key
+            that was changed after the wanted offset would be missing.
+    """
+    if not has_old_rows(table):
+        image = table.properties[CHANGELOG_IMAGE]
+        raise UnsupportedError(
+            f"{table.table_path} has {CHANGELOG_IMAGE}={image}: its changelog has no old rows, so "
+            "the rows at an earlier offset cannot be read. Read the current rows (read_table "
+            "without as_of), or the changelog from the earliest offset up to there"
+        )
+
+
+class StateReader:
+    """The rows of one bucket of a primary-key table at one offset, in key order.
+
+    Use `open`, then iterate, then `close`. Belongs to the event loop of the backend.
+
+    Attributes:
+        stop: The offset of the changelog at which the rows are exact.
+        source: Where the rows come from.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        table: TableInfo,
+        bucket: TableBucket,
+        config: Config,
+        *,
+        stop: int | None = None,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = BATCH_ROWS,
+    ) -> None:
+        """Describe a read; nothing is sent yet.
+
+        Args:
+            backend: The backend of a connection.
+            table: The table; it has a primary key.
+            bucket: The bucket.
+            config: The configuration of the connection.
+            stop: The offset of the changelog at which the rows shall be exact. By default, the
+                latest offset when the reader is opened.
+            columns: The names of the columns to read. By default, all columns.
+            batch_rows: The number of rows that a batch has at most.
+        """
+        self._backend = backend
+        self._table = table
+        self._bucket = bucket
+        self._config = config
+        self._names = list(table.get_column_names() if columns is None else columns)
+        index = table.schema.index
+        wanted = {index[name] for name in (*self._names, *table.primary_keys)}
+        self._columns = tuple(sorted(wanted))
+        self._schema = pa.schema([table.schema.arrow.field(at) for at in self._columns])
+        self._batch_rows = batch_rows
+        self._keys = KeyMaker(table, table.primary_keys, table.physical_primary_keys)
+        self._given_stop = stop
+        self._cursor: StateCursor | None = None
+        self._base: pa.RecordBatch | None = None
+        self._changes: Changes | None = None
+        self._folder: TemporaryFolder | None = None
+        self.stop = -1 if stop is None else stop
+        self.source = StateSource("none", 0)
+
+    async def open(self) -> StateReader:
+        """Choose the base, and read the changes that make it exact.
+
+        Raises:
+            StateUnavailableError: There is no KV snapshot, the changelog is not complete, and the
+                bucket has too many rows for a limit scan.
+            UnsupportedError: The state would have to be taken back, and the changelog of the table
+                has no old rows.
+            LogOffsetOutOfRangeError: A part of the changelog that is needed was deleted.
+        """
+        try:
+            await self._open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _open(self) -> None:
+        self._cursor = await self._backend.open_state(self._table, self._bucket)
+        if self._cursor is not None:
+            cursor = self._cursor
+            await self._set_stop()
+            age_ms = None if cursor.made_ms is None else int(time.time() * 1000) - cursor.made_ms
+            self.source = StateSource(
+                cursor.kind,
+                cursor.offset,
+                cursor.snapshot_id,
+                cursor.bytes_fetched,
+                snapshot_age_ms=age_ms,
+            )
+            await self._read_changes(cursor.offset)
+        elif await self._earliest() == 0:
+            await self._set_stop()
+            self.source = StateSource("log", 0)
+            await self._read_changes(0)
+        else:
+            await self._limit_scan()
+        log.info(
+            "state of %s %s, exact at offset %d: from %s",
+            self._table.table_path,
+            self._bucket,
+            self.stop,
+            self.source,
+        )
+
+    async def _set_stop(self) -> None:
+        if self._given_stop is None:
+            self.stop = await self._latest()
+
+    async def _read_changes(self, base_offset: int) -> None:
+        """Read what makes a base exact at `self.stop` that is exact at `base_offset`."""
+        back = base_offset > self.stop
+        if back:
+            check_old_rows(self._table)
+        await self._gather(min(base_offset, self.stop), max(base_offset, self.stop), back=back)
+
+    async def _gather(self, start: int, stop: int, *, back: bool) -> None:
+        if start == stop:
+            return
+        base = self._config.scanner_state_folder
+        self._folder = await asyncio.to_thread(TemporaryFolder, base)
+        changes = Changes(self._schema, self._folder.path, back=back)
+        ranges = {self._bucket: (start, stop)}
+        async for part in read_ranges(
+            self._backend, self._table, ranges, self._columns, config=self._config
+        ):
+            assert part.change_types is not None
+            kinds = part.change_types.to_numpy()
+            # Sorting and hashing whole batches takes CPU: not on the event loop.
+            await asyncio.to_thread(self._add, changes, part.batch, kinds)
+        self._changes = changes
+        self.source = replace(self.source, changes=changes.count)
+
+    def _add(self, changes: Changes, batch: pa.RecordBatch, kinds: object) -> None:
+        rows = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+        changes.add(self._keys.encode_many(rows).keys.to_arrow(), kinds, rows)  # type: ignore[arg-type]
+
+    async def _limit_scan(self) -> None:
+        rows_max = self._config.scanner_state_limit_scan_rows_max
+        rows = await self._row_count()
+        if rows is None or rows > rows_max:
+            raise StateUnavailableError(
+                self._table.table_path, self._bucket, rows, rows_max, self._hint()
+            )
+        before = await self._latest()
+        scanned = await self._backend.limit_scan(self._table, self._bucket, rows_max, self._columns)
+        after = await self._latest()
+        self.source = StateSource("limit-scan", before)
+        # The scan saw some offset between `before` and `after`. Going back from `after` with the
+        # first change of each key is right wherever that was, and so is going forward to `after`.
+        if self._given_stop is None and not has_old_rows(self._table):
+            self.stop = after
+            await self._gather(before, after, back=False)
+        else:
+            self.stop = before if self._given_stop is None else self._given_stop
+            if self.stop >= after:
+                await self._gather(before, self.stop, back=False)
+            else:
+                check_old_rows(self._table)
+                await self._gather(self.stop, after, back=True)
+        rows_of = pa.RecordBatch.from_arrays(scanned.columns, schema=self._schema)
+        keys = self._keys.encode_many(rows_of).keys.to_arrow()
+        self._base = rows_of.take(pc.array_sort_indices(keys))
+
+    def _hint(self) -> str:
+        if self._backend.capabilities.kv_snapshots and find_spec("rocksdict") is None:
+            return "KV snapshots need a package: pip install 'fluss-orchestrate[keys]'"
+        return (
+            "Servers make a snapshot every kv.snapshot.interval (10 minutes by default): wait for "
+            "the next one, or set table.log.ttl so that the changelog is kept"
+        )
+
+    async def _row_count(self) -> int | None:
+        try:
+            counts = await self._backend.get_table_stats(self._table, [self._bucket])
+        except (InvalidTableError, UnsupportedByServerError, AuthorizationError):
+            return None
+        return counts.get(self._bucket)
+
+    async def _earliest(self) -> int:
+        return await self._offset(OffsetSpec.earliest())
+
+    async def _latest(self) -> int:
+        return await self._offset(OffsetSpec.latest())
+
+    async def _offset(self, spec: OffsetSpec) -> int:
+        bucket = self._bucket
+        offsets = await self._backend.list_offsets(
+            self._table, bucket.partition_id, [bucket.bucket_id], spec
+        )
+        return offsets[bucket.bucket_id]
+
+    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """Return all rows, in ascending order of their encoded keys.
+
+        Raises:
+            CorruptDataError: The stored state is damaged.
+            StorageError: The KV snapshot may have been deleted while it was read.
+        """
+        told_s = time.monotonic()
+        async for rows in self._merged_rows():
+            if not rows.num_rows:
+                continue
+            self.source = replace(self.source, rows=self.source.rows + rows.num_rows)
+            if time.monotonic() - told_s > PROGRESS_LOG_S:
+                told_s = time.monotonic()
+                self._tell("so far")
+            yield rows.select(self._names)
+        self._tell("in all")
+
+    def _tell(self, how_far: str) -> None:
+        log.info(
+            "state of %s %s: %d rows %s",
+            self._table.table_path,
+            self._bucket,
+            self.source.rows,
+            how_far,
+        )
+
+    async def _merged_rows(self) -> AsyncIterator[pa.RecordBatch]:
+        changes = self._changes
+        async for rows in self._base_rows():
+            # Merging takes CPU: not on the event loop.
+            yield rows if changes is None else await asyncio.to_thread(self._changed, rows)
+        if changes is not None:
+            for rest in changes.rest():
+                yield rest.rows.filter(rest.present)
+
+    def _changed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of the base with the changes of their keys and of the keys between them."""
+        assert self._changes is not None
+        last = self._keys.encode_many(rows.slice(rows.num_rows - 1)).keys[0]
+        over = self._changes.take_until(last)
+        if over is None:
+            return rows
+        return lay_over(self._keys.encode_many(rows).keys.to_arrow(), rows, over)
+
+    async def _base_rows(self) -> AsyncIterator[pa.RecordBatch]:
+        if self._base is not None:
+            for start in range(0, self._base.num_rows, self._batch_rows):
+                yield self._base.slice(start, self._batch_rows)
+        elif self._cursor is not None:
+            cursor = self._cursor
+            # The next chunk is read on a thread while this one is decoded.
+            reading = asyncio.ensure_future(cursor.read(self._batch_rows))
+            try:
+                while values := await reading:
+                    reading = asyncio.ensure_future(cursor.read(self._batch_rows))
+                    rows = await self._backend.decode_values(self._table, values, self._columns)
+                    yield pa.RecordBatch.from_arrays(rows.columns, schema=self._schema)
+            finally:
+                # A thread that still reads must end before the cursor is closed.
+                await asyncio.wait([reading])
+
+    async def close(self) -> None:
+        """Release the base and delete temporary files. May be called more than once."""
+        cursor, self._cursor = self._cursor, None
+        if cursor is not None:
+            await cursor.close()
+        # Runs on disk are memory-mapped by the changes that read them.
+        self._changes = None
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            await asyncio.to_thread(folder.close)

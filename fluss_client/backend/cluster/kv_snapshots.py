@@ -1,0 +1,334 @@
+"""Stream the key state of a bucket from its latest KV snapshot.
+
+A KV snapshot is a set of RocksDB files in the cluster's remote storage. Servers keep the last two.
+A lease keeps one for longer, so the order of calls is: find the latest snapshot, lease it, ask for
+its files. A server grants a lease on a snapshot that is gone already; then the files are not found,
+and all begins again.
+
+Files in remote storage are copied into a temporary folder under their RocksDB names. Files on a
+local disk are linked there instead. RocksDB opens the folder read-only. The lease is renewed
+while the cursor is open, released when it is closed, and expires by itself if the process dies.
+
+A snapshot whose lease may have expired is not read any further: its files may be gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import itertools
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from fluss_client.backend.cluster.cluster_admin import ClusterAdminCalls
+from fluss_client.backend.cluster.reads import ReadCalls
+from fluss_client.backend.temporary_folder import TemporaryFolder
+from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.errors import (
+    ClosedError,
+    CorruptDataError,
+    FlussError,
+    KvSnapshotNotExistError,
+    PartitionNotExistError,
+    StorageError,
+)
+from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.wire import apis
+from fluss_client.wire import fluss_pb2 as pb
+
+ATTEMPTS_MAX = 10
+"""How often a snapshot is looked for again that was removed before it was leased."""
+RENEWALS_PER_LEASE = 3
+OPEN_FILES_MAX = 64
+READ_AHEAD_BYTES = 1 << 20
+
+
+def can_open_snapshots() -> bool:
+    """Whether the package that reads RocksDB files is installed (the extra `keys`)."""
+    return importlib.util.find_spec("rocksdict") is not None
+
+
+class StateCalls(ReadCalls, ClusterAdminCalls):
+    """The key state of buckets, streamed from KV snapshots."""
+
+    async def open_state(self, table: TableInfo, bucket: TableBucket) -> SnapshotCursor | None:
+        if not can_open_snapshots():
+            return None
+        partition = None
+        if bucket.partition_id is not None:
+            partition = await self._partition_name(table, bucket.partition_id)
+        failed: StorageError | None = None
+        failed_id = None
+        for _ in range(ATTEMPTS_MAX):
+            latest = await self.list_kv_snapshots(table, partition)
+            found = next((s for s in latest if s.bucket.bucket_id == bucket.bucket_id), None)
+            if found is None or found.snapshot_id is None or found.log_offset is None:
+                return None
+            if failed is not None and failed_id == found.snapshot_id:
+                # The latest snapshot is still the one whose files could not be fetched.
+                raise failed
+            cursor = SnapshotCursor(self, table, bucket, found.snapshot_id, found.log_offset)
+            try:
+                await cursor.open()
+            except KvSnapshotNotExistError:
+                await cursor.close()
+                continue
+            except StorageError as error:
+                # If its files were deleted while they were fetched, there is a newer one.
+                await cursor.close()
+                failed, failed_id = error, found.snapshot_id
+                continue
+            except BaseException:
+                await cursor.close()
+                raise
+            return cursor
+        raise StorageError(
+            f"{table.table_path}: the latest KV snapshot of {bucket} was removed {ATTEMPTS_MAX} "
+            "times before it could be opened; try again"
+        )
+
+    async def _partition_name(self, table: TableInfo, partition_id: int) -> str:
+        for info in await self.list_partitions(table.table_path, None):
+            if info.partition_id == partition_id:
+                return info.partition_name
+        raise PartitionNotExistError(
+            f"partition {partition_id} of table {table.table_path} does not exist"
+        )
+
+
+class SnapshotCursor:
+    """The rows of one KV snapshot, in key order."""
+
+    kind = "snapshot"
+
+    def __init__(
+        self,
+        calls: StateCalls,
+        table: TableInfo,
+        bucket: TableBucket,
+        snapshot_id: int,
+        offset: int,
+    ) -> None:
+        self._calls = calls
+        self._table = table
+        self._bucket = bucket
+        self.snapshot_id = snapshot_id
+        self.offset = offset
+        self.bytes_fetched = 0
+        self._lease_id = f"fluss-orchestrate-{uuid.uuid4()}"
+        self._lease_ms = calls.config.scanner_state_lease_ms
+        self._renewal: asyncio.Task[None] | None = None
+        self._leased_until_s = 0.0
+        self._renewal_error: FlussError | None = None
+        self.made_ms: int | None = None
+        self._in_place = False
+        self._folder: TemporaryFolder | None = None
+        self._database: Any = None
+        self._values: Iterator[bytes] = iter(())
+        self._last_value: bytes | None = None
+        self._ended = False
+
+    @property
+    def folder(self) -> str:
+        """Where the files of the snapshot are."""
+        assert self._folder is not None
+        return str(self._folder.path)
+
+    async def open(self) -> None:
+        """Lease the snapshot, fetch its files and open them."""
+        await self._acquire()
+        files = await self._files()
+        self._renewal = asyncio.create_task(self._renew())
+        base = self._calls.config.scanner_state_folder
+        self._folder = await asyncio.to_thread(TemporaryFolder, base)
+        await asyncio.gather(*(self._fetch(remote, name) for remote, name in files))
+        await asyncio.to_thread(self._open_database)
+
+    async def _acquire(self) -> None:
+        request = pb.AcquireKvSnapshotLeaseRequest(
+            lease_id=self._lease_id, lease_duration_ms=self._lease_ms
+        )
+        leased = request.snapshots_to_lease.add(table_id=self._table.table_id)
+        entry = leased.bucket_snapshots.add(
+            bucket_id=self._bucket.bucket_id, snapshot_id=self.snapshot_id
+        )
+        if self._bucket.partition_id is not None:
+            entry.partition_id = self._bucket.partition_id
+        until_s = time.monotonic() + self._lease_ms / 1000
+        answer = await self._calls.on_coordinator(
+            apis.ACQUIRE_KV_SNAPSHOT_LEASE, request, repeatable=True
+        )
+        if answer.unavailable_snapshots:
+            raise KvSnapshotNotExistError(f"snapshot {self.snapshot_id} of {self._bucket} is gone")
+        self._leased_until_s = until_s
+
+    async def _files(self) -> list[tuple[str, str]]:
+        request = pb.GetKvSnapshotMetadataRequest(
+            table_id=self._table.table_id,
+            bucket_id=self._bucket.bucket_id,
+            snapshot_id=self.snapshot_id,
+        )
+        if self._bucket.partition_id is not None:
+            request.partition_id = self._bucket.partition_id
+        answer = await self._calls.on_any(apis.GET_KV_SNAPSHOT_METADATA, request)
+        self.offset = answer.log_offset
+        files = [(f.remote_path, f.local_file_name) for f in answer.snapshot_files]
+        for _, name in files:
+            # The name comes from the network and becomes a path here.
+            if os.path.basename(name) != name or name in ("", ".", ".."):
+                raise CorruptDataError(f"a KV snapshot names the file {name!r}")
+        return files
+
+    async def _renew(self) -> None:
+        """Renew the lease until the cursor is closed."""
+        pause_s = self._lease_ms / 1000 / RENEWALS_PER_LEASE
+        while True:
+            await asyncio.sleep(pause_s)
+            if time.monotonic() > self._leased_until_s:
+                # A server would grant a lease on files that it has deleted meanwhile.
+                return
+            try:
+                await self._acquire()
+            except FlussError as error:
+                # The lease holds for a while yet: the next attempt may succeed.
+                self._renewal_error = error
+
+    def _check_lease(self) -> None:
+        if time.monotonic() > self._leased_until_s:
+            why = self._renewal_error or "this process stood still for longer than that"
+            raise StorageError(
+                f"{self._table.table_path}: the lease of KV snapshot {self.snapshot_id} "
+                f"({self._lease_ms} ms, scanner.state.lease) was not renewed in time, so its files "
+                f"may be deleted: {why}. Read again"
+            )
+
+    async def _fetch(self, remote: str, name: str) -> None:
+        assert self._folder is not None
+        target = self._folder.path / name
+        parts = urlsplit(remote)
+        try:
+            if parts.scheme in ("", "file"):
+                self._in_place = True
+                await asyncio.to_thread(os.symlink, parts.path, target)
+            else:
+                await self._calls.download(remote, target)
+            found = target.stat()
+            self.bytes_fetched += found.st_size
+            self.made_ms = max(self.made_ms or 0, int(found.st_mtime * 1000))
+        except OSError as error:
+            raise StorageError(
+                f"{self._table.table_path}: cannot fetch {remote} of KV snapshot "
+                f"{self.snapshot_id} into {self._folder.path}: {error}. This machine needs access "
+                "to the cluster's remote storage (remote.data.dir), and room in the temporary "
+                "folder (scanner.state.folder)"
+            ) from error
+
+    def _open_database(self) -> None:
+        from rocksdict import AccessType, Options, Rdict, ReadOptions
+
+        options = Options(raw_mode=True)
+        options.set_max_open_files(OPEN_FILES_MAX)
+        try:
+            self._database = Rdict(self.folder, options, access_type=AccessType.read_only())
+            self._values = self._database.values(read_opt=self._read_options(ReadOptions))
+        except Exception as error:  # noqa: BLE001 (rocksdict raises plain Exception)
+            raise self._damage(error) from None
+
+    @staticmethod
+    def _read_options(make: Callable[[], Any]) -> Any:
+        options = make()
+        options.fill_cache(False)
+        options.set_readahead_size(READ_AHEAD_BYTES)
+        return options
+
+    async def read(self, rows_max: int) -> Blobs | None:
+        if self._database is None:
+            raise ClosedError("the cursor was closed")
+        if self._in_place:
+            await self._calls.rate.ready()
+        values = None if self._ended else await asyncio.to_thread(self._next, rows_max)
+        # What was read while the lease held is right; afterwards a file may have been missing.
+        self._check_lease()
+        return values
+
+    def _next(self, rows_max: int) -> Blobs | None:
+        try:
+            values = list(itertools.islice(self._values, rows_max))
+        except Exception as error:  # noqa: BLE001 (rocksdict raises plain Exception)
+            raise self._damage(error) from None
+        if values:
+            self._last_value = values[-1]
+        if len(values) < rows_max:
+            self._check_end()
+            self._ended = True
+        if not values:
+            return None
+        blobs = Blobs.from_list(values)
+        if self._in_place:
+            self._calls.rate.add(blobs.data.size)
+        return blobs
+
+    def _check_end(self) -> None:
+        """Raise if the iteration ended at a damaged block, which it does without an error.
+
+        A value contains its key's columns, so no two are equal: the iteration is complete if it
+        ended with the value that is found from behind.
+        """
+        from rocksdict import ReadOptions
+
+        end = self._database.iter(self._read_options(ReadOptions))
+        try:
+            end.seek_to_last()
+            end.status()
+            last = end.value() if end.valid() else None
+        except Exception as error:  # noqa: BLE001 (rocksdict raises plain Exception)
+            raise self._damage(error) from None
+        if last != self._last_value:
+            raise self._damage("rows follow after the end")
+
+    def _damage(self, why: object) -> CorruptDataError:
+        return CorruptDataError(
+            f"{self._table.table_path}: KV snapshot {self.snapshot_id} of {self._bucket} is "
+            f"damaged: {why}. Nothing was returned beyond the damage; read again after the next "
+            "snapshot"
+        )
+
+    async def close(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewal
+            self._renewal = None
+        database, self._database = self._database, None
+        folder, self._folder = self._folder, None
+        self._values = iter(())
+        await asyncio.to_thread(_dispose, database, folder)
+        await self._release()
+
+    async def _release(self) -> None:
+        lease_id, self._lease_id = self._lease_id, ""
+        if not lease_id:
+            return
+        request = pb.ReleaseKvSnapshotLeaseRequest(lease_id=lease_id)
+        entry = request.buckets_to_release.add(
+            table_id=self._table.table_id, bucket_id=self._bucket.bucket_id
+        )
+        if self._bucket.partition_id is not None:
+            entry.partition_id = self._bucket.partition_id
+        # A lease that cannot be released expires by itself; it must not hide another error.
+        with contextlib.suppress(FlussError):
+            await self._calls.on_coordinator(
+                apis.RELEASE_KV_SNAPSHOT_LEASE, request, repeatable=True
+            )
+
+
+def _dispose(database: Any, folder: TemporaryFolder | None) -> None:
+    if database is not None:
+        database.close()
+    if folder is not None:
+        folder.close()

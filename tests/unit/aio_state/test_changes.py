@@ -1,0 +1,108 @@
+"""Changes of a changelog laid over a key state, against a dict that does the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fluss_client.aio.state.changes import Changes, lay_over
+from fluss_client.errors import StorageError
+from fluss_client.model.cluster import ChangeType
+
+SCHEMA = pa.schema([("value", pa.int64())])
+KEYS = st.binary(min_size=1, max_size=2)
+WRITES = st.lists(st.tuples(KEYS, st.one_of(st.none(), st.integers(0, 99))), max_size=60)
+
+
+def changelog(
+    state: dict[bytes, int], writes: list[tuple[bytes, int | None]]
+) -> list[tuple[bytes, ChangeType, int]]:
+    """The changes that writes make in a state, which is changed with them."""
+    changes = []
+    for key, value in writes:
+        old = state.get(key)
+        if value is None:
+            if old is not None:
+                changes.append((key, ChangeType.Delete, state.pop(key)))
+        elif old is None:
+            changes.append((key, ChangeType.Insert, value))
+            state[key] = value
+        else:
+            changes.append((key, ChangeType.UpdateBefore, old))
+            changes.append((key, ChangeType.UpdateAfter, value))
+            state[key] = value
+    return changes
+
+
+def added(changes: Changes, log: list[tuple[bytes, ChangeType, int]], size: int) -> None:
+    for start in range(0, len(log), size):
+        part = log[start : start + size]
+        changes.add(
+            pa.array([key for key, _, _ in part], pa.binary()),
+            np.array([int(kind) for _, kind, _ in part], np.uint8),
+            pa.record_batch([pa.array([value for _, _, value in part], pa.int64())], schema=SCHEMA),
+        )
+
+
+def merged(base: dict[bytes, int], changes: Changes, chunk: int) -> list[int]:
+    """The rows in key order, with the base read in chunks, as a reader does it."""
+    keys = sorted(base)
+    found: list[int] = []
+    for start in range(0, len(keys), chunk):
+        part = keys[start : start + chunk]
+        rows = pa.record_batch([pa.array([base[key] for key in part], pa.int64())], schema=SCHEMA)
+        over = changes.take_until(part[-1])
+        if over is not None:
+            rows = lay_over(pa.array(part, pa.binary()), rows, over)
+        found += rows.column(0).to_pylist()
+    for rest in changes.rest():
+        present = rest.rows.filter(rest.present)
+        found += present.column(0).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("memory", [1, 1 << 20], ids=["spilled", "in memory"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(before=WRITES, after=WRITES, size=st.integers(1, 7), chunk=st.integers(1, 5))
+def test_states_go_forward_and_back(
+    memory: int,
+    before: list[tuple[bytes, int | None]],
+    after: list[tuple[bytes, int | None]],
+    size: int,
+    chunk: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    state: dict[bytes, int] = {}
+    changelog(state, before)
+    first = dict(state)
+    log = changelog(state, after)
+
+    for back, base, wanted in ((False, first, state), (True, state, first)):
+        folder = tmp_path_factory.mktemp("runs")
+        changes = Changes(SCHEMA, folder, back=back, memory_bytes_max=memory)
+        added(changes, log, size)
+        assert merged(base, changes, chunk) == [wanted[key] for key in sorted(wanted)]
+
+
+def test_memory_is_bounded_by_files(tmp_path: Path) -> None:
+    changes = Changes(SCHEMA, tmp_path, back=False, memory_bytes_max=1 << 16)
+    number = 20_000
+    for start in range(0, number, 1000):
+        keys = [(at * 7919 % number).to_bytes(4, "big") for at in range(start, start + 1000)]
+        rows = pa.record_batch([pa.array(range(start, start + 1000), pa.int64())], schema=SCHEMA)
+        kinds = np.full(1000, int(ChangeType.Insert), np.uint8)
+        changes.add(pa.array(keys, pa.binary()), kinds, rows)
+    assert len(list(tmp_path.iterdir())) > 3
+    keys = [key for part in changes.rest() for key in part.keys.to_pylist()]
+    assert keys == [at.to_bytes(4, "big") for at in range(number)]
+
+
+def test_no_room_for_changes_is_an_error(tmp_path: Path) -> None:
+    changes = Changes(SCHEMA, tmp_path / "gone", back=False, memory_bytes_max=1)
+    with pytest.raises(StorageError, match=r"cannot write .* Set scanner.state.folder"):
+        added(changes, [(b"key", ChangeType.Insert, 1)], 1)
