@@ -1,8 +1,8 @@
 """The calls of the protocol: key, versions, message classes, and which server answers them.
 
-A server never answers a key that it does not serve: the request just hangs. So every call asks the
-`ApiTable` made from the server's own ApiVersions answer first, and an absent call raises here,
-before a byte is sent.
+A server does not answer a key that it does not support: the request would wait until its timeout.
+So every call first asks the `ApiTable`, which is made from the server's ApiVersions answer, and an
+unsupported call raises an error before anything is sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 class Served(enum.Flag):
-    """Where a call is served. The single values equal `ApiVersionsResponse.server_type`."""
+    """Which servers answer a call. Single values equal `ApiVersionsResponse.server_type`."""
 
     COORDINATOR = 1
     TABLET = 2
@@ -32,7 +32,7 @@ class Served(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Api(Generic[RequestT, ResponseT]):
-    """One call: its number on the wire and the versions that this client speaks."""
+    """One call: its number on the wire and the versions that this client supports."""
 
     key: int
     name: str
@@ -45,17 +45,21 @@ class Api(Generic[RequestT, ResponseT]):
 
 @dataclass(frozen=True, slots=True)
 class ApiTable:
-    """What one server serves, in the versions that both sides speak."""
+    """The calls of one server, each in the version that both sides support."""
 
     server: str
     versions: Mapping[int, int]
 
     def supports(self, api: Api[Any, Any]) -> bool:
-        """Whether the server takes this call in a version that the client speaks."""
+        """Return whether the server supports this call in a version of the client."""
         return api.key in self.versions
 
     def version(self, api: Api[Any, Any]) -> int:
-        """The version to send; raises `UnsupportedByServerError` when there is none."""
+        """Return the version to send.
+
+        Raises:
+            UnsupportedByServerError: The server does not support the call.
+        """
         try:
             return self.versions[api.key]
         except KeyError:
@@ -92,8 +96,8 @@ GET_TABLE_SCHEMA = Api(1011, "GET_TABLE_SCHEMA", pb.GetTableSchemaRequest, pb.Ge
 GET_METADATA = Api(1012, "GET_METADATA", pb.MetadataRequest, pb.MetadataResponse, _B)
 PRODUCE_LOG = Api(1014, "PRODUCE_LOG", pb.ProduceLogRequest, pb.ProduceLogResponse, _T)
 FETCH_LOG = Api(1015, "FETCH_LOG", pb.FetchLogRequest, pb.FetchLogResponse, _T)
-# Version 1 of the three key calls says that the client knows key format 2; version 2 of PUT_KV
-# that it knows error 72.
+# Version 1 of the three key calls tells the server that the client knows key format 2; version 2 of
+# PUT_KV that it knows error 72.
 PUT_KV = Api(1016, "PUT_KV", pb.PutKvRequest, pb.PutKvResponse, _T, version_max=2)
 LOOKUP = Api(1017, "LOOKUP", pb.LookupRequest, pb.LookupResponse, _T, version_max=1)
 LIST_OFFSETS = Api(1021, "LIST_OFFSETS", pb.ListOffsetsRequest, pb.ListOffsetsResponse, _T)
@@ -143,10 +147,10 @@ APIS: Mapping[int, Api[Any, Any]] = MappingProxyType(
 
 
 def negotiate(server_versions: Iterable[pb.PbApiVersion], server: str) -> ApiTable:
-    """Choose the highest version that both sides speak of every call that the server lists.
+    """Choose the highest version that both sides support of every call that the server lists.
 
-    `server` is the name that errors show. Calls unknown to this client are left out, and so are
-    calls without a common version.
+    Calls that this client does not know, or without a common version, are left out. `server` is the
+    name that errors show.
     """
     chosen: dict[int, int] = {}
     for offered in server_versions:

@@ -1,14 +1,14 @@
 """SASL authentication of one connection, as steps without I/O.
 
-Every connection authenticates after ApiVersions, before anything else. The client sends its first
-token; the server answers with a challenge until it is content:
+Every connection authenticates after ApiVersions, before any other call. The client sends its first
+token; the server answers with a challenge until it accepts:
 
     AuthenticateRequest { 1 protocol: mechanism name, 2 token }
     AuthenticateResponse{ 1 challenge }
 
 PLAIN (RFC 4616) has one round. Its token is an empty authorization id, 00, the user, 00, the
 password, in UTF-8; a present but empty challenge answers it and means success. A refusal is an
-error frame: code 46 (final) or 51 (begin again, after a pause).
+error frame: code 46 (final) or 51 (retry after a pause).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Protocol
 from fluss_client.errors import AuthenticationError, ConfigError
 from fluss_client.wire import fluss_pb2 as pb
 
-# A mechanism that is not content after this many rounds never will be.
+# Bounds a handshake that never ends.
 ROUNDS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who connects. The password is in no text form of this object."""
+    """User name and password. `repr` does not show the password."""
 
     username: str
     password: str = field(repr=False)
@@ -35,30 +35,31 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class AuthStep:
-    """One token to send; `message()` makes the request. The token is in no text form."""
+    """One token to send; `message()` makes the request. `repr` does not show the token."""
 
     protocol: str
     token: bytes = field(repr=False)
 
     def message(self) -> pb.AuthenticateRequest:
-        """The request. Its text form shows the token, so it must not be logged."""
+        """Return the request. Its text shows the token, so it must not be logged."""
         return pb.AuthenticateRequest(protocol=self.protocol, token=self.token)
 
 
 class Mechanism(Protocol):
-    """One SASL mechanism for one connection; its state is good for one handshake."""
+    """One SASL mechanism; an object is used for one handshake."""
 
     @property
     def name(self) -> str:
-        """The name that the server knows it by."""
+        """The name of the mechanism in the protocol."""
 
     def first_token(self) -> bytes:
-        """What to send first; empty for a mechanism in which the server speaks first."""
+        """Return the first token; empty if the server sends the first challenge."""
 
     def next_token(self, challenge: bytes | None) -> bytes | None:
-        """The answer to a challenge (None: the server sent none); None when all is done.
+        """Return the answer to a challenge, or None if the handshake is complete.
 
-        Raises `AuthenticationError` when the challenge cannot be answered.
+        `challenge` is None if the server sent none. Raises `AuthenticationError` if the challenge
+        cannot be answered.
         """
 
 
@@ -96,7 +97,7 @@ MECHANISMS: Mapping[str, Callable[[Credentials], Mechanism]] = MappingProxyType(
 
 
 def mechanism_for(name: str, credentials: Credentials) -> Mechanism:
-    """A new mechanism by its name in any case; `ConfigError` names the known ones."""
+    """Return a new mechanism by name, in upper or lower case; raise `ConfigError` if unknown."""
     factory = MECHANISMS.get(name.upper())
     if factory is None:
         known = ", ".join(sorted(MECHANISMS))
@@ -105,11 +106,11 @@ def mechanism_for(name: str, credentials: Credentials) -> Mechanism:
 
 
 def authenticate(mechanism: Mechanism) -> Generator[AuthStep, pb.AuthenticateResponse, None]:
-    """Yield each token to send and take the server's answer to it; returns when it is done.
+    """Yield each token to send and receive the server's answer; return when it is complete.
 
-    The driver sends what is yielded and sends back the parsed response; an error frame ends the
-    handshake, and the driver closes the generator. Raises `AuthenticationError` when the server
-    asks for something that the mechanism cannot give.
+    The caller sends each token and passes the parsed response back with `send`. After an error
+    frame it closes the generator. Raises `AuthenticationError` if the mechanism cannot answer a
+    challenge.
     """
     token: bytes | None = mechanism.first_token()
     for _ in range(ROUNDS_MAX):
@@ -121,6 +122,6 @@ def authenticate(mechanism: Mechanism) -> Generator[AuthStep, pb.AuthenticateRes
             return
         if challenge is None:
             raise AuthenticationError(
-                f"the server ended SASL/{mechanism.name} before the client was content"
+                f"the server ended SASL/{mechanism.name} before the handshake was complete"
             )
     raise AuthenticationError(f"SASL/{mechanism.name} is not done after {ROUNDS_MAX} rounds")

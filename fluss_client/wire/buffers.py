@@ -1,4 +1,4 @@
-"""What counts as bytes in this layer, and how many of them there are."""
+"""The buffer types of this layer, and their size in bytes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 def byte_view(data: Buffer) -> memoryview:
-    """The same bytes as a flat, read-only view; nothing is copied."""
+    """Return a flat, read-only view of the same bytes, without a copy."""
     return memoryview(data).cast("B").toreadonly()
 
 
 def byte_count(parts: Iterable[Buffer]) -> int:
-    """The bytes in all parts together, whatever the items of a memoryview are."""
+    """Return the number of bytes in all parts; items of a memoryview may have several bytes."""
     return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)

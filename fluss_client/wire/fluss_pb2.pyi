@@ -811,12 +811,15 @@ class GetTableInfoResponse(_message.Message):
     CREATED_TIME_FIELD_NUMBER: _builtins.int
     MODIFIED_TIME_FIELD_NUMBER: _builtins.int
     REMOTE_DATA_DIR_FIELD_NUMBER: _builtins.int
+    BUCKET_COUNT_EPOCH_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     schema_id: _builtins.int
     table_json: _builtins.bytes
     created_time: _builtins.int
     modified_time: _builtins.int
     remote_data_dir: _builtins.str
+    """1.0"""
+    bucket_count_epoch: _builtins.int
     """1.0"""
     def __init__(
         self,
@@ -827,10 +830,11 @@ class GetTableInfoResponse(_message.Message):
         created_time: _builtins.int | None = ...,
         modified_time: _builtins.int | None = ...,
         remote_data_dir: _builtins.str | None = ...,
+        bucket_count_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_time", b"created_time", "modified_time", b"modified_time", "remote_data_dir", b"remote_data_dir", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_count_epoch", b"bucket_count_epoch", "created_time", b"created_time", "modified_time", b"modified_time", "remote_data_dir", b"remote_data_dir", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_time", b"created_time", "modified_time", b"modified_time", "remote_data_dir", b"remote_data_dir", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count_epoch", b"bucket_count_epoch", "created_time", b"created_time", "modified_time", b"modified_time", "remote_data_dir", b"remote_data_dir", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -991,8 +995,31 @@ class PbModifyColumn(_message.Message):
 Global___PbModifyColumn: _TypeAlias = PbModifyColumn  # noqa: Y015
 
 @_typing.final
+class PbModifyBucketCount(_message.Message):
+    """1.0"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEW_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
+    new_bucket_count: _builtins.int
+    def __init__(
+        self,
+        *,
+        new_bucket_count: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["new_bucket_count", b"new_bucket_count"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["new_bucket_count", b"new_bucket_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PbModifyBucketCount: _TypeAlias = PbModifyBucketCount  # noqa: Y015
+
+@_typing.final
 class AlterTableRequest(_message.Message):
-    """One request changes either the configuration or the columns, never both."""
+    """One request changes either the configuration or the columns, never both.
+    1.0: modify_bucket_count sets the count of partitions that are created later.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1003,6 +1030,7 @@ class AlterTableRequest(_message.Message):
     DROP_COLUMNS_FIELD_NUMBER: _builtins.int
     RENAME_COLUMNS_FIELD_NUMBER: _builtins.int
     MODIFY_COLUMNS_FIELD_NUMBER: _builtins.int
+    MODIFY_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     ignore_if_not_exists: _builtins.bool
     @_builtins.property
     def table_path(self) -> Global___PbTablePath: ...
@@ -1016,6 +1044,10 @@ class AlterTableRequest(_message.Message):
     def rename_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbRenameColumn]: ...
     @_builtins.property
     def modify_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbModifyColumn]: ...
+    @_builtins.property
+    def modify_bucket_count(self) -> Global___PbModifyBucketCount:
+        """1.0"""
+
     def __init__(
         self,
         *,
@@ -1026,10 +1058,11 @@ class AlterTableRequest(_message.Message):
         drop_columns: _abc.Iterable[Global___PbDropColumn] | None = ...,
         rename_columns: _abc.Iterable[Global___PbRenameColumn] | None = ...,
         modify_columns: _abc.Iterable[Global___PbModifyColumn] | None = ...,
+        modify_bucket_count: Global___PbModifyBucketCount | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ignore_if_not_exists", b"ignore_if_not_exists", "table_path", b"table_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ignore_if_not_exists", b"ignore_if_not_exists", "modify_bucket_count", b"modify_bucket_count", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_columns", b"add_columns", "config_changes", b"config_changes", "drop_columns", b"drop_columns", "ignore_if_not_exists", b"ignore_if_not_exists", "modify_columns", b"modify_columns", "rename_columns", b"rename_columns", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_columns", b"add_columns", "config_changes", b"config_changes", "drop_columns", b"drop_columns", "ignore_if_not_exists", b"ignore_if_not_exists", "modify_bucket_count", b"modify_bucket_count", "modify_columns", b"modify_columns", "rename_columns", b"rename_columns", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1058,6 +1091,9 @@ class ListPartitionInfosRequest(_message.Message):
 
     TABLE_PATH_FIELD_NUMBER: _builtins.int
     PARTIAL_PARTITION_SPEC_FIELD_NUMBER: _builtins.int
+    INCLUDE_SYSTEM_PARTITIONS_FIELD_NUMBER: _builtins.int
+    include_system_partitions: _builtins.bool
+    """1.0"""
     @_builtins.property
     def table_path(self) -> Global___PbTablePath: ...
     @_builtins.property
@@ -1067,10 +1103,11 @@ class ListPartitionInfosRequest(_message.Message):
         *,
         table_path: Global___PbTablePath | None = ...,
         partial_partition_spec: Global___PbPartitionSpec | None = ...,
+        include_system_partitions: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["partial_partition_spec", b"partial_partition_spec", "table_path", b"table_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["include_system_partitions", b"include_system_partitions", "partial_partition_spec", b"partial_partition_spec", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partial_partition_spec", b"partial_partition_spec", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_system_partitions", b"include_system_partitions", "partial_partition_spec", b"partial_partition_spec", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1083,8 +1120,11 @@ class PbPartitionInfo(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     PARTITION_SPEC_FIELD_NUMBER: _builtins.int
     REMOTE_DATA_DIR_FIELD_NUMBER: _builtins.int
+    BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     remote_data_dir: _builtins.str
+    """1.0"""
+    bucket_count: _builtins.int
     """1.0"""
     @_builtins.property
     def partition_spec(self) -> Global___PbPartitionSpec: ...
@@ -1094,10 +1134,11 @@ class PbPartitionInfo(_message.Message):
         partition_id: _builtins.int | None = ...,
         partition_spec: Global___PbPartitionSpec | None = ...,
         remote_data_dir: _builtins.str | None = ...,
+        bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id", "partition_spec", b"partition_spec", "remote_data_dir", b"remote_data_dir"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "partition_id", b"partition_id", "partition_spec", b"partition_spec", "remote_data_dir", b"remote_data_dir"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id", "partition_spec", b"partition_spec", "remote_data_dir", b"remote_data_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "partition_id", b"partition_id", "partition_spec", b"partition_spec", "remote_data_dir", b"remote_data_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1108,16 +1149,20 @@ class ListPartitionInfosResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PARTITIONS_INFO_FIELD_NUMBER: _builtins.int
+    SYSTEM_PARTITIONS_INCLUDED_FIELD_NUMBER: _builtins.int
+    system_partitions_included: _builtins.bool
+    """1.0"""
     @_builtins.property
     def partitions_info(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbPartitionInfo]: ...
     def __init__(
         self,
         *,
         partitions_info: _abc.Iterable[Global___PbPartitionInfo] | None = ...,
+        system_partitions_included: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["system_partitions_included", b"system_partitions_included"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions_info", b"partitions_info"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions_info", b"partitions_info", "system_partitions_included", b"system_partitions_included"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1252,11 +1297,19 @@ class PbBucketMetadata(_message.Message):
     LEADER_ID_FIELD_NUMBER: _builtins.int
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    BUCKET_EPOCH_FIELD_NUMBER: _builtins.int
+    ISR_FIELD_NUMBER: _builtins.int
     bucket_id: _builtins.int
     leader_id: _builtins.int
     leader_epoch: _builtins.int
+    bucket_epoch: _builtins.int
+    """1.0"""
     @_builtins.property
     def replica_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """1.0"""
+
     def __init__(
         self,
         *,
@@ -1264,10 +1317,12 @@ class PbBucketMetadata(_message.Message):
         leader_id: _builtins.int | None = ...,
         replica_id: _abc.Iterable[_builtins.int] | None = ...,
         leader_epoch: _builtins.int | None = ...,
+        bucket_epoch: _builtins.int | None = ...,
+        isr: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_epoch", b"bucket_epoch", "bucket_id", b"bucket_id", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "replica_id", b"replica_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_epoch", b"bucket_epoch", "bucket_id", b"bucket_id", "isr", b"isr", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "replica_id", b"replica_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1287,12 +1342,15 @@ class PbTableMetadata(_message.Message):
     CREATED_TIME_FIELD_NUMBER: _builtins.int
     MODIFIED_TIME_FIELD_NUMBER: _builtins.int
     REMOTE_DATA_DIR_FIELD_NUMBER: _builtins.int
+    BUCKET_COUNT_EPOCH_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     schema_id: _builtins.int
     table_json: _builtins.bytes
     created_time: _builtins.int
     modified_time: _builtins.int
     remote_data_dir: _builtins.str
+    """1.0"""
+    bucket_count_epoch: _builtins.int
     """1.0"""
     @_builtins.property
     def table_path(self) -> Global___PbTablePath: ...
@@ -1309,10 +1367,11 @@ class PbTableMetadata(_message.Message):
         created_time: _builtins.int | None = ...,
         modified_time: _builtins.int | None = ...,
         remote_data_dir: _builtins.str | None = ...,
+        bucket_count_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_time", b"created_time", "modified_time", b"modified_time", "remote_data_dir", b"remote_data_dir", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json", "table_path", b"table_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_count_epoch", b"bucket_count_epoch", "created_time", b"created_time", "modified_time", b"modified_time", "remote_data_dir", b"remote_data_dir", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json", "table_path", b"table_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_metadata", b"bucket_metadata", "created_time", b"created_time", "modified_time", b"modified_time", "remote_data_dir", b"remote_data_dir", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json", "table_path", b"table_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count_epoch", b"bucket_count_epoch", "bucket_metadata", b"bucket_metadata", "created_time", b"created_time", "modified_time", b"modified_time", "remote_data_dir", b"remote_data_dir", "schema_id", b"schema_id", "table_id", b"table_id", "table_json", b"table_json", "table_path", b"table_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1326,9 +1385,12 @@ class PbPartitionMetadata(_message.Message):
     PARTITION_NAME_FIELD_NUMBER: _builtins.int
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_METADATA_FIELD_NUMBER: _builtins.int
+    BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     partition_name: _builtins.str
     partition_id: _builtins.int
+    bucket_count: _builtins.int
+    """1.0"""
     @_builtins.property
     def bucket_metadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___PbBucketMetadata]: ...
     def __init__(
@@ -1338,10 +1400,11 @@ class PbPartitionMetadata(_message.Message):
         partition_name: _builtins.str | None = ...,
         partition_id: _builtins.int | None = ...,
         bucket_metadata: _abc.Iterable[Global___PbBucketMetadata] | None = ...,
+        bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["partition_id", b"partition_id", "partition_name", b"partition_name", "table_id", b"table_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "partition_id", b"partition_id", "partition_name", b"partition_name", "table_id", b"table_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_metadata", b"bucket_metadata", "partition_id", b"partition_id", "partition_name", b"partition_name", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_count", b"bucket_count", "bucket_metadata", b"bucket_metadata", "partition_id", b"partition_id", "partition_name", b"partition_name", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1427,19 +1490,27 @@ class PbProduceLogReqForBucket(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _builtins.int
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
     records: _builtins.bytes
+    original_partition_name: _builtins.str
+    """1.0"""
+    routing_bucket_count: _builtins.int
+    """1.0"""
     def __init__(
         self,
         *,
         partition_id: _builtins.int | None = ...,
         bucket_id: _builtins.int | None = ...,
         records: _builtins.bytes | None = ...,
+        original_partition_name: _builtins.str | None = ...,
+        routing_bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id", "records", b"records", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id", "records", b"records", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1483,11 +1554,14 @@ class PbProduceLogRespForBucket(_message.Message):
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     BASE_OFFSET_FIELD_NUMBER: _builtins.int
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
     error_code: _builtins.int
     error_message: _builtins.str
     base_offset: _builtins.int
+    original_partition_name: _builtins.str
+    """1.0"""
     def __init__(
         self,
         *,
@@ -1496,10 +1570,11 @@ class PbProduceLogRespForBucket(_message.Message):
         error_code: _builtins.int | None = ...,
         error_message: _builtins.str | None = ...,
         base_offset: _builtins.int | None = ...,
+        original_partition_name: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "partition_id", b"partition_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "partition_id", b"partition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1532,19 +1607,27 @@ class PbPutKvReqForBucket(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _builtins.int
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
     records: _builtins.bytes
+    original_partition_name: _builtins.str
+    """1.0"""
+    routing_bucket_count: _builtins.int
+    """1.0"""
     def __init__(
         self,
         *,
         partition_id: _builtins.int | None = ...,
         bucket_id: _builtins.int | None = ...,
         records: _builtins.bytes | None = ...,
+        original_partition_name: _builtins.str | None = ...,
+        routing_bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "records", b"records"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id", "records", b"records", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id", "records", b"records", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1600,12 +1683,15 @@ class PbPutKvRespForBucket(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     LOG_END_OFFSET_FIELD_NUMBER: _builtins.int
     PRESSURE_FIELD_NUMBER: _builtins.int
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
     error_code: _builtins.int
     error_message: _builtins.str
     log_end_offset: _builtins.int
     pressure: _builtins.float
+    """1.0"""
+    original_partition_name: _builtins.str
     """1.0"""
     def __init__(
         self,
@@ -1616,10 +1702,11 @@ class PbPutKvRespForBucket(_message.Message):
         error_message: _builtins.str | None = ...,
         log_end_offset: _builtins.int | None = ...,
         pressure: _builtins.float | None = ...,
+        original_partition_name: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "log_end_offset", b"log_end_offset", "partition_id", b"partition_id", "pressure", b"pressure"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "log_end_offset", b"log_end_offset", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id", "pressure", b"pressure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "log_end_offset", b"log_end_offset", "partition_id", b"partition_id", "pressure", b"pressure"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "log_end_offset", b"log_end_offset", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id", "pressure", b"pressure"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1655,9 +1742,12 @@ class PbLookupReqForBucket(_message.Message):
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _builtins.int
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
     original_partition_name: _builtins.str
+    """1.0"""
+    routing_bucket_count: _builtins.int
     """1.0"""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
@@ -1668,10 +1758,11 @@ class PbLookupReqForBucket(_message.Message):
         bucket_id: _builtins.int | None = ...,
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
         original_partition_name: _builtins.str | None = ...,
+        routing_bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "keys", b"keys", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "keys", b"keys", "original_partition_name", b"original_partition_name", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1797,8 +1888,11 @@ class PbPrefixLookupReqForBucket(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
+    routing_bucket_count: _builtins.int
+    """1.0"""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     def __init__(
@@ -1807,10 +1901,11 @@ class PbPrefixLookupReqForBucket(_message.Message):
         partition_id: _builtins.int | None = ...,
         bucket_id: _builtins.int | None = ...,
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        routing_bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "keys", b"keys", "partition_id", b"partition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "keys", b"keys", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1921,10 +2016,13 @@ class LimitScanRequest(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
     limit: _builtins.int
+    routing_bucket_count: _builtins.int
+    """1.0"""
     def __init__(
         self,
         *,
@@ -1932,10 +2030,11 @@ class LimitScanRequest(_message.Message):
         partition_id: _builtins.int | None = ...,
         bucket_id: _builtins.int | None = ...,
         limit: _builtins.int | None = ...,
+        routing_bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "limit", b"limit", "partition_id", b"partition_id", "table_id", b"table_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "limit", b"limit", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count", "table_id", b"table_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "limit", b"limit", "partition_id", b"partition_id", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "limit", b"limit", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1979,10 +2078,12 @@ class PbScanReqForBucket(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
     limit: _builtins.int
+    routing_bucket_count: _builtins.int
     def __init__(
         self,
         *,
@@ -1990,10 +2091,11 @@ class PbScanReqForBucket(_message.Message):
         partition_id: _builtins.int | None = ...,
         bucket_id: _builtins.int | None = ...,
         limit: _builtins.int | None = ...,
+        routing_bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "limit", b"limit", "partition_id", b"partition_id", "table_id", b"table_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "limit", b"limit", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count", "table_id", b"table_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "limit", b"limit", "partition_id", b"partition_id", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "limit", b"limit", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2075,17 +2177,21 @@ class PbTableStatsReqForBucket(_message.Message):
 
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
+    routing_bucket_count: _builtins.int
+    """1.0"""
     def __init__(
         self,
         *,
         partition_id: _builtins.int | None = ...,
         bucket_id: _builtins.int | None = ...,
+        routing_bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2184,11 +2290,14 @@ class ListOffsetsRequest(_message.Message):
     PARTITION_ID_FIELD_NUMBER: _builtins.int
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     STARTTIMESTAMP_FIELD_NUMBER: _builtins.int
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     follower_server_id: _builtins.int
     offset_type: _builtins.int
     table_id: _builtins.int
     partition_id: _builtins.int
     startTimestamp: _builtins.int
+    routing_bucket_count: _builtins.int
+    """1.0"""
     @_builtins.property
     def bucket_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -2200,10 +2309,11 @@ class ListOffsetsRequest(_message.Message):
         partition_id: _builtins.int | None = ...,
         bucket_id: _abc.Iterable[_builtins.int] | None = ...,
         startTimestamp: _builtins.int | None = ...,
+        routing_bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["follower_server_id", b"follower_server_id", "offset_type", b"offset_type", "partition_id", b"partition_id", "startTimestamp", b"startTimestamp", "table_id", b"table_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["follower_server_id", b"follower_server_id", "offset_type", b"offset_type", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count", "startTimestamp", b"startTimestamp", "table_id", b"table_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "follower_server_id", b"follower_server_id", "offset_type", b"offset_type", "partition_id", b"partition_id", "startTimestamp", b"startTimestamp", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "follower_server_id", b"follower_server_id", "offset_type", b"offset_type", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count", "startTimestamp", b"startTimestamp", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2265,10 +2375,13 @@ class PbFetchLogReqForBucket(_message.Message):
     BUCKET_ID_FIELD_NUMBER: _builtins.int
     FETCH_OFFSET_FIELD_NUMBER: _builtins.int
     MAX_FETCH_BYTES_FIELD_NUMBER: _builtins.int
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
     fetch_offset: _builtins.int
     max_fetch_bytes: _builtins.int
+    routing_bucket_count: _builtins.int
+    """1.0"""
     def __init__(
         self,
         *,
@@ -2276,10 +2389,11 @@ class PbFetchLogReqForBucket(_message.Message):
         bucket_id: _builtins.int | None = ...,
         fetch_offset: _builtins.int | None = ...,
         max_fetch_bytes: _builtins.int | None = ...,
+        routing_bucket_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "fetch_offset", b"fetch_offset", "max_fetch_bytes", b"max_fetch_bytes", "partition_id", b"partition_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "fetch_offset", b"fetch_offset", "max_fetch_bytes", b"max_fetch_bytes", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "fetch_offset", b"fetch_offset", "max_fetch_bytes", b"max_fetch_bytes", "partition_id", b"partition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "fetch_offset", b"fetch_offset", "max_fetch_bytes", b"max_fetch_bytes", "partition_id", b"partition_id", "routing_bucket_count", b"routing_bucket_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2442,6 +2556,7 @@ class PbFetchLogRespForBucket(_message.Message):
     REMOTE_LOG_FETCH_INFO_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     FILTERED_END_OFFSET_FIELD_NUMBER: _builtins.int
+    MIN_RETAIN_OFFSET_FIELD_NUMBER: _builtins.int
     partition_id: _builtins.int
     bucket_id: _builtins.int
     error_code: _builtins.int
@@ -2450,6 +2565,8 @@ class PbFetchLogRespForBucket(_message.Message):
     log_start_offset: _builtins.int
     records: _builtins.bytes
     filtered_end_offset: _builtins.int
+    """1.0"""
+    min_retain_offset: _builtins.int
     """1.0"""
     @_builtins.property
     def remote_log_fetch_info(self) -> Global___PbRemoteLogFetchInfo: ...
@@ -2465,10 +2582,11 @@ class PbFetchLogRespForBucket(_message.Message):
         remote_log_fetch_info: Global___PbRemoteLogFetchInfo | None = ...,
         records: _builtins.bytes | None = ...,
         filtered_end_offset: _builtins.int | None = ...,
+        min_retain_offset: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "filtered_end_offset", b"filtered_end_offset", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "records", b"records", "remote_log_fetch_info", b"remote_log_fetch_info"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "filtered_end_offset", b"filtered_end_offset", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "min_retain_offset", b"min_retain_offset", "partition_id", b"partition_id", "records", b"records", "remote_log_fetch_info", b"remote_log_fetch_info"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "filtered_end_offset", b"filtered_end_offset", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "partition_id", b"partition_id", "records", b"records", "remote_log_fetch_info", b"remote_log_fetch_info"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_id", b"bucket_id", "error_code", b"error_code", "error_message", b"error_message", "filtered_end_offset", b"filtered_end_offset", "high_watermark", b"high_watermark", "log_start_offset", b"log_start_offset", "min_retain_offset", b"min_retain_offset", "partition_id", b"partition_id", "records", b"records", "remote_log_fetch_info", b"remote_log_fetch_info"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,13 +1,13 @@
-"""Frames: how requests and responses lie on the wire. All integers are big endian.
+"""Frames: the byte layout of requests and responses. All integers are big endian.
 
     request   int32 length | int16 api_key | int16 api_version | int32 request_id | message
     response  int32 length | int8 type | ...
                 type 0  int32 request_id | response message
                 type 1  int32 request_id | ErrorResponse
-                type 2  ErrorResponse; tied to no request, the server closes the connection after it
+                type 2  ErrorResponse of no request; the server closes the connection after it
 
-`length` counts the bytes after itself. Nothing here copies a payload: a request leaves as a list of
-buffers, a response body is a view into the frame that the reader received.
+`length` counts the bytes after itself. No payload is copied here: a request is a list of buffers, a
+response body is a view into the received frame.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ LENGTH_BYTES = 4
 REQUEST_HEADER_BYTES = 12
 # The server's default of `netty.server.max-request-size`; it counts the length field too.
 REQUEST_BYTES_MAX = 100 * 1024 * 1024
-# What the length field can say; one limit scan may answer with all rows of a bucket.
+# The largest value of the length field; one limit scan may return all rows of a bucket.
 RESPONSE_BYTES_MAX = 2**31 - 1
-# Until a server has proved to be one, a stray length (an HTTP answer reads as 1.2 GB) must not
-# decide how much is allocated. The longest handshake answer of a real server has some 300 bytes.
+# Before the handshake is complete, the peer may be another kind of server, and the length must not
+# decide how much is allocated (an HTTP answer reads as 1.2 GB). A handshake answer of a real server
+# has about 300 bytes.
 HANDSHAKE_BYTES_MAX = 1024 * 1024
 
 SUCCESS, REQUEST_FAILURE, SERVER_FAILURE = 0, 1, 2
@@ -48,7 +49,7 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The error that answers one request, or the whole connection when `request_id` is None."""
+    """The error of one request, or of the whole connection if `request_id` is None."""
 
     request_id: int | None
     error: FlussError
@@ -57,9 +58,9 @@ class Failure:
 def encode_request(
     api_key: int, api_version: int, request_id: int, body_parts: Sequence[Buffer]
 ) -> list[Buffer]:
-    """The frame of one request as buffers: a 12-byte header, then `body_parts` themselves.
+    """Return the frame of one request as buffers: a 12-byte header, then `body_parts`.
 
-    Raises `RecordTooLargeError` when the frame is larger than servers accept.
+    Raises `RecordTooLargeError` if the frame is larger than servers accept.
     """
     frame_bytes = REQUEST_HEADER_BYTES + byte_count(body_parts)
     if frame_bytes > REQUEST_BYTES_MAX:
@@ -72,9 +73,9 @@ def encode_request(
 
 
 def decode_length(prefix: Buffer, bytes_max: int = RESPONSE_BYTES_MAX) -> int:
-    """The length of the response frame behind these four bytes, checked before it is allocated.
+    """Return the length of a response frame from its first four bytes, before it is allocated.
 
-    Raises `CorruptDataError` when it is not a length that a response can have.
+    Raises `CorruptDataError` if a response cannot have that length.
     """
     if len(prefix) != LENGTH_BYTES:
         raise CorruptDataError(f"a length field has {LENGTH_BYTES} bytes, not {len(prefix)}")
@@ -88,10 +89,10 @@ def decode_length(prefix: Buffer, bytes_max: int = RESPONSE_BYTES_MAX) -> int:
 
 
 def decode_response(frame: Buffer) -> Success | Failure:
-    """What one response frame, without its length field, says.
+    """Decode one response frame without its length field.
 
-    A failure whose message cannot be read is still a `Failure`, of `CorruptDataError`. Raises
-    `CorruptDataError` when the frame itself makes no sense; the connection cannot go on then.
+    A failure whose message cannot be read is a `Failure` with `CorruptDataError`. Raises
+    `CorruptDataError` if the frame itself is not valid; the connection must be closed then.
     """
     view = byte_view(frame)
     if not view:

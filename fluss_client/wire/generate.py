@@ -1,4 +1,4 @@
-"""Make `fluss_pb2.py` and `fluss_pb2.pyi` from `fluss.proto`, or check that they are current.
+"""Generate `fluss_pb2.py` and `fluss_pb2.pyi` from `fluss.proto`, or check that they are current.
 
     python -m fluss_client.wire.generate [--check]
 
@@ -47,7 +47,7 @@ def compile_into(folder: Path) -> dict[str, bytes]:
 
 
 def minimum_runtime(generated: str) -> tuple[int, int, int]:
-    """The oldest protobuf runtime that accepts this generated module."""
+    """Return the oldest protobuf runtime that accepts this generated module."""
     stamp = _RUNTIME_STAMP.search(generated)
     if stamp is None:
         raise ValueError("the generated module names no protobuf version")
@@ -55,7 +55,7 @@ def minimum_runtime(generated: str) -> tuple[int, int, int]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the generated files, or with --check report the stale ones; returns the exit code."""
+    """Write the generated files, or with --check report the stale ones; return the exit code."""
     parser = argparse.ArgumentParser(prog="fluss_client.wire.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only, write nothing")
     check = bool(parser.parse_args(arguments).check)

@@ -1,7 +1,7 @@
-"""Parsing of generated messages with the promises that the runtime alone does not give.
+"""Parses generated messages with checks that the protobuf runtime does not make.
 
-The protobuf runtime lets a message without its required fields pass, and hands out `bytes` where a
-string field holds broken UTF-8. `parse` turns both, and unreadable bytes, into `CorruptDataError`.
+The runtime accepts a message without its required fields, and returns `bytes` for a string field
+that is not UTF-8. `parse` raises `CorruptDataError` for both, and for bytes that cannot be parsed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ UNKNOWN_SERVER_ERROR = -1
 
 
 def parse(cls: type[MessageT], body: Buffer) -> MessageT:
-    """The message in `body`, complete and with text in its text fields, or `CorruptDataError`."""
+    """Parse a message and check its required fields and its texts."""
     try:
-        # The runtime takes any buffer; its types admit only one.
+        # The runtime accepts any buffer; its type hints accept `bytes` only.
         message = cls.FromString(cast(bytes, body))
     except DecodeError as error:
         raise CorruptDataError(f"these bytes are no {cls.__name__}: {error}") from error
@@ -34,18 +34,18 @@ def parse(cls: type[MessageT], body: Buffer) -> MessageT:
 
 
 def server_error(code: int, message: str | None) -> FlussError:
-    """The typed error of a failed request; a failure that claims code 0 is an unknown one."""
+    """Return the typed error of a failed request; code 0 becomes an unknown error."""
     return error_for(code or UNKNOWN_SERVER_ERROR, message)
 
 
 def part_error(code: int, message: str | None) -> FlussError | None:
-    """The typed error of one part of an answer, where code 0 means success."""
+    """Return the typed error of one part of an answer, or None for code 0 (success)."""
     return error_for(code, message) if code else None
 
 
 @cache
 def _text_paths(descriptor: Descriptor) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The string fields, and the message fields below which there are string fields."""
+    """Return the string fields, and the message fields that contain string fields."""
     text = tuple(f.name for f in descriptor.fields if f.type == FieldDescriptor.TYPE_STRING)
     below = tuple(f.name for f in descriptor.fields if _holds_text(f, frozenset()))
     return text, below
@@ -63,7 +63,7 @@ def _check_text(message: Message) -> None:
     text, below = _text_paths(message.DESCRIPTOR)
     for name in text:
         value = getattr(message, name)
-        # Lists of strings are no `str`; a broken item is `bytes`.
+        # A repeated field is a list; an item that is not UTF-8 is `bytes`.
         broken = isinstance(value, bytes) or (
             not isinstance(value, str) and any(isinstance(item, bytes) for item in value)
         )

@@ -1,7 +1,7 @@
-"""Which answer belongs to which request of one connection; a state machine without I/O.
+"""Matches the answers of one connection to its requests; a state machine without I/O.
 
-A connection numbers its requests from 0; answers may come in any order. Whoever sends a request
-leaves an opaque token (a future, say) here and gets it back with the answer.
+A connection numbers its requests from 0, and answers may come in any order. The sender of a request
+registers a token (such as a future) and gets it back with the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PENDING_MAX = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[TokenT]):
-    """The token of a request and how it went: the body of the response, or the error."""
+    """The token of a request and its outcome: the body of the response, or the error."""
 
     token: TokenT
     outcome: memoryview | FlussError
@@ -30,7 +30,7 @@ class Answer(Generic[TokenT]):
 class Correlator(Generic[TokenT]):
     """The pending requests of one connection.
 
-    Once `fail_all` was called the connection is over: `register` raises the error given there.
+    After `fail_all` the connection is closed: `register` raises the error given there.
     """
 
     def __init__(self, first_request_id: int = 0) -> None:
@@ -44,19 +44,19 @@ class Correlator(Generic[TokenT]):
 
     @property
     def failure(self) -> FlussError | None:
-        """Why the connection is over, or None while it is not."""
+        """Why the connection was closed, or None while it is open."""
         return self._failure
 
     @property
     def late_count(self) -> int:
-        """How many answers came that nobody waited for any more."""
+        """How many answers came after the caller had stopped waiting."""
         return self._late_count
 
     def register(self, token: TokenT) -> int:
-        """Keep `token` until its answer comes; returns the request id to send.
+        """Keep `token` until its answer comes and return the request id to send.
 
-        Raises `ClientError` when `PENDING_MAX` requests are under way, and the connection's own
-        error when it is over.
+        Raises `ClientError` if `PENDING_MAX` requests are pending, and the error of the connection
+        if it was closed.
         """
         if self._failure is not None:
             raise self._failure
@@ -73,15 +73,15 @@ class Correlator(Generic[TokenT]):
         return request_id
 
     def forget(self, request_id: int) -> TokenT | None:
-        """Stop waiting, after a timeout say; an answer that comes later is ignored."""
+        """Stop waiting, for example after a timeout; a later answer is ignored."""
         return self._pending.pop(request_id, None)
 
     def resolve(self, frame: Buffer) -> Answer[TokenT] | None:
-        """The request that `frame` answers, or None when nobody waits for it any more.
+        """Return the token and outcome of the request that `frame` answers.
 
-        Raises when the frame concerns the whole connection: the server's own error of a type 2
-        frame, `CorruptDataError` for a frame that makes no sense. Give the raised error to
-        `fail_all` and close.
+        Returns None if the caller has stopped waiting. Raises an error that concerns the whole
+        connection: the server's error of a type 2 frame, or `CorruptDataError` if the frame is not
+        valid. Pass it to `fail_all` and close the connection.
         """
         response = decode_response(frame)
         if response.request_id is None:
@@ -93,7 +93,7 @@ class Correlator(Generic[TokenT]):
         return Answer(token, response.body if isinstance(response, Success) else response.error)
 
     def fail_all(self, error: FlussError) -> list[Answer[TokenT]]:
-        """End the connection with `error`: every pending request gets it. Later calls find none."""
+        """Close the connection with `error` and return every pending request with it, once."""
         if self._failure is None:
             self._failure = error
         failed: list[Answer[TokenT]] = [Answer(token, error) for token in self._pending.values()]

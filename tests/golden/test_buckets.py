@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.buckets import assign_buckets, bucket_of
 from fluss_client.codec.keys import KeyEncoding, encode_keys
 from fluss_client.model.arrow import arrow_type

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fluss_client.codec.blobs import Blobs
-from fluss_client.codec.kv_batch import (
+from fluss_client.codec.batches.kv_batch import (
     HEADER_SIZE,
     decode_kv_batch,
     encode_kv_batch,
     kv_record_sizes,
     seal_kv_records,
 )
-from fluss_client.codec.value_batch import decode_value, decode_value_batch, decode_values
+from fluss_client.codec.batches.value_batch import decode_value, decode_value_batch, decode_values
+from fluss_client.codec.binary.blobs import Blobs
 
 VECTORS = json.loads((Path(__file__).parent / "wire-vectors.json").read_text())
 KV = {entry["name"]: bytes.fromhex(entry["hex"]) for entry in VECTORS["kv"]}

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, decode_row_scalar, decode_rows, encode_rows
 from fluss_client.model.arrow import arrow_type
 from fluss_client.model.json import data_type_from_json

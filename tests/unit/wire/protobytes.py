@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from fluss_client.errors import CorruptDataError
-from fluss_client.wire.hot.varint import varint
+from fluss_client.wire.hot.fields import varint
 
 # A busy machine must not fail a test; how long an example takes is a benchmark's question.
 untimed = settings(deadline=None)

@@ -17,7 +17,7 @@ from fluss_client.wire.hot import (
     decode_fetch_log,
     decode_limit_scan,
     decode_scan_kv,
-    reader,
+    fields,
 )
 from tests.unit.wire.protobytes import (
     INT32,
@@ -205,7 +205,7 @@ def test_a_bucket_error_is_typed() -> None:
 
 
 def test_the_number_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "BUCKETS_MAX", 3)
+    monkeypatch.setattr(fields, "BUCKETS_MAX", 3)
     message = pb.FetchLogResponse()
     for number in range(4):
         message.tables_resp.add(table_id=number // 2).buckets_resp.add(bucket_id=number)

@@ -17,12 +17,12 @@ from fluss_client.wire.hot import (
     BucketKeys,
     LookedUp,
     PrefixLookedUp,
-    chain,
     decode_lookup,
     decode_prefix_lookup,
     encode_lookup,
     encode_prefix_lookup,
-    reader,
+    fields,
+    lookup,
 )
 from tests.unit.wire.protobytes import (
     INT32,
@@ -181,7 +181,7 @@ def test_any_bytes(raw: bytes) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 3, 65_536])
 def test_chunks_make_no_difference(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "CHUNK_FIELDS", chunk)
+    monkeypatch.setattr(lookup, "CHUNK_FIELDS", chunk)
     message = pb.LookupResponse()
     bucket = message.buckets_resp.add(bucket_id=1)
     for number in range(20):
@@ -204,7 +204,7 @@ def test_values_lie_in_the_frame_and_errors_are_typed() -> None:
 
 
 def test_the_number_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "BUCKETS_MAX", 2)
+    monkeypatch.setattr(fields, "BUCKETS_MAX", 2)
     with pytest.raises(CorruptDataError, match="buckets"):
         decode_lookup(delimited(1, b"\x10\x01") * 3)
 
@@ -214,7 +214,7 @@ def test_the_number_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 def test_hostile_answers_need_memory_in_proportion(
     decode: Any, field: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "CHUNK_FIELDS", 1000)
+    monkeypatch.setattr(lookup, "CHUNK_FIELDS", 1000)
     keys = 20_000
     raw = delimited(1, b"\x10\x01" + field * keys)
     tracemalloc.start()

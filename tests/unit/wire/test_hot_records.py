@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.hot import BucketRecords, encode_produce_log, encode_put_kv
-from fluss_client.wire.hot.varint import varint
+from fluss_client.wire.hot.fields import varint
 from tests.unit.wire.protobytes import INT32, INT64, untimed
 
 buckets_strategy = st.lists(

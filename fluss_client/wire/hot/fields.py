@@ -1,12 +1,12 @@
-"""A cursor over protobuf bytes that hands out places instead of copies.
+"""Protobuf fields: a reader that returns positions instead of copies, and writers of numbers.
 
-A message is a row of fields: varint tag (number << 3 | wire type), then by wire type 0 a varint,
-1 eight bytes, 2 a varint length and that many bytes, 3 and 4 the ends of a group, 5 four bytes.
-A varint has seven bits per byte, the low ones first, the top bit set on all but the last; negative
-numbers are its 64-bit two's complement.
+A message is a sequence of fields. A field is a varint tag (number << 3 | wire type) and a value; by
+wire type the value is 0 a varint, 1 eight bytes, 2 a varint length and that many bytes, 3 and 4 the
+start and end of a group, 5 four bytes. A varint has seven bits per byte, the low ones first; the
+top bit is set on all bytes but the last. Negative numbers are 64-bit two's complement.
 
-Known fields are compared by their whole tag, so that one of an unexpected wire type is skipped
-like any unknown field, as the generated code does.
+Known fields are compared by their whole tag, so that a field with an unexpected wire type is
+skipped like an unknown field, as the generated code does.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ VARINT_BYTES_MAX = 10
 SHORT_VARINT_BYTES_MAX = 5
 TAG_MAX = 2**32 - 1
 GROUP_DEPTH_MAX = 100
-# A table has at most 128,000 buckets, and a request asks for no bucket twice. The bound keeps
-# hostile bytes from growing into a hundred times their size in objects.
+# A table has at most 128,000 buckets, and a request names no bucket twice. Without a bound, hostile
+# bytes could create objects of a hundred times their size.
 BUCKETS_MAX = 131_072
 
 _UINT64 = 2**64 - 1
+_SINGLE = tuple(bytes([value]) for value in range(0x80))
 
 
 class Reader:
-    """Reads fields of `view` from `pos` to `end`; every step raises only `CorruptDataError`."""
+    """Reads fields of `view` from `pos` to `end`; raises only `CorruptDataError`."""
 
     __slots__ = ("end", "pos", "view")
 
@@ -40,21 +41,21 @@ class Reader:
 
     @classmethod
     def over(cls, body: Buffer) -> Reader:
-        """A reader of a whole message."""
+        """Return a reader of a whole message."""
         view = byte_view(body)
         return cls(view, 0, len(view))
 
     def inner(self) -> Reader:
-        """A reader of the length-delimited message that begins here; this one goes behind it."""
+        """Return a reader of the length-delimited message at this position, and skip it here."""
         start, stop = self.span()
         return Reader(self.view, start, stop)
 
     def more(self) -> bool:
-        """Whether a field is left."""
+        """Return whether there is another field."""
         return self.pos < self.end
 
     def varint(self, bytes_max: int = VARINT_BYTES_MAX) -> int:
-        """The next varint as an unsigned number of 64 bits; higher bits are cut off."""
+        """Read a varint as an unsigned 64-bit number; higher bits are dropped."""
         view, pos, end = self.view, self.pos, min(self.end, self.pos + bytes_max)
         value = shift = 0
         while pos < end:
@@ -68,24 +69,24 @@ class Reader:
         raise CorruptDataError(f"no number can be read at byte {self.pos} of a message")
 
     def tag(self) -> int:
-        """The next field's tag."""
+        """Read the tag of the next field."""
         tag = self.varint(SHORT_VARINT_BYTES_MAX)
         if not 8 <= tag <= TAG_MAX:
             raise CorruptDataError(f"no field begins before byte {self.pos} of a message")
         return tag
 
     def int64(self) -> int:
-        """The next varint as a signed number of 64 bits."""
+        """Read a varint as a signed 64-bit number."""
         value = self.varint()
         return value - 2**64 if value >= 2**63 else value
 
     def int32(self) -> int:
-        """The next varint as a signed number of 32 bits; higher bits are cut off."""
+        """Read a varint as a signed 32-bit number; higher bits are dropped."""
         value = self.varint() & 0xFFFFFFFF
         return value - 2**32 if value >= 2**31 else value
 
     def span(self) -> tuple[int, int]:
-        """Where the next length-delimited payload begins and ends; goes behind it."""
+        """Return start and end of the next length-delimited payload, and skip it."""
         length = self.varint(SHORT_VARINT_BYTES_MAX)
         start = self.pos
         if length > self.end - start:
@@ -94,16 +95,16 @@ class Reader:
         return start, self.pos
 
     def payload(self) -> memoryview:
-        """The next length-delimited payload as a view."""
+        """Read the next length-delimited payload as a view."""
         start, stop = self.span()
         return self.view[start:stop]
 
     def text(self) -> str:
-        """The next payload as text; what is not UTF-8 is replaced, for it is only shown."""
+        """Read the next payload as text for a message; bytes that are not UTF-8 are replaced."""
         return str(self.payload(), "utf-8", "replace")
 
     def skip(self, tag: int) -> None:
-        """Go behind the field of which `tag` was read."""
+        """Skip the value of the field whose tag was read."""
         open_groups: list[int] = []
         while True:
             self._skip_one(tag, open_groups)
@@ -133,13 +134,33 @@ class Reader:
 
 
 def need(value: int | None, name: str) -> int:
-    """A required field's value; raises `CorruptDataError` when the field was absent."""
+    """Return the value of a required field; raise `CorruptDataError` if it is None."""
     if value is None:
         raise CorruptDataError(f"an answer came without {name}")
     return value
 
 
 def check_bucket_count(count: int) -> None:
-    """Raise `CorruptDataError` when an answer names more buckets than can be."""
+    """Raise `CorruptDataError` if an answer names more buckets than are possible."""
     if count > BUCKETS_MAX:
         raise CorruptDataError(f"an answer names more than {BUCKETS_MAX} buckets")
+
+
+def varint(value: int) -> bytes:
+    """Encode a signed 64-bit number as a varint; raise `ValueError` for larger ones."""
+    if 0 <= value < 0x80:
+        return _SINGLE[value]
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{value} does not fit 64 bits")
+    value &= 2**64 - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def number_field(tag: int, value: int) -> bytes:
+    """Encode a field of wire type 0; its field number must be below 16."""
+    return _SINGLE[tag] + varint(value)
