@@ -11,17 +11,22 @@ from fluss_client.config import Config
 from fluss_client.error_codes import ErrorCode
 from fluss_client.errors import FlussError
 from fluss_client.facade.admin import FlussAdmin
+from fluss_client.facade.base import WriteResultHandle
 from fluss_client.facade.connection import FlussConnection
 from fluss_client.facade.handle import Handle
-from fluss_client.facade.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
-from fluss_client.facade.scan import BatchScanner, LogScanner, TableScan
-from fluss_client.facade.table import FlussTable
-from fluss_client.facade.writer import (
+from fluss_client.facade.table import (
     AppendWriter,
+    BatchScanner,
+    FlussTable,
+    LogScanner,
+    Lookuper,
+    PrefixLookuper,
     TableAppend,
+    TableLookup,
+    TablePrefixLookup,
+    TableScan,
     TableUpsert,
     UpsertWriter,
-    WriteResultHandle,
 )
 from fluss_client.model.cluster import (
     EARLIEST_OFFSET,

@@ -1,8 +1,8 @@
-"""The client's configuration: every key, its default, its checks.
+"""The configuration of the client: every key with its default, its check and its description.
 
-Keys may be written with dots or dashes (`writer.batch-size`, `writer.batch.size`); an unknown
-key is refused with the nearest known one. Passwords never appear in `repr`, in errors or in a
-pickle.
+Keys may be written with dots or dashes (`writer.batch-size`, `writer.batch.size`). An unknown key
+is refused, and the error names the nearest known one. Passwords never appear in `repr`, in errors
+or in a pickle. `docs/reference/configuration.md` is made from the table of keys in `Config`.
 """
 
 from __future__ import annotations
@@ -42,88 +42,279 @@ def _acks(key: str, value: Any) -> str:
     raise ConfigError(f"{key} is all, 1 or 0, not '{value}'")
 
 
+_FIXED_BATCH_SIZE = "writer.batch-size is the bound of every batch"
+
+
 class Config:
-    """Settings of a connection, from a dict of keys and values; each is also an attribute."""
+    """The settings of a connection; each key is also an attribute.
 
-    bootstrap_servers = Option("bootstrap.servers", "", addresses)
-    connect_timeout_ms = Option("connect-timeout", 15_000, duration_ms(1))
-    request_timeout_ms = Option("request-timeout", 30_000, duration_ms(1))
-    retry_timeout_ms = Option("retry-timeout", 120_000, duration_ms(1))
-    cluster_alias = Option("cluster.alias", "", text)
+    Args:
+        properties: Keys and values; the keys with dots or dashes.
 
-    writer_acks = Option("writer.acks", "all", _acks)
-    writer_retries = Option("writer.retries", (1 << 31) - 1, whole_number(0))
-    writer_request_max_size = Option("writer.request-max-size", 10 << 20, size(1024, 100 << 20))
-    writer_batch_size = Option("writer.batch-size", 2 << 20, size(1024, 100 << 20))
-    writer_dynamic_batch_size_enabled = Option("writer.dynamic-batch-size.enabled", True, boolean)
-    writer_dynamic_batch_size_min = Option("writer.dynamic-batch-size-min", 256 << 10, size(1024))
-    writer_batch_timeout_ms = Option("writer.batch-timeout-ms", 100, duration_ms(0))
+    Raises:
+        ConfigError: A key is unknown or its value cannot be used.
+    """
+
+    bootstrap_servers = Option(
+        "bootstrap.servers",
+        "",
+        addresses,
+        "The addresses of any servers as `host:port[,host:port]`, or `embedded:PATH` for a "
+        "local directory.",
+    )
+    connect_timeout_ms = Option(
+        "connect-timeout",
+        15_000,
+        duration_ms(1),
+        "The time to connect, agree on API versions and authenticate.",
+    )
+    request_timeout_ms = Option(
+        "request-timeout",
+        30_000,
+        duration_ms(1),
+        "The time to wait for one answer; reads are repeated within it.",
+    )
+    retry_timeout_ms = Option(
+        "retry-timeout",
+        120_000,
+        duration_ms(1),
+        "How long writes and scans are repeated while no attempt succeeds.",
+    )
+    retry_backoff_ms = Option(
+        "retry-backoff",
+        20,
+        duration_ms(1),
+        "The pause after the first failed attempt; it doubles with each further one.",
+    )
+    retry_backoff_max_ms = Option(
+        "retry-backoff-max", 2_000, duration_ms(1), "The longest pause between two attempts."
+    )
+    cluster_alias = Option(
+        "cluster.alias", "", text, "The name of the cluster in identities and URIs."
+    )
+
+    writer_acks = Option(
+        "writer.acks",
+        "all",
+        _acks,
+        "Which replicas acknowledge a write: `all`, `1` or `0`; idempotence needs `all`.",
+    )
+    writer_retries = Option(
+        "writer.retries",
+        (1 << 31) - 1,
+        whole_number(0),
+        "How often a batch is sent again after an error.",
+    )
+    writer_request_max_size = Option(
+        "writer.request-max-size", 10 << 20, size(1024, 100 << 20), "The most bytes of one request."
+    )
+    writer_batch_size = Option(
+        "writer.batch-size",
+        2 << 20,
+        size(1024, 100 << 20),
+        "The most bytes of one batch of one bucket; a batch of upserts also has at most "
+        "60,000 rows.",
+    )
+    writer_dynamic_batch_size_enabled = Option(
+        "writer.dynamic-batch-size.enabled",
+        True,
+        boolean,
+        "Accepted for compatibility with other Fluss clients, without effect.",
+        no_effect=_FIXED_BATCH_SIZE,
+    )
+    writer_dynamic_batch_size_min = Option(
+        "writer.dynamic-batch-size-min",
+        256 << 10,
+        size(1024),
+        "Accepted for compatibility with other Fluss clients, without effect.",
+        no_effect=_FIXED_BATCH_SIZE,
+    )
+    writer_batch_timeout_ms = Option(
+        "writer.batch-timeout-ms",
+        100,
+        duration_ms(0),
+        "How long a row waits for others; Arrow data that fills an eighth of a batch does not "
+        "wait while worker threads are idle.",
+    )
     writer_bucket_no_key_assigner = Option(
-        "writer.bucket.no-key-assigner", "sticky", one_of("sticky", "round_robin")
+        "writer.bucket.no-key-assigner",
+        "sticky",
+        one_of("sticky", "round_robin"),
+        "How rows of a table without bucket keys are spread: `sticky` or `round_robin`.",
     )
-    writer_enable_idempotence = Option("writer.enable-idempotence", True, boolean)
+    writer_enable_idempotence = Option(
+        "writer.enable-idempotence",
+        True,
+        boolean,
+        "Whether batches are numbered, so that a repeated batch does not double its rows.",
+    )
     writer_max_inflight_requests_per_bucket = Option(
-        "writer.max-inflight-requests-per-bucket", 5, whole_number(1, 1000)
+        "writer.max-inflight-requests-per-bucket",
+        5,
+        whole_number(1, 1000),
+        "The most unanswered batches of one bucket; at most 5 with idempotence.",
     )
-    writer_buffer_memory_size = Option("writer.buffer.memory-size", 64 << 20, size(1024, 1 << 40))
+    writer_buffer_memory_size = Option(
+        "writer.buffer.memory-size",
+        64 << 20,
+        size(1024, 1 << 40),
+        "The most bytes of rows of one writer that are not acknowledged.",
+    )
     writer_buffer_wait_timeout_ms = Option(
-        "writer.buffer.wait-timeout-ms", UNBOUNDED_MS, duration_ms(0)
+        "writer.buffer.wait-timeout-ms",
+        UNBOUNDED_MS,
+        duration_ms(0),
+        "How long a write waits for room in the buffer.",
     )
     writer_kv_backpressure_max_throttle_ms = Option(
-        "writer.kv-backpressure.max-throttle-ms", 3_000, duration_ms(0)
+        "writer.kv-backpressure.max-throttle-ms",
+        3_000,
+        duration_ms(0),
+        "The longest pause after a server has refused upserts because its storage is behind.",
     )
 
-    scanner_log_max_poll_records = Option("scanner.log.max-poll-records", 500, whole_number(1))
-    scanner_log_fetch_max_bytes = Option("scanner.log.fetch.max-bytes", 16 << 20, size(1024))
-    scanner_log_fetch_min_bytes = Option("scanner.log.fetch.min-bytes", 1, size(1))
+    scanner_log_max_poll_records = Option(
+        "scanner.log.max-poll-records", 500, whole_number(1), "The most records of one `poll()`."
+    )
+    scanner_log_fetch_max_bytes = Option(
+        "scanner.log.fetch.max-bytes",
+        16 << 20,
+        size(1024),
+        "The most bytes of one answer to a fetch.",
+    )
+    scanner_log_fetch_min_bytes = Option(
+        "scanner.log.fetch.min-bytes",
+        1,
+        size(1),
+        "The bytes that a server waits for before it answers a fetch.",
+    )
     scanner_log_fetch_wait_max_time_ms = Option(
-        "scanner.log.fetch.wait-max-time-ms", 500, duration_ms(0, 1 << 30)
+        "scanner.log.fetch.wait-max-time-ms",
+        500,
+        duration_ms(0, 1 << 30),
+        "The longest time that a server waits for these bytes.",
     )
     scanner_log_fetch_max_bytes_for_bucket = Option(
-        "scanner.log.fetch.max-bytes-for-bucket", 1 << 20, size(1024)
+        "scanner.log.fetch.max-bytes-for-bucket",
+        1 << 20,
+        size(1024),
+        "The most bytes of one bucket in an answer to a fetch.",
     )
-    scanner_limit_rows_max = Option("scanner.limit.rows-max", 1_000_000, whole_number(1))
+    scanner_limit_rows_max = Option(
+        "scanner.limit.rows-max",
+        1_000_000,
+        whole_number(1),
+        "The most rows that one limit scan asks a server for; set it lower if rows have much "
+        "more than 100 bytes.",
+    )
+    scanner_bytes_per_second_max = Option(
+        "scanner.bytes-per-second.max",
+        0,
+        size(0),
+        "The most bytes per second that a connection reads from a cluster's logs and KV snapshots, "
+        "on average; 0 is no limit.",
+    )
+    scanner_state_limit_scan_rows_max = Option(
+        "scanner.state.limit-scan.rows-max",
+        200_000,
+        whole_number(0),
+        "The most rows of a bucket that is read by a limit scan, because it has neither a KV "
+        "snapshot nor a complete changelog.",
+    )
+    scanner_state_lease_ms = Option(
+        "scanner.state.lease",
+        600_000,
+        duration_ms(10_000),
+        "How long servers keep a KV snapshot after the process that reads it has died.",
+    )
+    scanner_state_folder = Option(
+        "scanner.state.folder",
+        "",
+        text,
+        "The folder for the files of KV snapshots; by default the temporary folder of the system.",
+    )
     scanner_remote_log_prefetch_num = Option(
-        "scanner.remote-log.prefetch-num", 4, whole_number(1, 1000)
+        "scanner.remote-log.prefetch-num",
+        4,
+        whole_number(1, 1000),
+        "The number of buckets whose remote segments are read at the same time.",
     )
     scanner_remote_log_read_concurrency = Option(
-        "scanner.remote-log.read-concurrency", 4, whole_number(1, 1000)
+        "scanner.remote-log.read-concurrency",
+        4,
+        whole_number(1, 1000),
+        "The number of ranges of one remote segment that are read at the same time; one on "
+        "`file:`.",
     )
     remote_file_download_thread_num = Option(
-        "remote-file.download-thread-num", 3, whole_number(1, 1000)
+        "remote-file.download-thread-num",
+        3,
+        whole_number(1, 1000),
+        "The number of threads that read remote segments.",
     )
 
-    security_protocol = Option("security.protocol", "PLAINTEXT", one_of("PLAINTEXT", "sasl"))
-    security_sasl_mechanism = Option("security.sasl.mechanism", "PLAIN", one_of("PLAIN"))
-    security_sasl_username = Option("security.sasl.username", "", text)
-    security_sasl_password = Option("security.sasl.password", "", secret_text, secret=True)
+    security_protocol = Option(
+        "security.protocol",
+        "PLAINTEXT",
+        one_of("PLAINTEXT", "sasl"),
+        "How the client authenticates: `PLAINTEXT` (not at all) or `sasl`.",
+    )
+    security_sasl_mechanism = Option(
+        "security.sasl.mechanism",
+        "PLAIN",
+        one_of("PLAIN"),
+        "The SASL mechanism; `PLAIN` is the only one.",
+    )
+    security_sasl_username = Option("security.sasl.username", "", text, "The user name for `sasl`.")
+    security_sasl_password = Option(
+        "security.sasl.password",
+        "",
+        secret_text,
+        "The password for `sasl`; it is never shown and never pickled.",
+        secret=True,
+    )
 
-    embedded_synchronous = Option("embedded.synchronous", "full", one_of("full", "normal", "off"))
-    embedded_lock_timeout_ms = Option("embedded.lock-timeout", 60_000, duration_ms(1))
+    embedded_synchronous = Option(
+        "embedded.synchronous",
+        "full",
+        one_of("full", "normal", "off"),
+        "How the embedded engine syncs to disk, which decides what survives a power cut: "
+        "`full`, `normal` or `off`.",
+    )
+    embedded_lock_timeout_ms = Option(
+        "embedded.lock-timeout",
+        60_000,
+        duration_ms(1),
+        "How long a writer of the embedded engine waits for another process.",
+    )
 
     def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
         refused = self._take(properties or {})
-        # What was given may hold a password, and some reports show what frames hold.
+        # The properties may hold a password, and some error reports show the variables of a frame.
         del properties
         if refused is not None:
             self._values.clear()
             raise refused
 
     def _take(self, properties: Mapping[str, Any]) -> ConfigError | None:
-        """Set all keys; returns what cannot be used, without a traceback."""
+        """Set all keys. Return the first that cannot be used, as an error without a traceback."""
         for key, value in properties.items():
             try:
                 option = find_option(str(key))
             except ConfigError as error:
                 return without_frames(error)
-            refused = option.store(self, value)
+            refused = option.store(self, value, stacklevel=4)
             if refused is not None:
                 return refused
         return None
 
     def resolved_bootstrap(self) -> str:
-        """The address: the key, else the environment; an error names both forms of it."""
+        """Return the address of the key, or else of the environment.
+
+        Raises:
+            ConfigError: There is no address.
+        """
         address = self.bootstrap_servers or self._address_of_environment()
         if not address:
             raise ConfigError(
@@ -142,11 +333,15 @@ class Config:
         return found.bootstrap_servers
 
     def resolved_alias(self) -> str:
-        """The cluster's name in identities and URIs: the key, the environment, or `default`."""
+        """Return the name of the cluster: of the key, of the environment, or `default`."""
         return self.cluster_alias or os.environ.get(ALIAS_VARIABLE, "").strip() or "default"
 
     def check(self) -> None:
-        """Raise for settings that contradict each other."""
+        """Check settings that depend on each other.
+
+        Raises:
+            ConfigError: Two settings contradict each other.
+        """
         if self.security_protocol == "sasl":
             for option in (Config.security_sasl_username, Config.security_sasl_password):
                 if not self._values.get(option.key):
@@ -164,11 +359,13 @@ class Config:
                 )
             if self.writer_retries == 0:
                 raise ConfigError("an idempotent writer needs writer.retries above 0")
+        if self.retry_backoff_ms > self.retry_backoff_max_ms:
+            raise ConfigError("retry-backoff must not exceed retry-backoff-max")
         if self.writer_batch_size > self.writer_request_max_size:
             raise ConfigError("writer.batch-size must not exceed writer.request-max-size")
 
     def to_dict(self, *, with_secrets: bool = False) -> dict[str, Any]:
-        """The keys that were set; secrets only when asked for."""
+        """Return the keys that were set and their values; secrets only with `with_secrets`."""
         return {
             key: value
             for key, value in self._values.items()
@@ -176,7 +373,7 @@ class Config:
         }
 
     def copy(self) -> Config:
-        """A config of its own with the same settings."""
+        """Return an independent configuration with the same settings."""
         twin = Config()
         twin._values.update(self._values)
         return twin
@@ -212,7 +409,11 @@ _BY_CANONICAL |= {alias: OPTIONS[key] for alias, key in _ALIASES.items()}
 
 
 def find_option(key: str) -> Option[Any]:
-    """The option of that key in any spelling, or an error that names the nearest one."""
+    """Return the option of a key in any spelling.
+
+    Raises:
+        ConfigError: There is no such key; the message names the nearest one.
+    """
     option = _BY_CANONICAL.get(_canonical(key))
     if option is not None:
         return option

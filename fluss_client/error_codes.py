@@ -1,4 +1,4 @@
-"""The numbers behind the errors, under the names that the official client uses."""
+"""The error codes, under the names that the official client uses."""
 
 from __future__ import annotations
 
@@ -82,3 +82,4 @@ class ErrorCode:
     INSUFFICIENT_KV_LEADER_REPLICA_CAPACITY_EXCEPTION = 71
     STORAGE_BACKPRESSURE_EXCEPTION = 72
     HISTORICAL_PARTITION_THROTTLED_EXCEPTION = 73
+    INVALID_BUCKET_ROUTING_EXCEPTION = 74

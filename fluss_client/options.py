@@ -1,12 +1,13 @@
-"""One typed configuration option: its key, its default, how its text is read.
+"""Configuration options: the descriptor of a key, and the parsers of values.
 
-`Option` is a descriptor, so that `config.writer_batch_size` has a type, a validated value and
-one definition.
+`Option` is a descriptor, so that `config.writer_batch_size` has a type, a checked value, a
+description and one definition.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
@@ -23,15 +24,34 @@ _DURATION_FACTORS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86
 
 
 class Option(Generic[T]):
-    """A configuration key as a typed attribute."""
+    """A configuration key as a typed attribute.
+
+    Args:
+        key: The key as users write it.
+        default: The value when the key is not set.
+        parse: Converts and checks a given value; is called with the key and the value.
+        description: One sentence for the reference of all keys.
+        secret: Whether no message and no pickle may show the value.
+        no_effect: Why the key has no effect, if it is accepted only so that configurations of
+            other Fluss clients can be used as they are. Setting it gives a warning.
+    """
 
     def __init__(
-        self, key: str, default: T, parse: Callable[[str, Any], T], *, secret: bool = False
+        self,
+        key: str,
+        default: T,
+        parse: Callable[[str, Any], T],
+        description: str,
+        *,
+        secret: bool = False,
+        no_effect: str = "",
     ) -> None:
         self.key = key
         self.default = default
         self.parse = parse
+        self.description = description
         self.secret = secret
+        self.no_effect = no_effect
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -49,29 +69,32 @@ class Option(Generic[T]):
 
     def __set__(self, instance: Any, value: Any) -> None:
         refused = self.store(instance, value)
-        # The value may be a secret, and some reports show what frames hold.
+        # The value may be a secret, and some error reports show the variables of each frame.
         del value
         if refused is not None:
             raise refused
 
-    def store(self, instance: Any, value: Any) -> ConfigError | None:
-        """Set the value; returns why it cannot be used, without a traceback."""
+    def store(self, instance: Any, value: Any, stacklevel: int = 3) -> ConfigError | None:
+        """Set the value. Return why it cannot be used, as an error without a traceback."""
         try:
             instance._values[self.key] = self.parse(self.key, value)
         except ConfigError as error:
             return without_frames(error)
+        if self.no_effect:
+            message = f"{self.key} has no effect: {self.no_effect}; remove the key"
+            warnings.warn(message, UserWarning, stacklevel=stacklevel)
         return None
 
 
 def text(key: str, value: Any) -> str:
-    """Any text."""
+    """Parse any text."""
     if not isinstance(value, str):
         raise ConfigError(f"{key} takes text, not {type(value).__name__}")
     return value.strip()
 
 
 def addresses(key: str, value: Any) -> str:
-    """Where servers listen. A user or password in it is refused and not repeated."""
+    """Parse the addresses of servers. One with a user or password is refused and not shown."""
     found = text(key, value)
     if "@" in found and not found.startswith(EMBEDDED_SCHEME):
         raise ConfigError(
@@ -82,14 +105,14 @@ def addresses(key: str, value: Any) -> str:
 
 
 def secret_text(key: str, value: Any) -> str:
-    """Text that no message may repeat."""
+    """Parse text that no message may show."""
     if not isinstance(value, str):
         raise ConfigError(f"{key} takes text")
     return value
 
 
 def one_of(*allowed: str) -> Callable[[str, Any], str]:
-    """One word of a few, in any case."""
+    """Return a parser of one of a few words, in upper or lower case."""
 
     def parse(key: str, value: Any) -> str:
         for word in allowed:
@@ -101,7 +124,7 @@ def one_of(*allowed: str) -> Callable[[str, Any], str]:
 
 
 def boolean(key: str, value: Any) -> bool:
-    """True or false."""
+    """Parse true or false."""
     if isinstance(value, bool):
         return value
     word = str(value).strip().lower()
@@ -111,7 +134,7 @@ def boolean(key: str, value: Any) -> bool:
 
 
 def whole_number(low: int, high: int = (1 << 31) - 1) -> Callable[[str, Any], int]:
-    """A whole number within bounds."""
+    """Return a parser of a whole number within bounds."""
 
     def parse(key: str, value: Any) -> int:
         try:
@@ -124,7 +147,7 @@ def whole_number(low: int, high: int = (1 << 31) - 1) -> Callable[[str, Any], in
 
 
 def size(low: int, high: int = (1 << 31) - 1) -> Callable[[str, Any], int]:
-    """A number of bytes: `2097152` or `2mb`."""
+    """Return a parser of a number of bytes: `2097152` or `2mb`."""
 
     def parse(key: str, value: Any) -> int:
         match = _SIZE.match(str(value).strip().lower())
@@ -137,7 +160,7 @@ def size(low: int, high: int = (1 << 31) - 1) -> Callable[[str, Any], int]:
 
 
 def duration_ms(low: int, high: int = UNBOUNDED_MS) -> Callable[[str, Any], int]:
-    """A time in milliseconds: `500`, `500ms`, `30s`."""
+    """Return a parser of a time in milliseconds: `500`, `500ms`, `30s`."""
 
     def parse(key: str, value: Any) -> int:
         match = _DURATION.match(str(value).strip().lower())

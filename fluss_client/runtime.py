@@ -1,8 +1,9 @@
-"""One background I/O thread per process, and a small pool for encoding and decoding.
+"""The I/O thread of the process, the worker threads for CPU work, forks, and exit.
 
-The loop moves bytes only. Work that takes CPU runs on the caller's thread or on `workers()`.
-A fork leaves no thread in the child: objects remember the process that made them (`ProcessBound`)
-and raise there at once, while the child builds a runtime of its own on first use.
+There is one I/O thread per process. Its event loop only moves bytes; encoding and decoding run on
+the caller's thread or on `workers()`. A fork copies no threads into the child. So objects remember
+the process that made them (`ProcessBound`) and raise `ForkedError` in another one, and the child
+builds a runtime of its own on first use.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ EXIT_DEADLINE_S = 30.0
 
 
 class ProcessBound:
-    """A mixin for objects that hold sockets or threads: usable only in the process of birth."""
+    """A mixin for objects with sockets or threads: usable only in the process that made them."""
 
     _pid: int
 
@@ -39,7 +40,7 @@ class ProcessBound:
 
 
 class Runtime(ProcessBound):
-    """The I/O thread with its event loop."""
+    """The I/O thread and its event loop."""
 
     def __init__(self) -> None:
         self._bind_process()
@@ -54,13 +55,18 @@ class Runtime(ProcessBound):
         self.loop.run_forever()
 
     def on_thread(self) -> bool:
-        """Whether the caller is the I/O thread itself."""
+        """Return whether the caller runs on the I/O thread."""
         return threading.current_thread() is self._thread
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Start a coroutine on the I/O thread; the future is done when it is.
+        """Start a coroutine on the I/O thread.
 
-        The future cannot be cancelled: giving up waiting never stops the work.
+        Returns:
+            The future of its result. It cannot be cancelled: a caller that stops waiting does not
+            stop the work.
+
+        Raises:
+            ForkedError: This runtime belongs to the parent process.
         """
         self._check_process()
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -88,7 +94,16 @@ class Runtime(ProcessBound):
         task.add_done_callback(finish)
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine on the I/O thread and wait for its result."""
+        """Run a coroutine on the I/O thread and wait for its result.
+
+        Args:
+            coroutine: The work.
+            timeout_s: How long to wait; None without a bound.
+
+        Raises:
+            TimedOutError: There was no result in time. The work goes on.
+            ReentrantCallError: The caller is the I/O thread, which would wait for itself.
+        """
         if self.on_thread():
             coroutine.close()
             raise ReentrantCallError(
@@ -98,7 +113,11 @@ class Runtime(ProcessBound):
 
 
 def wait_for(future: concurrent.futures.Future[T], timeout_s: float | None) -> T:
-    """The future's result; giving up stops the waiting, never the work."""
+    """Wait for the result of a future.
+
+    Raises:
+        TimedOutError: There was no result in time. The work goes on.
+    """
     try:
         return future.result(timeout_s)
     except concurrent.futures.TimeoutError:
@@ -108,7 +127,7 @@ def wait_for(future: concurrent.futures.Future[T], timeout_s: float | None) -> T
 
 
 async def until_done(future: concurrent.futures.Future[Any]) -> None:
-    """Wait on the running loop until the future is done; its outcome is not looked at."""
+    """Wait on the running loop until the future is done, without taking its result or error."""
     if future.done():
         return
     loop = asyncio.get_running_loop()
@@ -119,7 +138,7 @@ async def until_done(future: concurrent.futures.Future[Any]) -> None:
             waiter.set_result(None)
 
     def on_done(_: concurrent.futures.Future[Any]) -> None:
-        # The loop may be gone by now; then nobody waits any more.
+        # Runs on the thread that finished the future. If the loop is closed, nobody waits any more.
         if not loop.is_closed():
             loop.call_soon_threadsafe(wake)
 
@@ -134,7 +153,7 @@ _exit_hooks: dict[int, Callable[[float], None]] = {}
 
 
 def runtime() -> Runtime:
-    """This process's runtime, made on first use."""
+    """Return the runtime of this process; it is made on first use."""
     global _runtime
     current = _runtime
     if current is not None and current._pid == os.getpid():
@@ -146,7 +165,7 @@ def runtime() -> Runtime:
 
 
 def workers() -> concurrent.futures.ThreadPoolExecutor:
-    """The pool for encoding, compressing and decoding."""
+    """Return the worker threads for encoding, compressing and decoding."""
     global _workers
     with _lock:
         if _workers is None:
@@ -156,7 +175,15 @@ def workers() -> concurrent.futures.ThreadPoolExecutor:
 
 
 def at_exit(owner: object, hook: Callable[[float], None]) -> Callable[[], None]:
-    """Call `hook(seconds)` when the interpreter exits, unless the returned function is called."""
+    """Register a hook for the exit of the interpreter.
+
+    Args:
+        owner: The object that the hook belongs to; one hook per object.
+        hook: Is called with the seconds that it may take.
+
+    Returns:
+        A function that removes the hook.
+    """
     key = id(owner)
     _exit_hooks[key] = hook
     return lambda: (_exit_hooks.pop(key, None), None)[1]
@@ -169,6 +196,8 @@ def _run_exit_hooks() -> None:
 
 
 def _after_fork() -> None:
+    # In the child: the lock may be held by a thread that does not exist here, the I/O thread and
+    # the workers are gone, and the rows of the parent's writers are flushed by the parent.
     global _lock, _runtime, _workers
     _lock = threading.Lock()
     _runtime = None
@@ -176,7 +205,8 @@ def _after_fork() -> None:
     _exit_hooks.clear()
 
 
-# Plain atexit functions run after thread pools were shut down. These hooks must come earlier, so
-# they register after (and hence run before) the one of concurrent.futures imported above.
+# A flush at exit needs worker threads. Functions of `atexit` run after the thread pools were shut
+# down, which is too late. Functions registered here run in reverse order, so this one runs before
+# the one that concurrent.futures registered when it was imported above.
 threading._register_atexit(_run_exit_hooks)  # type: ignore[attr-defined]
 os.register_at_fork(after_in_child=_after_fork)

@@ -6,10 +6,16 @@
 from fluss_client._version import __version__
 from fluss_client.aio.admin import FlussAdmin
 from fluss_client.aio.connection import FlussConnection
-from fluss_client.aio.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
-from fluss_client.aio.scan import BatchScanner, LogScanner, TableScan
+from fluss_client.aio.lookup.lookuper import (
+    Lookuper,
+    PrefixLookuper,
+    TableLookup,
+    TablePrefixLookup,
+)
+from fluss_client.aio.scanning.log_scanner import LogScanner
+from fluss_client.aio.scanning.scan import BatchScanner, TableScan
 from fluss_client.aio.table import FlussTable
-from fluss_client.aio.writer import (
+from fluss_client.aio.writing.writer import (
     AppendWriter,
     TableAppend,
     TableUpsert,

@@ -1,32 +1,35 @@
 """A connection on the caller's event loop.
 
-Reads, look-ups and administration run on that loop. Writers block their caller when the buffer is
-full, which would stop the loop that must empty it; so they send from the process's I/O thread,
-over a backend of their own that is opened with the first writer.
+Reads, look-ups and administration run on that loop. Writers block their caller while the buffer is
+full. On the caller's loop this would stop the loop that must empty the buffer, so writers send
+from the process's I/O thread, over a second backend that is opened with the first writer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 
 from fluss_client.aio.admin import FlussAdmin
 from fluss_client.aio.table import FlussTable
-from fluss_client.aio.writer_core import writers_on
+from fluss_client.aio.writing.writer_core import writers_on
 from fluss_client.backend.contract import Backend
 from fluss_client.backend.factory import open_backend
 from fluss_client.config import Config
-from fluss_client.errors import ClosedError
-from fluss_client.leaving import leaving
+from fluss_client.errors import ClosedError, FlussError
 from fluss_client.model.table import TablePath, check_path
 from fluss_client.net.metrics import TraceHook
 from fluss_client.runtime import ProcessBound, runtime
 
 
 class FlussConnection(ProcessBound):
-    """The way into a cluster, or into an embedded directory."""
+    """A connection to a cluster, or to an embedded directory.
+
+    Make it with `FlussConnection.create(config)`, and close it with `close()` or a `with` block.
+    """
 
     def __init__(self, backend: Backend, config: Config) -> None:
         self._bind_process()
@@ -40,37 +43,55 @@ class FlussConnection(ProcessBound):
 
     @staticmethod
     async def create(config: Config) -> FlussConnection:
-        """Connect; fails with a typed error when no server answers."""
+        """Connect to a cluster, or open an embedded directory.
+
+        Args:
+            config: The settings. `bootstrap.servers` is required. The connection keeps a copy.
+
+        Raises:
+            ConfigError: A setting is missing or invalid.
+            FlussError: No server answered, or the login failed.
+        """
         own = config.copy()
         return FlussConnection(await open_backend(own), own)
 
     connect = create
+    """The name of `create` in the older guide."""
 
     @property
     def config(self) -> Config:
-        """The settings of this connection."""
+        """Return the settings of this connection."""
         return self._config
 
     @property
     def backend(self) -> Backend:
-        """The backend behind this connection, for code that builds on the seam itself."""
+        """Return the backend of this connection, for code that calls the contract itself."""
         self._check_open()
         return self._backend
 
     def get_admin(self) -> FlussAdmin:
-        """The administration of the cluster."""
+        """Return the administration of the cluster."""
         self._check_open()
         return FlussAdmin(self._backend)
 
     async def get_table(self, table_path: TablePath) -> FlussTable:
-        """Open a table."""
+        """Open a table for reading and writing.
+
+        Args:
+            table_path: The table.
+
+        Raises:
+            TableNotExistError: There is no such table.
+            ClosedError: The connection is closed.
+        """
         self._check_open()
         info = await self._backend.get_table_info(check_path(table_path))
         return FlussTable(self._backend, self.writer_backend, info, self._config)
 
     def writer_backend(self) -> Backend:
-        """The backend that writers use: it lives on the process's I/O thread."""
+        """Return the backend of the writers, which runs on the process's I/O thread."""
         self._check_open()
+        # A connection that was made on the I/O thread itself needs no second backend.
         if self._loop is runtime().loop:
             return self._backend
         if self._writer_backend is None:
@@ -79,7 +100,7 @@ class FlussConnection(ProcessBound):
         return self._writer_backend
 
     def metrics(self) -> dict[str, float]:
-        """Bytes, requests, retries and times so far, reads and writes together."""
+        """Return counters of bytes, requests, retries and times, of reads and writes together."""
         figures = dict(self._backend.metrics())
         if self._writer_backend is not None:
             for name, value in self._writer_backend.metrics().items():
@@ -87,21 +108,28 @@ class FlussConnection(ProcessBound):
         return figures
 
     def set_trace_hook(self, hook: TraceHook | None) -> None:
-        """Call `hook(call, server, seconds, error)` after every request; None stops it."""
+        """Call a function after every request.
+
+        Args:
+            hook: Called as `hook(call, server, seconds, error)` on the thread of the connection.
+                None removes the hook.
+        """
         self._trace_hook = hook
         for backend in (self._backend, self._writer_backend):
             _trace(backend, hook)
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed; then nothing can be done with it any more."""
+        """Return whether the connection is closed."""
         return self._closed
 
     async def close(self) -> None:
-        """Close the connection: writers flush their rows, then requests under way fail.
+        """Close the connection. Writers that are open flush their rows first.
 
-        When rows could not be written the connection is closed all the same, and the first
-        writer's error is raised.
+        Requests that are still in flight after that fail. Closing twice does nothing.
+
+        Raises:
+            FlussError: Rows of a writer could not be written. The connection is closed anyway.
         """
         if self._closed:
             return
@@ -138,7 +166,7 @@ class FlussConnection(ProcessBound):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with leaving(exc):
+        with closing_after(exc):
             await self.close()
 
     def __enter__(self) -> FlussConnection:
@@ -150,7 +178,10 @@ class FlussConnection(ProcessBound):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close without awaiting: writers are waited for on this thread; prefer `async with`."""
+        """Close without awaiting, which blocks this thread until writers have flushed.
+
+        Prefer `async with`.
+        """
         if self._closed:
             return
         self._check_process()
@@ -162,16 +193,30 @@ class FlussConnection(ProcessBound):
         if _running_loop() is self._loop:
             self._ending = self._loop.create_task(self._backend.close())
         # The loop may stop before that has run; its sockets must not outlive it.
-        close_lines = getattr(self._backend, "close_lines", None)
-        if close_lines is not None:
-            close_lines()
-        with leaving(exc):
+        self._backend.close_sockets()
+        with closing_after(exc):
             errors = (future.exception() for future in pending)
             _raise_first([error for error in errors if error is not None])
 
 
+@contextmanager
+def closing_after(error: BaseException | None) -> Iterator[None]:
+    """Wrap the closing in an `__exit__`, so that it does not hide the error that came first.
+
+    Args:
+        error: The exception that `__exit__` was given. A `FlussError` of the closing is added to
+            it as a note; without an exception it is raised.
+    """
+    try:
+        yield
+    except FlussError as closing:
+        if error is None:
+            raise
+        error.add_note(f"closing failed as well: {closing}")
+
+
 def _raise_first(failures: Sequence[BaseException]) -> None:
-    """Raise the first error of several writers; the others are notes of it."""
+    """Raise the first error of several writers, with the others as its notes."""
     for failure in failures[1:]:
         failures[0].add_note(f"another writer failed as well: {failure}")
     if failures:
@@ -186,6 +231,5 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _trace(backend: Backend | None, hook: TraceHook | None) -> None:
-    metrics = getattr(backend, "net_metrics", None)
-    if metrics is not None:
-        metrics.trace = hook
+    if backend is not None:
+        backend.set_trace_hook(hook)

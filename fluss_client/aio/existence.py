@@ -1,42 +1,55 @@
-"""Whether a table and its partitions are still there.
+"""Whether a table and its partitions still exist, and the ids of partitions by name.
 
-Servers answer for ever that they do not know the buckets of what was dropped, so who gets such
-answers asks here. Thousands of buckets may ask at a time; they share one look.
+After a table or partition was dropped, servers keep answering that they do not know its buckets,
+as they do while a bucket moves. Writers and scans call `Existence` to tell these two apart.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from fluss_client.backend.contract import Backend
 from fluss_client.errors import FlussError, PartitionNotExistError, TableNotExistError
 from fluss_client.model.table import TableBucket, TableInfo
 
 FRESH_S = 0.5
-"""How long one look at the table answers for all of its buckets."""
+"""How long one request answers for all buckets of the table."""
+LOOKED_UP_MAX = 16
+"""How many partitions are looked up one by one before all of them are listed. A server takes
+several milliseconds for one look-up, and a fraction of one for each partition of a list."""
 
 
 class Existence:
-    """What there is of one table."""
+    """Tells whether a table and its partitions still exist.
+
+    Thousands of buckets may ask at the same time. They share one request to the server.
+    """
 
     def __init__(self, backend: Backend, table: TableInfo) -> None:
         self._backend = backend
         self._table = table
         self._asking = asyncio.Lock()
-        self._looked_at = float("-inf")
+        self._asked_at = float("-inf")
         self._table_is_gone = ""
         self._partitions: set[int] = set()
 
     async def find_dropped(self, bucket: TableBucket) -> FlussError | None:
-        """The error for a table or partition that is gone; None when both are there."""
+        """Return the error for a bucket whose table or partition was dropped.
+
+        Returns:
+            `TableNotExistError`, `PartitionNotExistError`, or None if both exist.
+        """
         clock = asyncio.get_running_loop().time
         asked_at = clock()
+        # One request at a time. Callers that waited for the lock find its answer.
         async with self._asking:
-            # A partition may be younger than the last look: what it did not see is looked for.
-            fresh = clock() - self._looked_at <= FRESH_S
-            if not fresh or (self._gone(bucket) and self._looked_at < asked_at):
-                self._looked_at = clock()
-                await self._look()
+            # A partition may be newer than the last answer. Only an answer that was requested
+            # after this call began can say that the partition does not exist.
+            fresh = clock() - self._asked_at <= FRESH_S
+            if not fresh or (self._gone(bucket) and self._asked_at < asked_at):
+                self._asked_at = clock()
+                await self._ask()
         return self._gone(bucket)
 
     def _gone(self, bucket: TableBucket) -> FlussError | None:
@@ -47,7 +60,7 @@ class Existence:
         path = self._table.table_path
         return PartitionNotExistError(f"partition {bucket.partition_id} of {path} was dropped")
 
-    async def _look(self) -> None:
+    async def _ask(self) -> None:
         path = self._table.table_path
         try:
             now = await self._backend.get_table_info(path)
@@ -61,3 +74,52 @@ class Existence:
         elif now.is_partitioned():
             partitions = await self._backend.list_partitions(path, None)
             self._partitions = {partition.partition_id for partition in partitions}
+
+
+class PartitionIds:
+    """The ids of the partitions of one table, kept until `forget` is called."""
+
+    def __init__(self, backend: Backend, table: TableInfo) -> None:
+        self._backend = backend
+        self._table = table
+        self._known: dict[str, int] = {}
+        self._looked_up = 0
+
+    def known(self, names: Sequence[str]) -> list[int] | None:
+        """Return the ids in the order of the names, or None if one of them is not known.
+
+        Any thread may call it.
+        """
+        # `forget` replaces the dict, so this thread reads one consistent state.
+        known = self._known
+        try:
+            return [known[name] for name in names]
+        except KeyError:
+            return None
+
+    async def find(self, names: Sequence[str]) -> list[int]:
+        """Return the ids in the order of the names, and ask the server for unknown ones.
+
+        Raises:
+            PartitionNotExistError: There is no partition of that name.
+            RescaledTableError: A partition has another bucket count than the table.
+        """
+        known = self._known
+        unknown = [name for name in names if name not in known]
+        if self._looked_up + len(unknown) > LOOKED_UP_MAX:
+            self._looked_up = 0
+            listed = await self._backend.list_partitions(self._table.table_path, None)
+            self._table.check_bucket_counts(listed)
+            known |= {info.partition_name: info.partition_id for info in listed}
+            unknown = [name for name in unknown if name not in known]
+        # A name that is not in the list is looked up too: this raises the error with its name.
+        for start in range(0, len(unknown), LOOKED_UP_MAX):
+            some = unknown[start : start + LOOKED_UP_MAX]
+            look_ups = (self._backend.partition_id(self._table, name) for name in some)
+            known |= dict(zip(some, await asyncio.gather(*look_ups), strict=True))
+            self._looked_up += len(some)
+        return [known[name] for name in names]
+
+    def forget(self) -> None:
+        """Drop all ids, because a partition was dropped: its name may have a new id."""
+        self._known = {}

@@ -1,4 +1,4 @@
-"""Asking for the offsets of many buckets at once."""
+"""Offsets of many buckets at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fluss_client.model.cluster import EARLIEST_OFFSET, LATEST_OFFSET, OffsetSpe
 from fluss_client.model.table import TableBucket, TableInfo
 
 PARTITIONS_AT_ONCE_MAX = 32
+"""Requests in flight; a table may have thousands of partitions."""
 
 Ranges = Mapping[TableBucket, tuple[int, int]]
 """Half-open ranges of offsets, `(start, stop)`."""
@@ -20,15 +21,19 @@ SPECS = {EARLIEST_OFFSET: OffsetSpec.earliest(), LATEST_OFFSET: OffsetSpec.lates
 async def bucket_offsets(
     backend: Backend, table: TableInfo, buckets: Iterable[TableBucket], spec: OffsetSpec
 ) -> dict[TableBucket, int]:
-    """The offset of every bucket, one call per partition and a bounded number at once."""
+    """Return an offset of every bucket, with one request per partition.
+
+    Raises:
+        UnknownTableOrBucketError: The server sent no offset for a bucket.
+    """
     by_partition: dict[int | None, list[TableBucket]] = {}
     for bucket in buckets:
         by_partition.setdefault(bucket.partition_id, []).append(bucket)
-    gate = asyncio.Semaphore(PARTITIONS_AT_ONCE_MAX)
+    limit = asyncio.Semaphore(PARTITIONS_AT_ONCE_MAX)
     found: dict[TableBucket, int] = {}
 
     async def ask(partition_id: int | None, members: list[TableBucket]) -> None:
-        async with gate:
+        async with limit:
             ids = [bucket.bucket_id for bucket in members]
             answer = await backend.list_offsets(table, partition_id, ids, spec)
         for bucket in members:
@@ -36,6 +41,7 @@ async def bucket_offsets(
                 raise UnknownTableOrBucketError(f"no offset was given for {bucket}")
             found[bucket] = answer[bucket.bucket_id]
 
+    # All requests end before an error is raised, so that none goes on in the background.
     calls = [ask(partition_id, members) for partition_id, members in by_partition.items()]
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if outcome is not None:
@@ -46,7 +52,7 @@ async def bucket_offsets(
 async def resolve_offsets(
     backend: Backend, table: TableInfo, positions: dict[TableBucket, int]
 ) -> dict[TableBucket, int]:
-    """The same positions with `EARLIEST_OFFSET` and `LATEST_OFFSET` as numbers."""
+    """Return the positions with the offsets that `EARLIEST_OFFSET` and `LATEST_OFFSET` mean."""
     resolved = dict(positions)
     for mark, spec in SPECS.items():
         marked = [bucket for bucket, offset in positions.items() if offset == mark]
@@ -58,7 +64,7 @@ async def resolve_offsets(
 async def ranges_to_latest(
     backend: Backend, table: TableInfo, positions: dict[TableBucket, int]
 ) -> dict[TableBucket, tuple[int, int]]:
-    """For every position the range from there to what is the latest offset now."""
+    """Return the range from each position to the latest offset of now."""
     starts = await resolve_offsets(backend, table, positions)
     stops = await bucket_offsets(backend, table, positions, OffsetSpec.latest())
     return {b: (start, max(start, stops[b])) for b, start in starts.items()}

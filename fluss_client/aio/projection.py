@@ -1,6 +1,6 @@
-"""Which columns a scan gives, and in which order.
+"""The columns that a scan returns, and their order.
 
-Servers take column indexes in rising order only; the user's own order is restored after decoding.
+Servers accept column indexes in rising order only. The user's order is restored after decoding.
 """
 
 from __future__ import annotations
@@ -16,17 +16,21 @@ from fluss_client.model.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The columns to ask a backend for, and how to give them to the user."""
+    """The columns to request from a backend, and their order for the user."""
 
     columns: tuple[int, ...] | None
-    """Strictly increasing indexes; None asks for all."""
+    """Strictly increasing indexes; None requests all columns."""
     order: tuple[int, ...] | None
-    """Places in the fetched batch in the user's order; None when they are the same."""
+    """Positions in the fetched batch in the user's order; None if both orders are the same."""
     schema: pa.Schema
 
     @classmethod
     def of(cls, schema: Schema, wanted: Sequence[int] | None) -> Projection:
-        """The projection to some columns by index, in any order; None for all."""
+        """Return the projection to some columns by index, in any order; None for all columns.
+
+        Raises:
+            SchemaError: There is no such column, or a column is named twice.
+        """
         if wanted is None:
             return cls(None, None, schema.arrow)
         _check(schema, wanted)
@@ -38,12 +42,16 @@ class Projection:
         return cls(None if everything else columns, order, shown)
 
     def restore(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A fetched batch with its columns in the user's order."""
+        """Return a fetched batch with its columns in the user's order."""
         return batch if self.order is None else batch.select(self.order)
 
 
 def indexes_of(schema: Schema, names: Iterable[str]) -> list[int]:
-    """Columns by name; an unknown one is named in the error, beside those that exist."""
+    """Return the indexes of columns by name.
+
+    Raises:
+        SchemaError: There is no such column.
+    """
     if isinstance(names, str):
         raise SchemaError(f"project_by_name takes a list of column names, not '{names}'")
     found = list(names)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from fluss_client.aio.lookup import TableLookup
-from fluss_client.aio.scan import TableScan
-from fluss_client.aio.writer import TableAppend, TableUpsert
+from fluss_client.aio.lookup.lookuper import TableLookup
+from fluss_client.aio.scanning.scan import TableScan
+from fluss_client.aio.writing.writer import AppendWriter, TableAppend, TableUpsert
 from fluss_client.backend.contract import Backend
 from fluss_client.config import Config
 from fluss_client.model.table import TableInfo, TablePath
 
 
 class FlussTable:
-    """One table as it was when it was opened. Obtain it with `FlussConnection.get_table()`."""
+    """A table, with the schema that it had when it was opened.
+
+    Obtain it with `FlussConnection.get_table()`.
+    """
 
     def __init__(
         self,
@@ -30,36 +33,53 @@ class FlussTable:
         self._config = config
 
     def new_scan(self) -> TableScan:
-        """Build a scan of the log, the changelog or the key state."""
+        """Return a builder of scans of the log, the changelog or the key state."""
         return TableScan(self._backend, self._table, self._config, self._writer_backend)
 
     def new_append(self) -> TableAppend:
-        """Build a writer for a log table."""
+        """Return a builder of writers for a log table."""
         return TableAppend(self._writer_backend(), self._table, self._config)
 
-    def new_upsert(self) -> TableUpsert:
-        """Build a writer for a primary-key table."""
-        return TableUpsert(self._writer_backend(), self._table, self._config)
+    async def new_append_writer(self) -> AppendWriter:
+        """Create a writer for a log table. The older guide's form of `new_append()`.
+
+        Raises:
+            UnsupportedError: The table has a primary key.
+        """
+        return self.new_append().create_writer()
+
+    def new_upsert(self, columns: Sequence[str] | None = None) -> TableUpsert:
+        """Return a builder of writers for a primary-key table.
+
+        Args:
+            columns: Write these columns only, as `partial_update_by_name` does. None for all.
+        """
+        builder = TableUpsert(self._writer_backend(), self._table, self._config)
+        return builder if columns is None else builder.partial_update_by_name(columns)
 
     def new_lookup(self) -> TableLookup:
-        """Build a look-up in a primary-key table."""
+        """Return a builder of look-ups in a primary-key table.
+
+        Raises:
+            NonPrimaryKeyTableError: The table has no primary key.
+        """
         return TableLookup(self._backend, self._table, self._config)
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The table's columns as Arrow."""
+        """Return the columns of the table as an Arrow schema."""
         return self._table.schema.arrow
 
     def get_table_info(self) -> TableInfo:
-        """The table's description."""
+        """Return the description of the table, as it was when the table was opened."""
         return self._table
 
     def get_table_path(self) -> TablePath:
-        """The table's path."""
+        """Return the path of the table."""
         return self._table.table_path
 
     def has_primary_key(self) -> bool:
-        """Whether this is a primary-key table."""
+        """Return whether the table has a primary key."""
         return self._table.has_primary_key()
 
     def __repr__(self) -> str:

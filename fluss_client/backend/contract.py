@@ -1,18 +1,18 @@
-"""The seam between the client's API and the place where tables live.
+"""The contract between the client's API (`aio`) and the place where tables live.
 
-A backend moves Arrow batches and encoded keys; it knows nothing of handles, builders or polling.
-Above the seam (`aio`): batching, sequencing and retrying writes, following a log, batching
-look-ups. Below it: one request at a time, each with its own deadline, answering with values or
-with a typed error per bucket.
+A backend moves Arrow batches and encoded keys. `aio`, above it, batches, numbers and retries
+writes, follows logs and batches look-ups. A backend handles one request at a time, with a deadline
+each, and answers with values or with a typed error per bucket.
 
 Who owns what:
-- Every method is a coroutine that runs on the loop the backend was opened on; a backend belongs
-  to one loop and one process.
-- `encode_append` and `encode_upsert` are plain functions without I/O, made to be run on worker
-  threads; what they return is opaque to the caller but for its size, and may be sent repeatedly.
-- Retrying is the caller's for writes (it owns the sequence numbers) and for fetches (it owns the
-  positions); the backend itself retries what can be repeated safely: reads of metadata, offsets
-  and look-ups.
+- Every method is a coroutine that runs on the event loop on which the backend was opened. A backend
+  belongs to one loop and one process.
+- `encode_append` and `encode_upsert` are plain functions without I/O, made for worker threads. The
+  caller knows only the size of their result, and may send it repeatedly.
+- The caller retries writes, because it owns the sequence numbers, and fetches, because it owns the
+  positions. The backend retries what can be repeated safely: reads of metadata, offsets and
+  look-ups.
+- Differences between backends are fields of `Capabilities`. Nobody checks the class of a backend.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import FlussError
 from fluss_client.model.cluster import (
     Acl,
@@ -50,8 +50,10 @@ from fluss_client.model.table import (
     TableInfo,
     TablePath,
 )
+from fluss_client.net.metrics import TraceHook
 
 NO_WRITER = -1
+"""The writer id of a batch without idempotence."""
 
 DecodedSlice = tuple[pa.RecordBatch, np.ndarray | None]
 """Rows and, for changelogs, their change types (uint8)."""
@@ -59,7 +61,21 @@ DecodedSlice = tuple[pa.RecordBatch, np.ndarray | None]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What differs between backends. `reason` of a missing one stands in the docs."""
+    """What a backend supports. A call that it does not support raises `UnsupportedError`.
+
+    Attributes:
+        name: The name of the backend: `cluster` or `embedded`.
+        versioned_merge_engine: Tables may use the merge engine `versioned`.
+        aggregation_merge_engine: Tables may use the merge engine `aggregation`.
+        auto_increment: Tables may have auto-increment columns.
+        remote_log: Old log segments may lie in remote storage.
+        kv_snapshots: The backend makes snapshots of the key state.
+        acls: Access control lists can be created, listed and dropped.
+        cluster_configs: Settings of the cluster can be changed.
+        replication: Tables may have more than one replica.
+        scan_kv: The key state can be read with the server's own scan.
+        local_directory: The directory of an embedded backend, else None.
+    """
 
     name: str
     versioned_merge_engine: bool
@@ -84,20 +100,23 @@ class TableChange:
 
 
 class Payload(Protocol):
-    """A batch of rows in the backend's own form, ready to be sent any number of times."""
+    """A batch of rows in the backend's own encoding. It may be sent any number of times."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes in a request."""
+        """The number of bytes that the batch takes in a request."""
 
     @property
     def row_count(self) -> int:
-        """Rows in it."""
+        """The number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketWrite:
-    """One batch for one bucket. The same writer id and sequence may be sent again safely."""
+    """One batch for one bucket.
+
+    A batch with a writer id and a sequence number may be sent again: it is stored once.
+    """
 
     bucket: TableBucket
     payload: Payload
@@ -107,17 +126,17 @@ class BucketWrite:
 
 @dataclass(frozen=True, slots=True)
 class BucketAck:
-    """The answer for one batch: its place in the log, or what went wrong."""
+    """The answer for one batch: its offset, or the error."""
 
     bucket: TableBucket
     offset: int = -1
-    """Appends: offset of the first row. Upserts: next offset of the changelog."""
+    """Append: the offset of the first row. Upsert: the next offset of the changelog."""
     error: FlussError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FetchPosition:
-    """Where to read a bucket from, and how much of it."""
+    """The offset to read a bucket from, and the most bytes to read."""
 
     bucket: TableBucket
     offset: int
@@ -126,23 +145,23 @@ class FetchPosition:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """One read of some buckets that live on one node (see `Backend.locate`)."""
+    """One read of buckets that are on one node (see `Backend.locate`)."""
 
     table: TableInfo
     positions: Sequence[FetchPosition]
     columns: tuple[int, ...] | None = None
-    """Columns of `table.schema` to read, strictly increasing; None reads all."""
+    """Indexes of the columns of `table.schema` to read, strictly increasing; None reads all."""
     bytes_max: int = 16 << 20
     bytes_min: int = 1
     wait_ms: int = 500
 
 
 class SliceDecoder(Protocol):
-    """Decodes slices, which takes less time for several at once; CPU work for a worker thread.
+    """Decodes slices. CPU work for a worker thread; several slices at once take less time.
 
-    For each it gives a batch with exactly the requested columns of the table's schema, whatever
-    schema the records were written with, rows below the requested offset already dropped, and
-    change types for changelogs.
+    For each slice it returns a batch with exactly the requested columns of the table's current
+    schema, also for records that were written with an older schema, without the rows before the
+    requested offset; and the change types if the log is a changelog.
     """
 
     def __call__(self, slices: Sequence[LogSlice]) -> Sequence[DecodedSlice]: ...
@@ -150,46 +169,106 @@ class SliceDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Some consecutive records of one bucket, still encoded; slices may share a decoder."""
+    """Consecutive records of one bucket, still encoded. Slices may share a decoder."""
 
     base_offset: int
-    """Offset of the first row that the decoder gives."""
+    """The offset of the first row that the decoder returns."""
     next_offset: int
-    """Where the log goes on after this slice (holes and empty batches included)."""
+    """The offset after this slice, including gaps and empty batches."""
     row_count: int
     timestamp: int
-    """When the records were committed (ms)."""
+    """The commit time of the records (ms)."""
     nbytes: int
     decoder: SliceDecoder
     encoded: Any
-    """The records, as the decoder knows them."""
+    """The records in the form that the decoder reads."""
 
     def decode(self) -> DecodedSlice:
-        """This slice alone."""
+        """Decode this slice only."""
         return self.decoder([self])[0]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedBucket:
-    """What one bucket answered."""
+    """The answer of one bucket to a fetch."""
 
     bucket: TableBucket
     slices: Sequence[LogSlice] = ()
     high_watermark: int = -1
     next_offset: int = -1
-    """Where to fetch next; equals the requested offset when nothing came."""
+    """The offset to fetch next; the requested offset if there were no records."""
     error: FlussError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LookupAnswer:
+    """The values of one bucket's keys, in the order of the keys.
+
+    `counts[i]` of the values belong to key i: 0 or 1 for a point look-up, any number for a prefix
+    look-up.
+    """
+
+    values: Blobs
+    counts: np.ndarray
+    """int64, one per key."""
+    error: FlussError | None = None
+
+
+class StateCursor(Protocol):
+    """The key state of one bucket at one offset, streamed in ascending order of encoded keys."""
+
+    @property
+    def kind(self) -> str:
+        """Where the state comes from: `snapshot` or `local`."""
+
+    @property
+    def offset(self) -> int:
+        """The offset of the changelog at which the state is exact."""
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The id of the KV snapshot, if it is one."""
+
+    @property
+    def bytes_fetched(self) -> int:
+        """How many bytes were fetched."""
+
+    @property
+    def made_ms(self) -> int | None:
+        """When the KV snapshot was made, if it is one."""
+
+    async def read(self, rows_max: int) -> Blobs | None:
+        """Return the values of the next keys, or None after the last one.
+
+        Raises:
+            CorruptDataError: The stored state is damaged.
+        """
+
+    async def close(self) -> None:
+        """Release files, leases and connections."""
+
+
 class Backend(Protocol):
-    """About forty operations, in the order of a table's life."""
+    """The operations of a backend.
+
+    A new server call is one method here, one in `backend/cluster/`, one in `backend/embedded/` and
+    one in `aio/admin.py` (see CONTRIBUTING.md).
+    """
 
     @property
     def capabilities(self) -> Capabilities: ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close connections and files; calls under way fail."""
 
-    def metrics(self) -> Mapping[str, float]: ...
+    def close_sockets(self) -> None:
+        """Close sockets at once, for a loop that may stop before `close` has run."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return counters of what the backend has done, by name."""
+
+    def set_trace_hook(self, hook: TraceHook | None) -> None:
+        """Call `hook` after every request to a server; None removes it."""
 
     # Databases
     async def create_database(
@@ -224,7 +303,11 @@ class Backend(Protocol):
         self, path: TablePath, spec: Mapping[str, str] | None
     ) -> list[PartitionInfo]: ...
     async def partition_id(self, table: TableInfo, name: str) -> int:
-        """The id of a partition by name, from the cache where it is there."""
+        """Return the id of a partition.
+
+        Raises:
+            PartitionNotExistError: The table has no partition of that name.
+        """
 
     # Offsets
     async def list_offsets(
@@ -234,7 +317,7 @@ class Backend(Protocol):
     # Writing
     async def init_writer(self, paths: Sequence[TablePath]) -> int: ...
     def encode_append(self, table: TableInfo, batch: pa.RecordBatch) -> Payload:
-        """CPU work; the batch has the table's wire schema."""
+        """Encode a batch in the table's wire schema. CPU work, for a worker thread."""
 
     def encode_upsert(
         self,
@@ -244,17 +327,22 @@ class Backend(Protocol):
         deletes: np.ndarray | None,
         arrow: Sequence[pa.RecordBatch] = (),
     ) -> Payload:
-        """CPU work; `rows` is None when every record is a delete, `deletes` marks them if some.
+        """Encode upserts and deletes. CPU work, for a worker thread.
 
-        `arrow` are the same rows but for deletes, in the table's wire schema, where the caller has
-        them: a backend that merges rows itself need not decode them.
+        Args:
+            table: The table.
+            keys: The encoded key of each record.
+            rows: The encoded row of each record; None if every record is a delete.
+            deletes: Marks the deletes; None if there are none.
+            arrow: The same rows without deletes, in the table's wire schema, if the caller has
+                them. A backend that merges rows itself then need not decode `rows`.
         """
 
     async def locate(self, table: TableInfo, bucket: TableBucket) -> int:
-        """The node that serves a bucket now; one request may carry the buckets of one node."""
+        """Return the node that serves a bucket. One request may carry buckets of one node only."""
 
     async def forget_location(self, table: TableInfo, bucket: TableBucket) -> None:
-        """Ask again where the bucket is: a server said that it is not there."""
+        """Make the next `locate` ask the cluster: a server said that the bucket is not there."""
 
     async def append(
         self, table: TableInfo, node: int, writes: Sequence[BucketWrite], acks: int, timeout_ms: int
@@ -274,11 +362,18 @@ class Backend(Protocol):
     async def limit_scan(
         self, table: TableInfo, bucket: TableBucket, limit: int, columns: tuple[int, ...] | None
     ) -> pa.RecordBatch:
-        """Some rows of a bucket at once: of the key state, or the last ones of a log.
+        """Read up to `limit` rows of a bucket at once: of the key state, or the last ones of a log.
 
         Raises:
-            ScanTooLargeError: The bucket may hold more rows than a server is asked for at once.
-            ScanLostError: The server was lost after it had been asked; it is not asked again.
+            ScanTooLargeError: The bucket may hold more rows than a server may return at once.
+            ScanLostError: The connection broke after the request; it is not sent again.
+        """
+
+    async def open_state(self, table: TableInfo, bucket: TableBucket) -> StateCursor | None:
+        """Open the key state of a bucket for streaming.
+
+        Returns:
+            A cursor, or None if there is nothing to stream, for example no KV snapshot yet.
         """
 
     async def lookup(
@@ -290,12 +385,12 @@ class Backend(Protocol):
     async def lookup_few(
         self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
     ) -> list[list[bytes] | FlussError]:
-        """The values of a handful of keys, each alone; the same answers as the calls above."""
+        """Look up a few keys with less work per call; return one answer per key, in order."""
 
     async def decode_values(
         self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
     ) -> pa.RecordBatch:
-        """Look-up values as rows of the table's current schema, whatever schema each has."""
+        """Decode values of look-ups, of any schema, into the table's current schema."""
 
     # The cluster
     async def get_server_nodes(self) -> list[ServerNode]: ...
@@ -341,21 +436,7 @@ class Backend(Protocol):
     async def register_producer_offsets(
         self, producer_id: str, offsets: Mapping[TableBucket, int], ttl_ms: int | None
     ) -> bool:
-        """True when this call created the entry, False when it was there already."""
+        """Return True if this call created the entry, False if it existed."""
 
     async def get_producer_offsets(self, producer_id: str) -> ProducerOffsets | None: ...
     async def delete_producer_offsets(self, producer_id: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LookupAnswer:
-    """The values of one bucket's keys, in key order.
-
-    Point look-ups: `found[i]` tells whether key i has a value; `values` holds the found ones only,
-    in order. Prefix look-ups: `counts[i]` values belong to key i.
-    """
-
-    values: Blobs
-    counts: np.ndarray
-    """int64; for a point look-up 0 or 1."""
-    error: FlussError | None = None

@@ -1,4 +1,4 @@
-"""Which backend an address means. Adding one is one entry here."""
+"""Chooses the backend by the address. A new backend is one entry of `_BY_PREFIX`."""
 
 from __future__ import annotations
 

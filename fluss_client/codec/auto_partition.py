@@ -1,4 +1,4 @@
-"""Names of the partitions that a server makes and drops by itself, and their times.
+"""Names and times of the partitions that a server creates and drops by itself.
 
     unit      pattern       example        A table may set a pattern of its own; it has the fields
     YEAR      yyyy          2024           from the year down to the unit, each of fixed width,
@@ -7,8 +7,8 @@
     DAY       yyyyMMdd      20241105
     HOUR      yyyyMMddHH    2024110523
 
-Names are local times of the table's zone. Hours are stepped on the time line, so that an hour
-that the clocks skip has no partition, and one that they repeat has one.
+Names are local times of the table's zone. Hours are counted in UTC, so that an hour that the clocks
+skip has no partition, and one that they repeat has one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _MONTHS = {TimeUnit.YEAR: 12, TimeUnit.QUARTER: 3, TimeUnit.MONTH: 1}
 
 @dataclass(frozen=True)
 class AutoPartition:
-    """A table's rule: unit, zone and pattern. ConfigError when they do not go together."""
+    """A table's rule: unit, zone and pattern. ConfigError if they do not fit together."""
 
     unit: TimeUnit
     zone: tzinfo
@@ -75,19 +75,19 @@ class AutoPartition:
             raise ConfigError(f"'{self.pattern}' lacks a field that names by {self.unit.name} need")
 
     def name(self, when: datetime, offset: int = 0) -> str:
-        """The partition of a moment (with a zone), or the one `offset` units later."""
+        """Return the partition of a moment (with a zone), or the one `offset` units later."""
         if when.tzinfo is None:
             raise ConfigError("give the moment a time zone: a naive datetime could mean any")
         local = when.astimezone(self.zone)
         return self._format(self._step(local, offset))
 
     def names(self, when: datetime, first: int, count: int) -> list[str]:
-        """Names from `first` units after a moment on, `count` units long, each one once."""
+        """Return the names of `count` units from `first` units after a moment on, each one once."""
         found = (self.name(when, offset) for offset in range(first, first + count))
         return list(dict.fromkeys(found))
 
     def start(self, name: str) -> datetime:
-        """The local time, with its zone, at which a partition starts."""
+        """Return the local time, with its zone, at which a partition starts."""
         match = self._regex.fullmatch(name)
         if match is None:
             raise InvalidPartitionError(f"'{name}' does not have the form {self.pattern}")
@@ -102,11 +102,11 @@ class AutoPartition:
         return local
 
     def next(self, name: str) -> str:
-        """The partition after this one."""
+        """Return the partition after this one."""
         return self._neighbour(name, 1)
 
     def previous(self, name: str) -> str:
-        """The partition before this one."""
+        """Return the partition before this one."""
         return self._neighbour(name, -1)
 
     def _neighbour(self, name: str, direction: int) -> str:
@@ -147,7 +147,7 @@ class AutoPartition:
 
 
 def auto_partition_of(properties: Mapping[str, str], server_zone: str = "UTC") -> AutoPartition:
-    """The rule that a table's properties give; the zone defaults to the server's own."""
+    """Return the rule that a table's properties give; the zone defaults to the server's own."""
     unit = properties.get(TIME_UNIT, "DAY").strip().upper()
     if unit not in TimeUnit.__members__:
         raise ConfigError(f"{TIME_UNIT} is one of {', '.join(TimeUnit.__members__)}, not '{unit}'")
@@ -156,7 +156,7 @@ def auto_partition_of(properties: Mapping[str, str], server_zone: str = "UTC") -
 
 
 def time_zone(name: str) -> tzinfo:
-    """A zone by its name, such as `Europe/Berlin`, or by Java's fixed form, such as `GMT+8`."""
+    """Return a zone by its name (`Europe/Berlin`) or by Java's fixed form (`GMT+8`)."""
     fixed = _FIXED_ZONE.fullmatch(name)
     if fixed is not None:
         sign, hours, minutes = fixed.groups()

@@ -1,4 +1,4 @@
-"""Which bucket a key belongs to.
+"""Computes which bucket a key belongs to.
 
 All three functions are a 32-bit Murmur3 over the key's bytes and a remainder:
 
@@ -6,10 +6,10 @@ All three functions are a 32-bit Murmur3 over the key's bytes and a remainder:
     finish: h ^= length; then five steps of xor-shift and multiplication
 
 Fluss and Paimon start with 42 and put each byte behind the last whole word (little endian) through
-the word step on its own, *sign extended*. Fluss then takes the word step on the hash itself,
-starting with 0, finishes with length 4, and negates what is negative. Paimon takes the remainder's
-absolute value. Iceberg's is the standard Murmur3 (x86, 32 bits, seed 0) without its sign bit: the
-tail is one word, of which only k goes into h.
+the word step on its own, *sign extended*. Fluss then applies the word step to the hash itself,
+starting with 0, finishes with length 4, and takes the absolute value. Paimon takes the absolute
+value of the remainder. Iceberg's is the standard Murmur3 (x86, 32 bits, seed 0) without its sign
+bit: the tail is one word, of which only k goes into h.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fluss_client.codec.blobs import Blobs, Bytes, Ints
+from fluss_client.codec.binary.blobs import Blobs, Bytes, Ints, load, with_slack
 from fluss_client.codec.keys.encoding import KeyEncoding
-from fluss_client.codec.unaligned import load, with_slack
 from fluss_client.errors import RowError
 
 CHUNK_ROWS = 32_768
-"""Keys hashed at a time, so that what is in between stays in the processor's cache."""
+"""Keys hashed at a time, so that intermediate arrays stay in the processor's cache."""
 
 _FEW = 4
 _SEED = 42
@@ -41,9 +40,10 @@ Hashes = npt.NDArray[np.uint32]
 
 
 def assign_buckets(keys: Blobs, bucket_count: int, encoding: KeyEncoding) -> npt.NDArray[np.int32]:
-    """The bucket of each key, which must be in this encoding.
+    """Return the bucket of each key, which must be in this encoding.
 
-    Iceberg has no bucket for empty bytes: RowError.
+    Raises:
+        RowError: A key is empty, for which Iceberg has no bucket.
     """
     buckets = np.empty(len(keys), np.int32)
     if encoding is KeyEncoding.ICEBERG and len(keys) and int(keys.lengths.min()) == 0:
@@ -88,7 +88,7 @@ def _hash_words(data: Bytes, starts: Ints, lengths: Ints, seed: int) -> Hashes:
             continue
         rows = np.flatnonzero(words > index) if rows is None else rows[words[rows] > index]
         if rows.size <= _FEW and longest - index > _FEW:
-            # One long key would cost a round over arrays for each of its words.
+            # Few long keys: array operations for each of their words would cost more than a loop.
             for row in rows.tolist():
                 rest = data[starts[row] + 4 * index : starts[row] + 4 * words[row]].tobytes()
                 hashes[row] = _words_of(rest, int(hashes[row]))
@@ -134,7 +134,7 @@ def _finish(hashes: Hashes) -> Hashes:
 
 
 def bucket_of(key: bytes, bucket_count: int, encoding: KeyEncoding) -> int:
-    """The bucket of one key; the same as `assign_buckets` gives."""
+    """Return the bucket of one key; the same as `assign_buckets` gives."""
     if encoding is KeyEncoding.ICEBERG:
         if not key:
             raise RowError("Iceberg has no bucket for an empty key")

@@ -1,4 +1,7 @@
-"""Administration as the guides call it: every method gives a handle."""
+"""Administration, for code with or without an event loop.
+
+Generated from `fluss_client.aio` by `fluss_client.facade.generate`; do not edit.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from fluss_client.aio.admin import FlussAdmin as AsyncAdmin
+from fluss_client import aio
+from fluss_client.aio.admin import accepts_alias, resolve_offset_spec
 from fluss_client.backend.contract import Capabilities
-from fluss_client.errors import ConfigError
+from fluss_client.facade.base import Facade
 from fluss_client.facade.handle import Handle
 from fluss_client.model.cluster import (
     Acl,
@@ -31,45 +35,80 @@ from fluss_client.model.table import (
 )
 
 
-class FlussAdmin:
-    """What changes and describes the cluster. Await each result, or call `.result()` on it."""
-
-    def __init__(self, core: AsyncAdmin) -> None:
-        self._core = core
+class FlussAdmin(Facade[aio.FlussAdmin]):
+    """Describes and changes a cluster. Obtain it with `FlussConnection.get_admin()`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this backend offers."""
+        """Return what this backend can do."""
         return self._core.capabilities
 
+    @accepts_alias(database_name="name")
     def create_database(
         self,
         name: str,
         database_descriptor: DatabaseDescriptor | None = None,
         ignore_if_exists: bool = False,
     ) -> Handle[None]:
-        """Create a database."""
-        call = self._core.create_database(name, database_descriptor, ignore_if_exists)
-        return Handle.start(call, "create_database")
+        """Create a database.
 
+        Args:
+            name: The name of the database.
+            database_descriptor: Its comment and properties.
+            ignore_if_exists: Succeed if the database exists already.
+
+        Raises:
+            DatabaseAlreadyExistError: The database exists and `ignore_if_exists` is false.
+        """
+        return Handle.start(
+            self._core.create_database(name, database_descriptor, ignore_if_exists),
+            "FlussAdmin.create_database",
+        )
+
+    @accepts_alias(database_name="name")
     def drop_database(
         self, name: str, ignore_if_not_exists: bool = False, cascade: bool = True
     ) -> Handle[None]:
-        """Drop a database, with its tables when `cascade` is true."""
-        call = self._core.drop_database(name, ignore_if_not_exists, cascade)
-        return Handle.start(call, "drop_database")
+        """Drop a database.
+
+        Args:
+            name: The name of the database.
+            ignore_if_not_exists: Succeed if there is no such database.
+            cascade: Drop its tables too. If false, a database with tables is not dropped.
+
+        Raises:
+            DatabaseNotExistError: There is no such database and `ignore_if_not_exists` is false.
+            DatabaseNotEmptyError: The database has tables and `cascade` is false.
+        """
+        return Handle.start(
+            self._core.drop_database(name, ignore_if_not_exists, cascade),
+            "FlussAdmin.drop_database",
+        )
 
     def list_databases(self) -> Handle[list[str]]:
-        """All databases."""
-        return Handle.start(self._core.list_databases(), "list_databases")
+        """Return the names of all databases."""
+        return Handle.start(self._core.list_databases(), "FlussAdmin.list_databases")
 
+    @accepts_alias(database_name="name")
     def database_exists(self, name: str) -> Handle[bool]:
-        """Whether there is such a database."""
-        return Handle.start(self._core.database_exists(name), "database_exists")
+        """Return whether a database exists.
 
+        Args:
+            name: The name of the database.
+        """
+        return Handle.start(self._core.database_exists(name), "FlussAdmin.database_exists")
+
+    @accepts_alias(database_name="name")
     def get_database_info(self, name: str) -> Handle[DatabaseInfo]:
-        """A database's comment, properties and times."""
-        return Handle.start(self._core.get_database_info(name), "get_database_info")
+        """Return the comment, properties and times of a database.
+
+        Args:
+            name: The name of the database.
+
+        Raises:
+            DatabaseNotExistError: There is no such database.
+        """
+        return Handle.start(self._core.get_database_info(name), "FlussAdmin.get_database_info")
 
     def create_table(
         self,
@@ -77,13 +116,35 @@ class FlussAdmin:
         table_descriptor: TableDescriptor,
         ignore_if_exists: bool = False,
     ) -> Handle[None]:
-        """Create a table."""
-        call = self._core.create_table(table_path, table_descriptor, ignore_if_exists)
-        return Handle.start(call, "create_table")
+        """Create a table.
+
+        Args:
+            table_path: The database and the name of the table.
+            table_descriptor: Its schema, keys, buckets and properties.
+            ignore_if_exists: Succeed if the table exists already, whatever its schema is.
+
+        Raises:
+            TableAlreadyExistError: The table exists and `ignore_if_exists` is false.
+            DatabaseNotExistError: There is no such database.
+        """
+        return Handle.start(
+            self._core.create_table(table_path, table_descriptor, ignore_if_exists),
+            "FlussAdmin.create_table",
+        )
 
     def drop_table(self, table_path: TablePath, ignore_if_not_exists: bool = False) -> Handle[None]:
-        """Drop a table and all its data."""
-        return Handle.start(self._core.drop_table(table_path, ignore_if_not_exists), "drop_table")
+        """Drop a table and all its data.
+
+        Args:
+            table_path: The table.
+            ignore_if_not_exists: Succeed if there is no such table.
+
+        Raises:
+            TableNotExistError: There is no such table and `ignore_if_not_exists` is false.
+        """
+        return Handle.start(
+            self._core.drop_table(table_path, ignore_if_not_exists), "FlussAdmin.drop_table"
+        )
 
     def alter_table(
         self,
@@ -94,27 +155,60 @@ class FlussAdmin:
         reset_options: Sequence[str] = (),
         ignore_if_not_exists: bool = False,
     ) -> Handle[None]:
-        """Add nullable columns at the end, set or reset options; several at once if wanted."""
-        call = self._core.alter_table(
-            table_path,
-            add_columns=add_columns,
-            set_options=set_options,
-            reset_options=reset_options,
-            ignore_if_not_exists=ignore_if_not_exists,
+        """Add columns to a table and change its options, all in one call.
+
+        Args:
+            table_path: The table.
+            add_columns: Columns to add at the end. They must be nullable, because rows that exist
+                have no value for them.
+            set_options: Options to set.
+            reset_options: Options to set back to their default.
+            ignore_if_not_exists: Succeed if there is no such table.
+
+        Raises:
+            SchemaError: A column is not nullable, or there is nothing to change.
+            TableNotExistError: There is no such table and `ignore_if_not_exists` is false.
+        """
+        return Handle.start(
+            self._core.alter_table(
+                table_path,
+                add_columns=add_columns,
+                set_options=set_options,
+                reset_options=reset_options,
+                ignore_if_not_exists=ignore_if_not_exists,
+            ),
+            "FlussAdmin.alter_table",
         )
-        return Handle.start(call, "alter_table")
 
     def list_tables(self, database_name: str) -> Handle[list[str]]:
-        """The tables of a database."""
-        return Handle.start(self._core.list_tables(database_name), "list_tables")
+        """Return the names of the tables of a database.
+
+        Args:
+            database_name: The name of the database.
+
+        Raises:
+            DatabaseNotExistError: There is no such database.
+        """
+        return Handle.start(self._core.list_tables(database_name), "FlussAdmin.list_tables")
 
     def table_exists(self, table_path: TablePath) -> Handle[bool]:
-        """Whether there is such a table."""
-        return Handle.start(self._core.table_exists(table_path), "table_exists")
+        """Return whether a table exists.
+
+        Args:
+            table_path: The table.
+        """
+        return Handle.start(self._core.table_exists(table_path), "FlussAdmin.table_exists")
 
     def get_table_info(self, table_path: TablePath) -> Handle[TableInfo]:
-        """A table's schema, keys, buckets and properties."""
-        return Handle.start(self._core.get_table_info(table_path), "get_table_info")
+        """Return the schema, keys, buckets and properties of a table.
+
+        Args:
+            table_path: The table.
+
+        Raises:
+            TableNotExistError: There is no such table.
+        """
+        return Handle.start(self._core.get_table_info(table_path), "FlussAdmin.get_table_info")
 
     get_table = get_table_info
     """The name of `get_table_info` in the older guide."""
@@ -122,12 +216,32 @@ class FlussAdmin:
     def get_table_schema(
         self, table_path: TablePath, schema_id: int | None = None
     ) -> Handle[tuple[int, Schema]]:
-        """A schema with its id: the current one, or an older one by id."""
-        return Handle.start(self._core.get_table_schema(table_path, schema_id), "get_table_schema")
+        """Return a schema of a table and its id.
+
+        Args:
+            table_path: The table.
+            schema_id: The id of an older schema. None for the current one.
+
+        Raises:
+            TableNotExistError: There is no such table.
+            SchemaNotExistError: The table has no schema with that id.
+        """
+        return Handle.start(
+            self._core.get_table_schema(table_path, schema_id), "FlussAdmin.get_table_schema"
+        )
 
     def list_table_schemas(self, table_path: TablePath) -> Handle[dict[int, Schema]]:
-        """Every schema that the table has had, by id."""
-        return Handle.start(self._core.list_table_schemas(table_path), "list_table_schemas")
+        """Return every schema that a table has had, by id.
+
+        Args:
+            table_path: The table.
+
+        Raises:
+            TableNotExistError: There is no such table.
+        """
+        return Handle.start(
+            self._core.list_table_schemas(table_path), "FlussAdmin.list_table_schemas"
+        )
 
     def create_partition(
         self,
@@ -135,9 +249,21 @@ class FlussAdmin:
         partition_spec: Mapping[str, str],
         ignore_if_exists: bool = False,
     ) -> Handle[None]:
-        """Create a partition: one value for each partition column."""
-        call = self._core.create_partition(table_path, partition_spec, ignore_if_exists)
-        return Handle.start(call, "create_partition")
+        """Create a partition of a table.
+
+        Args:
+            table_path: The table.
+            partition_spec: A value for each partition column.
+            ignore_if_exists: Succeed if the partition exists already.
+
+        Raises:
+            PartitionAlreadyExistError: The partition exists and `ignore_if_exists` is false.
+            TableNotPartitionedError: The table has no partition columns.
+        """
+        return Handle.start(
+            self._core.create_partition(table_path, partition_spec, ignore_if_exists),
+            "FlussAdmin.create_partition",
+        )
 
     def drop_partition(
         self,
@@ -145,16 +271,38 @@ class FlussAdmin:
         partition_spec: Mapping[str, str],
         ignore_if_not_exists: bool = False,
     ) -> Handle[None]:
-        """Drop a partition and its data."""
-        call = self._core.drop_partition(table_path, partition_spec, ignore_if_not_exists)
-        return Handle.start(call, "drop_partition")
+        """Drop a partition and its data.
+
+        Args:
+            table_path: The table.
+            partition_spec: A value for each partition column.
+            ignore_if_not_exists: Succeed if there is no such partition.
+
+        Raises:
+            PartitionNotExistError: There is no such partition and `ignore_if_not_exists` is false.
+        """
+        return Handle.start(
+            self._core.drop_partition(table_path, partition_spec, ignore_if_not_exists),
+            "FlussAdmin.drop_partition",
+        )
 
     def list_partition_infos(
         self, table_path: TablePath, partition_spec: Mapping[str, str] | None = None
     ) -> Handle[list[PartitionInfo]]:
-        """The partitions of a table, only those that match a partial spec if one is given."""
-        call = self._core.list_partition_infos(table_path, partition_spec)
-        return Handle.start(call, "list_partition_infos")
+        """Return the partitions of a table.
+
+        Args:
+            table_path: The table.
+            partition_spec: Values for some partition columns; only partitions that have these
+                values are returned. None for all partitions.
+
+        Raises:
+            TableNotPartitionedError: The table has no partition columns.
+        """
+        return Handle.start(
+            self._core.list_partition_infos(table_path, partition_spec),
+            "FlussAdmin.list_partition_infos",
+        )
 
     def list_offsets(
         self,
@@ -165,9 +313,30 @@ class FlussAdmin:
         offset_type: str | None = None,
         timestamp: int | None = None,
     ) -> Handle[dict[int, int]]:
-        """An offset of each bucket. The older guide writes `offset_type="latest"`."""
-        spec = _spec(offset_spec, offset_type, timestamp)
-        return Handle.start(self._core.list_offsets(table_path, bucket_ids, spec), "list_offsets")
+        """Return an offset of each bucket of a table without partitions.
+
+        Args:
+            table_path: The table.
+            bucket_ids: The buckets.
+            offset_spec: Which offset: earliest, latest, or the first one at or after a time.
+            offset_type: The older guide's form of `offset_spec`: "earliest", "latest" or
+                "timestamp".
+            timestamp: Milliseconds since 1970, for `offset_type="timestamp"`.
+
+        Returns:
+            The offset of each bucket, by bucket id.
+
+        Raises:
+            SchemaError: The table has partitions, or has no such bucket.
+            ConfigError: Neither `offset_spec` nor a valid `offset_type` was given.
+        """
+        offset_spec = resolve_offset_spec(offset_spec, offset_type, timestamp)
+        return Handle.start(
+            self._core.list_offsets(
+                table_path, bucket_ids, offset_spec, offset_type=offset_type, timestamp=timestamp
+            ),
+            "FlussAdmin.list_offsets",
+        )
 
     def list_partition_offsets(
         self,
@@ -179,29 +348,87 @@ class FlussAdmin:
         offset_type: str | None = None,
         timestamp: int | None = None,
     ) -> Handle[dict[int, int]]:
-        """An offset of each bucket of one partition."""
-        spec = _spec(offset_spec, offset_type, timestamp)
-        call = self._core.list_partition_offsets(table_path, partition_name, bucket_ids, spec)
-        return Handle.start(call, "list_partition_offsets")
+        """Return an offset of each bucket of one partition.
+
+        Args:
+            table_path: The table.
+            partition_name: The name of the partition.
+            bucket_ids: The buckets.
+            offset_spec: Which offset: earliest, latest, or the first one at or after a time.
+            offset_type: The older guide's form of `offset_spec`: "earliest", "latest" or
+                "timestamp".
+            timestamp: Milliseconds since 1970, for `offset_type="timestamp"`.
+
+        Returns:
+            The offset of each bucket, by bucket id.
+
+        Raises:
+            PartitionNotExistError: There is no such partition.
+            SchemaError: The table has no such bucket.
+            ConfigError: Neither `offset_spec` nor a valid `offset_type` was given.
+        """
+        offset_spec = resolve_offset_spec(offset_spec, offset_type, timestamp)
+        return Handle.start(
+            self._core.list_partition_offsets(
+                table_path,
+                partition_name,
+                bucket_ids,
+                offset_spec,
+                offset_type=offset_type,
+                timestamp=timestamp,
+            ),
+            "FlussAdmin.list_partition_offsets",
+        )
 
     def get_latest_lake_snapshot(self, table_path: TablePath) -> Handle[LakeSnapshot]:
-        """The newest snapshot in the lake; `LakeSnapshotNotExistError` while there is none."""
-        call = self._core.get_latest_lake_snapshot(table_path)
-        return Handle.start(call, "get_latest_lake_snapshot")
+        """Return the newest lake snapshot of a table.
+
+        Args:
+            table_path: The table.
+
+        Raises:
+            LakeSnapshotNotExistError: The table has no lake snapshot yet.
+        """
+        return Handle.start(
+            self._core.get_latest_lake_snapshot(table_path), "FlussAdmin.get_latest_lake_snapshot"
+        )
 
     def get_lake_snapshot(
         self, table_path: TablePath, snapshot_id: int | None = None, readable: bool = False
     ) -> Handle[LakeSnapshot]:
-        """A snapshot by id, or the newest one that readers of lake and log may use."""
-        call = self._core.get_lake_snapshot(table_path, snapshot_id, readable)
-        return Handle.start(call, "get_lake_snapshot")
+        """Return a lake snapshot of a table.
+
+        Args:
+            table_path: The table.
+            snapshot_id: The id of the snapshot. None for the newest one.
+            readable: Return the newest snapshot that a reader of lake and log together may use.
+
+        Raises:
+            LakeSnapshotNotExistError: There is no such snapshot.
+        """
+        return Handle.start(
+            self._core.get_lake_snapshot(table_path, snapshot_id, readable),
+            "FlussAdmin.get_lake_snapshot",
+        )
 
     def prepare_lake_snapshot(
         self, table: TableInfo, offsets: Mapping[TableBucket, int], ignore_previous: bool = False
     ) -> Handle[str]:
-        """Write down the offsets that a snapshot will hold; returns where they are kept."""
-        call = self._core.prepare_lake_snapshot(table, offsets, ignore_previous)
-        return Handle.start(call, "prepare_lake_snapshot")
+        """Store the offsets of a lake snapshot before the snapshot is committed.
+
+        Args:
+            table: The table.
+            offsets: The end offset of each bucket in the snapshot.
+            ignore_previous: Store these offsets only. By default the cluster adds the buckets of
+                the previous snapshot.
+
+        Returns:
+            The path of the stored offsets, for `commit_lake_snapshot`.
+        """
+        return Handle.start(
+            self._core.prepare_lake_snapshot(table, offsets, ignore_previous),
+            "FlussAdmin.prepare_lake_snapshot",
+        )
 
     def commit_lake_snapshot(
         self,
@@ -211,11 +438,25 @@ class FlussAdmin:
         buckets: Sequence[BucketCommit],
         earliest_snapshot_to_keep: int | None = None,
     ) -> Handle[None]:
-        """Make a lake snapshot known. Too high an offset lets the cluster delete untiered log."""
-        call = self._core.commit_lake_snapshot(
-            table, snapshot_id, offsets_path, buckets, earliest_snapshot_to_keep
+        """Commit a lake snapshot to the cluster.
+
+        The cluster may then delete the log below the committed offsets. An offset that is too
+        high makes it delete rows that are not in the lake.
+
+        Args:
+            table: The table.
+            snapshot_id: The id of the snapshot in the lake.
+            offsets_path: The path that `prepare_lake_snapshot` returned.
+            buckets: The offsets and timestamps of the buckets that this snapshot changed.
+            earliest_snapshot_to_keep: The cluster forgets older snapshots. None keeps what the
+                cluster keeps by default.
+        """
+        return Handle.start(
+            self._core.commit_lake_snapshot(
+                table, snapshot_id, offsets_path, buckets, earliest_snapshot_to_keep
+            ),
+            "FlussAdmin.commit_lake_snapshot",
         )
-        return Handle.start(call, "commit_lake_snapshot")
 
     def lake_tiering_heartbeat(
         self,
@@ -226,89 +467,147 @@ class FlussAdmin:
         request_table: bool = False,
         force_finished: Sequence[int] = (),
     ) -> Handle[HeartbeatResult]:
-        """Report on tables being tiered and ask for another one."""
-        call = self._core.lake_tiering_heartbeat(
-            tiering=tiering,
-            finished=finished,
-            failed=failed,
-            request_table=request_table,
-            force_finished=force_finished,
+        """Report the state of tables that are being tiered, and request another table.
+
+        Args:
+            tiering: Tables that this caller is tiering.
+            finished: Tables that this caller has tiered.
+            failed: Tables that this caller could not tier.
+            request_table: Request a table to tier.
+            force_finished: Ids of the finished tables whose tiering was ended early.
+
+        Returns:
+            The requested table, if there is one, and the answer for each reported table.
+        """
+        return Handle.start(
+            self._core.lake_tiering_heartbeat(
+                tiering=tiering,
+                finished=finished,
+                failed=failed,
+                request_table=request_table,
+                force_finished=force_finished,
+            ),
+            "FlussAdmin.lake_tiering_heartbeat",
         )
-        return Handle.start(call, "lake_tiering_heartbeat")
 
     def register_producer_offsets(
         self, producer_id: str, offsets: Mapping[TableBucket, int], ttl_ms: int | None = None
     ) -> Handle[bool]:
-        """Pin offsets under an id once; False when the id has some already."""
-        call = self._core.register_producer_offsets(producer_id, offsets, ttl_ms)
-        return Handle.start(call, "register_producer_offsets")
+        """Store offsets under a producer id, unless the id has offsets already.
+
+        Args:
+            producer_id: The id.
+            offsets: The offset of each bucket.
+            ttl_ms: How long the cluster keeps them. None for the cluster's default.
+
+        Returns:
+            True if the offsets were stored, False if the id had offsets already.
+        """
+        return Handle.start(
+            self._core.register_producer_offsets(producer_id, offsets, ttl_ms),
+            "FlussAdmin.register_producer_offsets",
+        )
 
     def get_producer_offsets(self, producer_id: str) -> Handle[ProducerOffsets | None]:
-        """The offsets pinned under an id, if any."""
-        return Handle.start(self._core.get_producer_offsets(producer_id), "get_producer_offsets")
+        """Return the offsets that are stored under a producer id.
+
+        Args:
+            producer_id: The id.
+
+        Returns:
+            The offsets, or None if the id has none.
+        """
+        return Handle.start(
+            self._core.get_producer_offsets(producer_id), "FlussAdmin.get_producer_offsets"
+        )
 
     def delete_producer_offsets(self, producer_id: str) -> Handle[None]:
-        """Forget the offsets pinned under an id."""
-        call = self._core.delete_producer_offsets(producer_id)
-        return Handle.start(call, "delete_producer_offsets")
+        """Delete the offsets that are stored under a producer id.
+
+        Args:
+            producer_id: The id.
+        """
+        return Handle.start(
+            self._core.delete_producer_offsets(producer_id), "FlussAdmin.delete_producer_offsets"
+        )
 
     def get_server_nodes(self) -> Handle[list[ServerNode]]:
-        """All servers that are alive, the coordinator first."""
-        return Handle.start(self._core.get_server_nodes(), "get_server_nodes")
+        """Return the servers that are alive, the coordinator first."""
+        return Handle.start(self._core.get_server_nodes(), "FlussAdmin.get_server_nodes")
 
     def get_table_stats(
         self, table_path: TablePath, buckets: Sequence[TableBucket] | None = None
     ) -> Handle[dict[TableBucket, int]]:
-        """Row counts per bucket, of all buckets of all partitions unless some are named."""
-        return Handle.start(self._core.get_table_stats(table_path, buckets), "get_table_stats")
+        """Return the number of rows of each bucket.
+
+        Args:
+            table_path: The table.
+            buckets: The buckets. None for all buckets of all partitions.
+
+        Returns:
+            The number of rows, by bucket.
+        """
+        return Handle.start(
+            self._core.get_table_stats(table_path, buckets), "FlussAdmin.get_table_stats"
+        )
 
     def list_kv_snapshots(
         self, table_path: TablePath, partition_name: str | None = None
     ) -> Handle[list[KvSnapshot]]:
-        """The newest snapshot of each bucket's key state."""
-        call = self._core.list_kv_snapshots(table_path, partition_name)
-        return Handle.start(call, "list_kv_snapshots")
+        """Return the newest snapshot of the key state of each bucket.
+
+        Args:
+            table_path: A primary-key table.
+            partition_name: The partition, if the table has partitions.
+        """
+        return Handle.start(
+            self._core.list_kv_snapshots(table_path, partition_name), "FlussAdmin.list_kv_snapshots"
+        )
 
     def describe_cluster_configs(self) -> Handle[list[ConfigEntry]]:
-        """The cluster's settings."""
-        return Handle.start(self._core.describe_cluster_configs(), "describe_cluster_configs")
+        """Return the settings of the cluster."""
+        return Handle.start(
+            self._core.describe_cluster_configs(), "FlussAdmin.describe_cluster_configs"
+        )
 
     def alter_cluster_configs(
-        self,
-        *,
-        set_configs: Mapping[str, str] | None = None,
-        reset_configs: Sequence[str] = (),
+        self, *, set_configs: Mapping[str, str] | None = None, reset_configs: Sequence[str] = ()
     ) -> Handle[None]:
-        """Change the cluster's settings while it runs."""
-        call = self._core.alter_cluster_configs(
-            set_configs=set_configs, reset_configs=reset_configs
+        """Change settings of the cluster while it runs.
+
+        Args:
+            set_configs: Settings to set.
+            reset_configs: Settings to set back to their default.
+        """
+        return Handle.start(
+            self._core.alter_cluster_configs(set_configs=set_configs, reset_configs=reset_configs),
+            "FlussAdmin.alter_cluster_configs",
         )
-        return Handle.start(call, "alter_cluster_configs")
 
     def create_acls(self, acls: Sequence[Acl]) -> Handle[None]:
-        """Grant permissions."""
-        return Handle.start(self._core.create_acls(acls), "create_acls")
+        """Grant permissions.
+
+        Args:
+            acls: The permissions.
+        """
+        return Handle.start(self._core.create_acls(acls), "FlussAdmin.create_acls")
 
     def list_acls(self, **acl_filter: str) -> Handle[list[Acl]]:
-        """Permissions that match, such as `principal="alice"`."""
-        return Handle.start(self._core.list_acls(**acl_filter), "list_acls")
+        """Return the permissions that match a filter.
+
+        Args:
+            acl_filter: Fields of `Acl` with the wanted value, such as `principal="alice"`.
+        """
+        return Handle.start(self._core.list_acls(**acl_filter), "FlussAdmin.list_acls")
 
     def drop_acls(self, filters: Sequence[Mapping[str, str]]) -> Handle[list[Acl]]:
-        """Take permissions back; gives those that were dropped."""
-        return Handle.start(self._core.drop_acls(filters), "drop_acls")
+        """Revoke permissions.
 
+        Args:
+            filters: Permissions that match one of these filters are revoked. A filter is a
+                mapping of fields of `Acl` to the wanted value.
 
-def _spec(
-    offset_spec: OffsetSpec | None, offset_type: str | None, timestamp: int | None
-) -> OffsetSpec:
-    if offset_spec is not None:
-        return offset_spec
-    if offset_type == "timestamp":
-        if timestamp is None:
-            raise ConfigError('offset_type="timestamp" needs timestamp=<milliseconds>')
-        return OffsetSpec.timestamp(timestamp)
-    if offset_type in ("earliest", "latest"):
-        return OffsetSpec(offset_type)
-    raise ConfigError(
-        "say which offsets: offset_spec=OffsetSpec.latest(), .earliest() or .timestamp(ms)"
-    )
+        Returns:
+            The permissions that were revoked.
+        """
+        return Handle.start(self._core.drop_acls(filters), "FlussAdmin.drop_acls")

@@ -1,7 +1,7 @@
-"""The result of a call that has already begun: await it, or block for it.
+"""The result of a call that runs on the I/O thread: await it, or wait for it with `result()`.
 
-A handle can be awaited any number of times, from any event loop. Giving up waiting (a timeout, a
-cancelled task) never stops the call itself.
+A handle can be awaited any number of times, from any event loop. A timeout or a cancelled task
+ends the waiting and never the call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
-from fluss_client.aio.outcome import Outcome
+from fluss_client.aio.writing.results import Outcome
 from fluss_client.errors import ReentrantCallError
 from fluss_client.runtime import runtime, until_done, wait_for
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Handle(Generic[T]):
-    """A call under way on the I/O thread."""
+    """The result of a call on the I/O thread. The call has begun already."""
 
     def __init__(self, future: concurrent.futures.Future[T], what: str = "call") -> None:
         self._future = future
@@ -29,27 +29,44 @@ class Handle(Generic[T]):
 
     @classmethod
     def start(cls, coroutine: Coroutine[Any, Any, T], what: str = "call") -> Handle[T]:
-        """Begin a coroutine on the I/O thread."""
+        """Start a coroutine on the I/O thread and return its handle."""
         return cls(runtime().start(coroutine), what)
 
     @classmethod
     def of(cls, value: T) -> Handle[T]:
-        """A handle whose result is there already."""
+        """Return a handle whose result is known already."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         future.set_result(value)
         return cls(future)
 
     def result(self, timeout: float | None = None) -> T:
-        """Block until the call is done; `TimedOutError` after `timeout` seconds."""
+        """Wait for the call and return its result.
+
+        Args:
+            timeout: Seconds to wait. None waits without a limit.
+
+        Raises:
+            TimedOutError: The time is over. The call continues.
+            ReentrantCallError: This is the I/O thread, which would wait for itself.
+            FlussError: The call failed.
+        """
         self._may_block()
         return wait_for(self._future, timeout)
 
     def done(self) -> bool:
-        """Whether the call is over."""
+        """Return whether the call has ended."""
         return self._future.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Block until the call is done and give its error, if it failed."""
+        """Wait for the call and return its error, or None if it succeeded.
+
+        Args:
+            timeout: Seconds to wait. None waits without a limit.
+
+        Raises:
+            TimedOutError: The time is over. The call continues.
+            ReentrantCallError: This is the I/O thread, which would wait for itself.
+        """
         self._may_block()
         try:
             wait_for(self._future, timeout)
@@ -67,7 +84,11 @@ class Handle(Generic[T]):
             )
 
     def add_done_callback(self, callback: Callable[[Handle[T]], None]) -> None:
-        """Call back when the call is over, on the I/O thread."""
+        """Call a function when the call has ended.
+
+        Args:
+            callback: Called with this handle, on the I/O thread.
+        """
         self._future.add_done_callback(lambda _: callback(self))
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -79,6 +100,7 @@ class Handle(Generic[T]):
         future = getattr(self, "_future", None)
         if future is None or self._seen or not future.done() or future.cancelled():
             return
+        # An error that nobody asked for must not vanish. `peek` leaves it for the next flush.
         error = future.peek() if isinstance(future, Outcome) else future.exception()
         if error is not None:
             log.error("%s failed and nobody looked at its result: %s", self._what, error)

@@ -65,12 +65,12 @@ class ChangeType(enum.IntEnum):
         return _WORDS[self.value]
 
     def short_string(self) -> str:
-        """The sign, under the name that the official client has for it."""
+        """Return the sign, under the name that the official client has for it."""
         return self.sign
 
     @staticmethod
     def signs_of(codes: npt.NDArray[np.uint8]) -> pa.StringArray:
-        """The signs of an array of codes."""
+        """Return the signs of an array of codes."""
         # Not at import: the first array that pyarrow makes of Python values imports pandas.
         return pa.array(_SIGNS, pa.string()).take(pa.array(codes))
 
@@ -78,7 +78,7 @@ class ChangeType(enum.IntEnum):
     def codes_of(
         array: pa.Array | pa.ChunkedArray, column: str = "_change_type", first_row: int = 0
     ) -> npt.NDArray[np.uint8]:
-        """The codes of a column that holds change types in any of their forms.
+        """Return the codes of a column that holds change types in any of their forms.
 
         Args:
             array: Codes as integers of any width, or signs or words (both may occur in one
@@ -114,7 +114,7 @@ class ChangeType(enum.IntEnum):
 
 
 def _codes_of(array: pa.Array) -> npt.NDArray[np.uint8]:
-    """The codes of one chunk, `_UNKNOWN` where a row has none."""
+    """Return the codes of one chunk, `_UNKNOWN` where a row has none."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         # Only values that a row refers to count: a dictionary may hold others.
@@ -135,7 +135,7 @@ def _codes_of(array: pa.Array) -> npt.NDArray[np.uint8]:
 
 @lru_cache(maxsize=1)
 def _forms() -> tuple[pa.Array, pa.Array]:
-    """Every sign and word, and the code of each."""
+    """Return each sign and word, and the code of each."""
     codes = [int(change) for change in ChangeType]
     return pa.array([*_SIGNS, *_WORDS], pa.large_string()), pa.array([*codes, *codes], pa.uint8())
 
@@ -144,7 +144,7 @@ def _value_at(array: pa.Array | pa.ChunkedArray, row: int) -> object:
     try:
         return array[row].as_py()
     except (ValueError, OverflowError):
-        # Arrow holds times that Python does not.
+        # Arrow has times that Python's classes cannot express.
         return "a value that Python cannot hold"
 
 
@@ -157,17 +157,17 @@ class OffsetSpec:
 
     @staticmethod
     def earliest() -> OffsetSpec:
-        """The first offset that can still be read."""
+        """Return the first offset that can still be read."""
         return OffsetSpec("earliest")
 
     @staticmethod
     def latest() -> OffsetSpec:
-        """The next offset to be written, as far as every replica has it."""
+        """Return the next offset to be written, as far as every replica has it."""
         return OffsetSpec("latest")
 
     @staticmethod
     def timestamp(ts: int) -> OffsetSpec:
-        """The first offset committed at or after `ts` (ms), approximately: see the docs."""
+        """Return the first offset committed at or after `ts` (ms), approximately: see the docs."""
         return OffsetSpec("timestamp", int(ts))
 
     def __repr__(self) -> str:
@@ -183,11 +183,11 @@ class LakeSnapshot:
     table_buckets_offset: Mapping[TableBucket, int] = field(default_factory=dict)
 
     def get_bucket_offset(self, bucket: TableBucket) -> int | None:
-        """The first offset of the bucket that is not in the lake; None if it was never tiered."""
+        """Return the first offset of the bucket that is not in the lake; None if never tiered."""
         return self.table_buckets_offset.get(bucket)
 
     def get_table_buckets(self) -> list[TableBucket]:
-        """The buckets that were tiered."""
+        """Return the buckets that were tiered."""
         return list(self.table_buckets_offset)
 
 

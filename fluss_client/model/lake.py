@@ -1,4 +1,4 @@
-"""What tiering tables into a lake exchanges with the coordinator."""
+"""Messages that a tiering worker exchanges with the coordinator, as values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TieringTable:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """The coordinator's answer: a table to tier now, and what it refused to hear."""
+    """The coordinator's answer: a table to tier now, and the errors by table id."""
 
     coordinator_epoch: int
     table: TieringTable | None = None

@@ -1,8 +1,8 @@
 """Conditions on the columns of a log, for `TableScan.filter`.
 
-`col("id") >= 200` makes one, `&` and `|` join them. A server may leave out batches that cannot hold
-a matching row. It need not, so a scan may give rows that do not match: servers before 1.0 and the
-embedded engine leave out nothing.
+`col("id") >= 200` makes one, `&` and `|` join them. A server may leave out batches that have no
+matching row, but it does not have to. So a scan may return rows that do not match: servers before
+1.0 and the embedded engine leave out nothing.
 """
 
 from __future__ import annotations
@@ -14,24 +14,9 @@ from typing import Any, Final, NoReturn
 
 from fluss_client.errors import PredicateError, SchemaError
 from fluss_client.model.schema import Schema
-from fluss_client.model.types import INT_BITS, DataType, Root
+from fluss_client.model.types import DataType
 
 LITERALS: Final = (bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.datetime)
-_TEXTS = (Root.CHAR, Root.STRING)
-_PYTHON_TYPES: dict[Root, tuple[type, ...]] = {
-    Root.BOOLEAN: (bool,),
-    **dict.fromkeys(INT_BITS, (int,)),
-    Root.FLOAT: (float, int),
-    Root.DOUBLE: (float, int),
-    **dict.fromkeys(_TEXTS, (str,)),
-    Root.BINARY: (bytes,),
-    Root.BYTES: (bytes,),
-    Root.DECIMAL: (Decimal,),
-    Root.DATE: (dt.date,),
-    Root.TIME: (dt.time,),
-    Root.TIMESTAMP: (dt.datetime,),
-    Root.TIMESTAMP_LTZ: (dt.datetime,),
-}
 _OF_TEXT = ("starts_with", "ends_with", "contains")
 _OF_NULL = ("is_null", "is_not_null")
 
@@ -54,11 +39,11 @@ class Predicate:
         self._children = children
 
     def and_(self, other: Predicate) -> Predicate:
-        """The rows that satisfy both."""
+        """Return the rows that satisfy both."""
         return self._joined("&", other)
 
     def or_(self, other: Predicate) -> Predicate:
-        """The rows that satisfy one or both."""
+        """Return the rows that satisfy one or both."""
         return self._joined("|", other)
 
     def __and__(self, other: Predicate) -> Predicate:
@@ -77,10 +62,10 @@ class Predicate:
         return f"Predicate({self._text()})"
 
     def check(self, schema: Schema) -> None:
-        """Refuse a condition that the columns cannot have.
+        """Raise if the columns cannot have this condition.
 
         Raises:
-            SchemaError: A column is not there, or a value is not of its type.
+            SchemaError: A column does not exist, or a value is not of its type.
         """
         for child in self._children:
             child.check(schema)
@@ -127,27 +112,27 @@ class ColumnRef:
         return self._name
 
     def equal(self, value: Any) -> Predicate:
-        """The rows whose value is this one."""
+        """Return the rows whose value is this one."""
         return self._compared("==", value)
 
     def not_equal(self, value: Any) -> Predicate:
-        """The rows whose value is another one."""
+        """Return the rows whose value is another one."""
         return self._compared("!=", value)
 
     def less_than(self, value: Any) -> Predicate:
-        """The rows whose value is less."""
+        """Return the rows whose value is less."""
         return self._compared("<", value)
 
     def less_or_equal(self, value: Any) -> Predicate:
-        """The rows whose value is less or the same."""
+        """Return the rows whose value is less or the same."""
         return self._compared("<=", value)
 
     def greater_than(self, value: Any) -> Predicate:
-        """The rows whose value is greater."""
+        """Return the rows whose value is greater."""
         return self._compared(">", value)
 
     def greater_or_equal(self, value: Any) -> Predicate:
-        """The rows whose value is greater or the same."""
+        """Return the rows whose value is greater or the same."""
         return self._compared(">=", value)
 
     __eq__ = equal  # type: ignore[assignment]
@@ -159,31 +144,31 @@ class ColumnRef:
     __hash__ = None  # type: ignore[assignment]
 
     def is_null(self) -> Predicate:
-        """The rows without a value."""
+        """Return the rows without a value."""
         return Predicate("is_null", self._name)
 
     def is_not_null(self) -> Predicate:
-        """The rows with a value."""
+        """Return the rows with a value."""
         return Predicate("is_not_null", self._name)
 
     def starts_with(self, prefix: str) -> Predicate:
-        """The rows whose text begins so."""
+        """Return the rows whose text begins so."""
         return self._of_text("starts_with", prefix)
 
     def ends_with(self, suffix: str) -> Predicate:
-        """The rows whose text ends so."""
+        """Return the rows whose text ends so."""
         return self._of_text("ends_with", suffix)
 
     def contains(self, infix: str) -> Predicate:
-        """The rows whose text has this in it."""
+        """Return the rows whose text has this in it."""
         return self._of_text("contains", infix)
 
     def is_in(self, values: Iterable[Any]) -> Predicate:
-        """The rows whose value is one of these."""
+        """Return the rows whose value is one of these."""
         return self._of_values("is_in", values)
 
     def not_in(self, values: Iterable[Any]) -> Predicate:
-        """The rows whose value is none of these."""
+        """Return the rows whose value is none of these."""
         return self._of_values("not_in", values)
 
     def __bool__(self) -> NoReturn:
@@ -207,7 +192,7 @@ class ColumnRef:
 
 
 def col(name: str) -> ColumnRef:
-    """A column by its name, to make conditions for `TableScan.filter` of."""
+    """Return a column by its name, to make conditions for `TableScan.filter` of."""
     return ColumnRef(name)
 
 
@@ -224,37 +209,10 @@ def _literal(value: Any) -> Any:
 def _check_leaf(function: str, kind: DataType, name: str, literals: tuple[Any, ...]) -> None:
     if function in _OF_NULL:
         return
-    if function in _OF_TEXT and kind.root not in _TEXTS:
+    if function in _OF_TEXT and str not in kind.literals:
         raise SchemaError(f"{function} is for columns of text; column '{name}' is {kind}")
-    if kind.root not in _PYTHON_TYPES:
+    if not kind.literals:
         raise SchemaError(f"column '{name}' is {kind}: it takes is_null() and is_not_null() only")
     for value in literals:
-        if not _fits(kind, value):
+        if not kind.fits_literal(value):
             raise SchemaError(f"column '{name}' is {kind}: {value!r} is no value of it")
-
-
-def _fits(kind: DataType, value: Any) -> bool:
-    root = kind.root
-    if not isinstance(value, _PYTHON_TYPES[root]):
-        return False
-    if isinstance(value, bool):
-        return root is Root.BOOLEAN
-    if isinstance(value, dt.datetime):
-        return root is (Root.TIMESTAMP if value.tzinfo is None else Root.TIMESTAMP_LTZ)
-    if isinstance(value, int):
-        # A FLOAT takes any of them.
-        high = 1 << (INT_BITS.get(root, 64) - 1)
-        return -high <= value < high
-    if isinstance(value, Decimal):
-        return _decimal_fits(kind, value)
-    return True
-
-
-def _decimal_fits(kind: DataType, value: Decimal) -> bool:
-    if not value.is_finite():
-        return False
-    sign, digits, exponent = value.normalize().as_tuple()
-    del sign
-    assert isinstance(exponent, int)
-    whole_digits = len(digits) + exponent
-    return -exponent <= kind.scale and whole_digits <= kind.precision - kind.scale

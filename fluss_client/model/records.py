@@ -1,4 +1,4 @@
-"""What a scan gives: records with their place in the log, or Arrow batches with theirs."""
+"""What a scan returns: records or Arrow batches, with their offsets in the log."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ class ScanRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """An Arrow batch with its bucket and offsets.
-
-    `change_types` is set for changelogs of primary-key tables: one `ChangeType` value per row.
-    """
+    """An Arrow batch with its bucket and offsets."""
 
     batch: pa.RecordBatch
     bucket: TableBucket
     base_offset: int
+    """The offset of the first row."""
     last_offset: int
+    """The offset of the last row."""
     timestamp: int = -1
+    """When the server committed the rows, in milliseconds since 1970; -1 if it is not known."""
     change_types: pa.Array | None = None
+    """One `ChangeType` value per row, for changelogs of primary-key tables."""
+    next_offset: int = -1
+    """The offset at which the log continues: empty batches of a changelog use up offsets too."""
 
 
 class ScanRecords:
     """Records grouped by bucket: a sequence of records and a mapping of buckets at once.
 
-    A bucket's records may be given as any collection; iterating may make them on the way, and
-    lists are made when they are asked for.
+    The records of a bucket may be any collection that makes records as it is iterated; they become
+    a list when a list is asked for.
     """
 
     __slots__ = ("_by_bucket", "_count", "_flat")
@@ -52,32 +55,32 @@ class ScanRecords:
         self._flat: list[ScanRecord] | None = None
 
     def buckets(self) -> list[TableBucket]:
-        """The buckets that have records."""
+        """Return the buckets that have records."""
         return list(self._by_bucket)
 
     keys = buckets
 
     def records(self, bucket: TableBucket) -> list[ScanRecord]:
-        """The bucket's records; empty when it has none."""
+        """Return the bucket's records; empty when it has none."""
         found = self._by_bucket.get(bucket, [])
         if not isinstance(found, list):
             found = self._by_bucket[bucket] = list(found)
         return found
 
     def values(self) -> Iterator[list[ScanRecord]]:
-        """Record lists, one per bucket."""
+        """Return the record lists, one per bucket."""
         return map(self.records, self.buckets())
 
     def items(self) -> Iterator[tuple[TableBucket, list[ScanRecord]]]:
-        """`(bucket, records)` pairs."""
+        """Return `(bucket, records)` pairs."""
         return ((bucket, self.records(bucket)) for bucket in self.buckets())
 
     def count(self) -> int:
-        """The number of records in all buckets."""
+        """Return the number of records in all buckets."""
         return self._count
 
     def is_empty(self) -> bool:
-        """Whether there are no records."""
+        """Return whether there are no records."""
         return self._count == 0
 
     def _all(self) -> list[ScanRecord]:

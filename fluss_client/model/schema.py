@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from fluss_client.errors import SchemaError
 from fluss_client.model.arrow import arrow_field, from_arrow, wire_type
-from fluss_client.model.types import DataType, Root
+from fluss_client.model.types import DataType
 
 RESERVED_COLUMNS = frozenset(
     {"__offset", "__timestamp", "__bucket", "_change_type", "_log_offset", "_commit_timestamp"}
@@ -27,7 +27,15 @@ class AggFunction:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; `id` is given once and survives renames and additions."""
+    """One column.
+
+    Attributes:
+        name: The name of the column.
+        type: The type of its values.
+        comment: A comment, or None.
+        id: A number that stays the same when the column is renamed; -1 until a schema gives one.
+        agg_function: How the aggregation merge engine combines its values.
+    """
 
     name: str
     type: DataType
@@ -40,8 +48,14 @@ class Column:
 class Schema:
     """The columns and the primary key of a table.
 
-    Made from a PyArrow schema; a field's metadata key `comment` becomes the column's comment.
-    Primary-key columns become not null.
+    Args:
+        schema: The columns as a PyArrow schema; the metadata key `comment` of a field becomes the
+            comment of the column.
+        primary_keys: The primary-key columns, which become not null; none for a log table.
+        auto_increment_column: A column whose values the server counts up.
+
+    Raises:
+        SchemaError: Fluss has no type for a column, or a name is wrong.
     """
 
     columns: tuple[Column, ...]
@@ -73,7 +87,7 @@ class Schema:
         auto_increment_columns: Sequence[str] = (),
         highest_field_id: int = -1,
     ) -> Schema:
-        """A schema from columns; ids are given out depth first when none has one."""
+        """Return a schema from columns; they get ids, depth first, if none has one."""
         schema = cls.__new__(cls)
         schema._fill(list(columns), primary_keys, auto_increment_columns, highest_field_id)
         return schema
@@ -124,30 +138,30 @@ class Schema:
         return {c.name: i for i, c in enumerate(self.columns)}
 
     def column(self, name: str) -> Column:
-        """The column of that name, or an error that lists the columns."""
+        """Return the column of that name, or an error that lists the columns."""
         at = self.index.get(name)
         if at is None:
             raise SchemaError(f"no column '{name}'; the columns are {', '.join(self.index)}")
         return self.columns[at]
 
     def get_column_names(self) -> list[str]:
-        """Column names in order."""
+        """Return the column names in order."""
         return [c.name for c in self.columns]
 
     def get_column_types(self) -> list[str]:
-        """Type names in order, such as `int NOT NULL`."""
+        """Return the type names in order, such as `int NOT NULL`."""
         return [str(c.type) for c in self.columns]
 
     def get_columns(self) -> list[tuple[str, str]]:
-        """`(name, type)` pairs in order."""
+        """Return `(name, type)` pairs in order."""
         return [(c.name, str(c.type)) for c in self.columns]
 
     def get_primary_keys(self) -> list[str]:
-        """The primary-key columns; empty for a log table."""
+        """Return the primary-key columns; empty for a log table."""
         return list(self.primary_keys)
 
     def get_auto_increment_columns(self) -> list[str]:
-        """Columns whose values the server counts up."""
+        """Return the columns whose values the server counts up."""
         return list(self.auto_increment_columns)
 
     def __str__(self) -> str:
@@ -177,36 +191,22 @@ def _check_names(names: list[str]) -> None:
 
 
 def _with_ids(columns: list[Column]) -> tuple[list[Column], int]:
-    """Ids depth first: a column's own, then those of the ROW fields inside it."""
+    """Give out ids depth first: a column's own, then those of the ROW fields inside it."""
     counter = iter(range(1 << 31))
 
-    def nested(data_type: DataType) -> DataType:
-        if data_type.root is Root.ROW:
-            fields = []
-            for inner in data_type.fields:
-                own = next(counter)
-                fields.append(replace(inner, id=own, type=nested(inner.type)))
-            return replace(data_type, fields=tuple(fields))
-        if data_type.root is Root.ARRAY and data_type.element is not None:
-            return replace(data_type, element=nested(data_type.element))
-        if data_type.root is Root.MAP and data_type.element is not None:
-            key = None if data_type.key is None else nested(data_type.key)
-            return replace(data_type, key=key, element=nested(data_type.element))
-        return data_type
+    def next_id() -> int:
+        return next(counter)
 
     numbered = []
     for column in columns:
-        own = next(counter)
-        numbered.append(replace(column, id=own, type=nested(column.type)))
-    return numbered, next(counter) - 1
+        own = next_id()
+        numbered.append(replace(column, id=own, type=column.type.with_field_ids(next_id)))
+    return numbered, next_id() - 1
 
 
 def _highest_id(columns: Sequence[Column]) -> int:
     def of_type(data_type: DataType) -> int:
-        found = max((max(f.id, of_type(f.type)) for f in data_type.fields), default=-1)
-        for child in (data_type.element, data_type.key):
-            if child is not None:
-                found = max(found, of_type(child))
-        return found
+        own = max((field.id for field in data_type.fields), default=-1)
+        return max([own, *map(of_type, data_type.children)])
 
     return max(max(c.id, of_type(c.type)) for c in columns)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fluss_client.errors import SchemaError
+from fluss_client.errors import RescaledTableError, SchemaError
 from fluss_client.model.schema import Schema
 
 NAME_LENGTH_MAX = 200
@@ -19,7 +19,7 @@ _KV_FORMATS = ("COMPACTED", "INDEXED")
 
 
 def check_name(kind: str, name: str) -> str:
-    """The name itself, or an error that says what a name may hold."""
+    """Return the name itself, or an error that says what a name may hold."""
     if not isinstance(name, str) or not name:
         raise SchemaError(f"a {kind} name must not be empty")
     if len(name) > NAME_LENGTH_MAX or not _NAME.match(name) or name.startswith("__"):
@@ -38,14 +38,14 @@ class TablePath:
     table_name: str
 
     def __post_init__(self) -> None:
-        # Other names that no table can have are the server's to refuse; on these it stumbles.
+        # The server refuses other wrong names; for these it fails without a clear error.
         for kind, name in (("database", self.database_name), ("table", self.table_name)):
             if not isinstance(name, str) or not name:
                 raise SchemaError(f"a {kind} name is text and not empty, not {name!r}")
 
     @classmethod
     def parse(cls, text: str) -> TablePath:
-        """A path from `database.table`."""
+        """Return a path from `database.table`."""
         if not isinstance(text, str):
             raise SchemaError(f"{text!r} is not a table path; write database.table")
         database, dot, table = text.partition(".")
@@ -54,7 +54,7 @@ class TablePath:
         return cls(database, table)
 
     def table_path_str(self) -> str:
-        """`database.table`."""
+        """Return `database.table`."""
         return f"{self.database_name}.{self.table_name}"
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class TablePath:
 
 
 def check_path(path: object) -> TablePath:
-    """The path itself, or an error that says what to pass."""
+    """Return the path itself, or an error that says what to pass."""
     if not isinstance(path, TablePath):
         raise SchemaError(f"pass a TablePath(database, table), not {path!r}")
     return path
@@ -86,7 +86,7 @@ class TableBucket:
 
     @staticmethod
     def with_partition(table_id: int, partition_id: int, bucket: int) -> TableBucket:
-        """A bucket of one partition."""
+        """Return a bucket of one partition."""
         return TableBucket(table_id, bucket, partition_id=partition_id)
 
     def __repr__(self) -> str:
@@ -98,7 +98,22 @@ class TableBucket:
 
 @dataclass(frozen=True, init=False)
 class TableDescriptor:
-    """What `create_table` needs: the schema and how the table is kept."""
+    """What `create_table` needs: the schema, and how the table is stored.
+
+    Args:
+        schema: The columns and the primary key.
+        partition_keys: The partition columns.
+        bucket_count: The number of buckets; the server's default if None.
+        bucket_keys: The columns that decide the bucket; the primary key by default.
+        comment: A comment, or None.
+        log_format: ARROW, INDEXED or COMPACTED.
+        kv_format: COMPACTED or INDEXED.
+        properties: Table options (`table.*`).
+        custom_properties: The user's own properties.
+
+    Raises:
+        SchemaError: A column does not exist, or the keys do not fit together.
+    """
 
     schema: Schema
     partition_keys: tuple[str, ...]
@@ -164,12 +179,12 @@ class TableDescriptor:
                 )
 
     def get_schema(self) -> Schema:
-        """The table's schema."""
+        """Return the table's schema."""
         return self.schema
 
 
 def _property_text(value: object) -> str:
-    """Properties are text on the wire; a Python bool is written as Java writes it."""
+    """Return a property as text; a Python bool is written as Java writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -201,43 +216,57 @@ class TableInfo:
         return tuple(k for k in self.schema.primary_keys if k not in self.partition_keys)
 
     def get_primary_keys(self) -> list[str]:
-        """Primary-key columns; empty for a log table."""
+        """Return the primary-key columns; empty for a log table."""
         return list(self.schema.primary_keys)
 
     def get_partition_keys(self) -> list[str]:
-        """Partition columns."""
+        """Return the partition columns."""
         return list(self.partition_keys)
 
     def get_bucket_keys(self) -> list[str]:
-        """Columns that decide the bucket."""
+        """Return the columns that decide the bucket."""
         return list(self.bucket_keys)
 
     def has_primary_key(self) -> bool:
-        """Whether this is a primary-key table."""
+        """Return whether this is a primary-key table."""
         return bool(self.schema.primary_keys)
 
     def is_partitioned(self) -> bool:
-        """Whether the table has partition columns."""
+        """Return whether the table has partition columns."""
         return bool(self.partition_keys)
 
+    def check_bucket_counts(self, partitions: Iterable[PartitionInfo]) -> None:
+        """Raise an error if a partition has another bucket count than this table.
+
+        Args:
+            partitions: Partitions of the table; those without a count are taken.
+
+        Raises:
+            RescaledTableError: A partition has another count.
+        """
+        known = {p.partition_name: p.bucket_count for p in partitions}
+        other = {n: c for n, c in known.items() if c is not None and c != self.num_buckets}
+        if other:
+            raise RescaledTableError(str(self.table_path), self.num_buckets, other)
+
     def get_schema(self) -> Schema:
-        """The current schema."""
+        """Return the current schema."""
         return self.schema
 
     def get_column_names(self) -> list[str]:
-        """Column names in order."""
+        """Return the column names in order."""
         return self.schema.get_column_names()
 
     def get_column_count(self) -> int:
-        """Number of columns."""
+        """Return the number of columns."""
         return len(self.schema.columns)
 
     def get_properties(self) -> dict[str, str]:
-        """Table options (`table.*`)."""
+        """Return the table options (`table.*`)."""
         return dict(self.properties)
 
     def get_custom_properties(self) -> dict[str, str]:
-        """The user's own properties."""
+        """Return the user's own properties."""
         return dict(self.custom_properties)
 
 
@@ -248,11 +277,13 @@ class PartitionInfo:
     partition_id: int
     partition_name: str
     spec: Mapping[str, str] = field(default_factory=dict, compare=False)
+    bucket_count: int | None = field(default=None, compare=False)
+    """How many buckets the partition has; None if the server does not say (before 1.0)."""
 
 
 @dataclass(frozen=True, init=False)
 class DatabaseDescriptor:
-    """What `create_database` may be given."""
+    """The comment and the properties of a database, for `create_database`."""
 
     comment: str | None
     custom_properties: Mapping[str, str]
@@ -265,7 +296,7 @@ class DatabaseDescriptor:
         object.__setattr__(self, "custom_properties", custom)
 
     def get_custom_properties(self) -> dict[str, str]:
-        """The user's own properties."""
+        """Return the user's own properties."""
         return dict(self.custom_properties)
 
 
@@ -279,5 +310,5 @@ class DatabaseInfo:
     modified_time: int
 
     def get_database_descriptor(self) -> DatabaseDescriptor:
-        """The database's comment and properties."""
+        """Return the database's comment and properties."""
         return self.descriptor

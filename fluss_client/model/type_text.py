@@ -5,8 +5,9 @@
     map       map<K, V>
     row       row<a T, b: T NOT NULL 'comment', ...>, also struct<...> and row(...)
 
-Names with other characters than letters, digits and `_` stand in backticks or double quotes.
+Names with other characters than letters, digits and `_` are written in backticks or double quotes.
 VARCHAR and VARBINARY become STRING and BYTES, whatever their length: Fluss does not bound them.
+Each type declares its names and its numbers; this module knows the grammar only.
 """
 
 from __future__ import annotations
@@ -15,49 +16,33 @@ import re
 from dataclasses import dataclass
 
 from fluss_client.errors import SchemaError
-from fluss_client.model.types import DataType, DataTypes, Field, Root
+from fluss_client.model.types import (
+    ArrayType,
+    DataType,
+    DataTypes,
+    Field,
+    MapType,
+    RowType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+    registered_types,
+)
 
 DEPTH_MAX = 64
-"""How deep types may nest; a bound for text that comes from outside."""
+"""How deep types may nest: a bound on the recursion over text that a user gives."""
 _NUMBER_MAX = (1 << 31) - 1
 
-_PLAIN: dict[str, DataType] = {
-    "BOOLEAN": DataTypes.boolean(),
-    "BOOL": DataTypes.boolean(),
-    "TINYINT": DataTypes.tinyint(),
-    "BYTE": DataTypes.tinyint(),
-    "INT8": DataTypes.tinyint(),
-    "SMALLINT": DataTypes.smallint(),
-    "SHORT": DataTypes.smallint(),
-    "INT16": DataTypes.smallint(),
-    "INT": DataTypes.int(),
-    "INTEGER": DataTypes.int(),
-    "INT32": DataTypes.int(),
-    "BIGINT": DataTypes.bigint(),
-    "LONG": DataTypes.bigint(),
-    "INT64": DataTypes.bigint(),
-    "FLOAT": DataTypes.float(),
-    "REAL": DataTypes.float(),
-    "FLOAT32": DataTypes.float(),
-    "DOUBLE": DataTypes.double(),
-    "FLOAT64": DataTypes.double(),
-    "STRING": DataTypes.string(),
-    "TEXT": DataTypes.string(),
-    "BYTES": DataTypes.bytes(),
+_TypeClass = type[DataType]
+_NAMED = {name: cls for cls in registered_types() for name in cls.names}
+_WITHOUT_LENGTH: dict[str, DataType] = {
+    "VARCHAR": DataTypes.string(),
     "VARBINARY": DataTypes.bytes(),
-    "DATE": DataTypes.date(),
 }
-_TIMES = {
-    "TIME": Root.TIME,
-    "TIMESTAMP": Root.TIMESTAMP,
-    "DATETIME": Root.TIMESTAMP,
-    "TIMESTAMP_NTZ": Root.TIMESTAMP,
-    "TIMESTAMP_LTZ": Root.TIMESTAMP_LTZ,
-    "TIMESTAMPTZ": Root.TIMESTAMP_LTZ,
-}
-_ZONES = {
-    ("WITHOUT", "TIME", "ZONE"): Root.TIMESTAMP,
-    ("WITH", "LOCAL", "TIME", "ZONE"): Root.TIMESTAMP_LTZ,
+"""SQL types whose length Fluss does not have."""
+_ZONES: dict[tuple[str, ...], _TypeClass] = {
+    ("WITHOUT", "TIME", "ZONE"): TimestampType,
+    ("WITH", "LOCAL", "TIME", "ZONE"): TimestampLtzType,
 }
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_][A-Za-z0-9_]*)|(?P<number>\d{1,10})|(?P<quoted>`[^`]+`|\"[^\"]+\")"
@@ -78,7 +63,11 @@ class _Token:
 
 
 def parse_type(text: str) -> DataType:
-    """The type that the text names; SchemaError says what is wrong and at which character."""
+    """Return the type that a text names.
+
+    Raises:
+        SchemaError: The text names no type; the error says what is wrong and at which character.
+    """
     reader = _Reader(text)
     data_type = reader.type()
     reader.end()
@@ -104,7 +93,7 @@ class _Reader:
         return token
 
     def accept(self, *words: str) -> bool:
-        """Takes these words or marks when they come next."""
+        """Take these words or marks if they come next."""
         if all(self.peek(i).upper == word for i, word in enumerate(words)):
             self.next += len(words)
             return True
@@ -154,53 +143,45 @@ class _Reader:
         name = token.upper
         if name == "DOUBLE":
             self.accept("PRECISION")
-        if name in _PLAIN:
-            if name == "VARBINARY":
-                self.numbers(1)
-            return _PLAIN[name]
-        if name in _TIMES:
-            return self.time(_TIMES[name])
-        if name in ("DECIMAL", "NUMERIC", "DEC"):
-            given = self.numbers(2)
-            return DataTypes.decimal(given[0] if given else 10, given[1] if given[1:] else 0)
-        if name in ("CHAR", "CHARACTER", "VARCHAR", "BINARY"):
-            return self.sized(name)
-        if name in ("ARRAY", "LIST"):
-            self.expect("<")
-            element = self.type()
-            self.expect(">")
-            return DataTypes.array(element)
-        if name == "MAP":
-            self.expect("<")
-            key = self.type()
-            self.expect(",")
-            value = self.type()
-            self.expect(">")
-            return DataTypes.map(key, value)
-        if name in ("ROW", "STRUCT"):
+        if name in _WITHOUT_LENGTH:
+            self.numbers(1)
+            return _WITHOUT_LENGTH[name]
+        found = _NAMED.get(name)
+        if found is None:
+            raise self.wrong("expected a type", token)
+        if found is ArrayType:
+            return self.array()
+        if found is MapType:
+            return self.map()
+        if found is RowType:
             return self.row()
-        raise self.wrong("expected a type", token)
+        return self.plain(found)
 
-    def sized(self, name: str) -> DataType:
-        lengths = self.numbers(1)
-        if name == "VARCHAR":
-            return DataTypes.string()
-        length = lengths[0] if lengths else 1
-        return DataTypes.binary(length) if name == "BINARY" else DataTypes.char(length)
-
-    def time(self, root: Root) -> DataType:
-        precisions = self.numbers(1)
-        precision = precisions[0] if precisions else (0 if root is Root.TIME else 6)
+    def plain(self, found: _TypeClass) -> DataType:
+        given = self.numbers(len(found.numbers)) if found.numbers else []
+        numbers = dict(found.numbers) | dict(zip(found.numbers, given, strict=False))
         for words, zoned in _ZONES.items():
-            if self.accept(*words):
-                if root is not Root.TIMESTAMP:
-                    # A time of day has no zone to be without.
-                    return DataType(root, precision=precision)
-                root = zoned
-        return DataType(root, precision=precision)
+            # A time of day may be said to have no zone, but it has none anyway.
+            if found in (TimeType, TimestampType, TimestampLtzType) and self.accept(*words):
+                found = zoned if found is TimestampType else found
+        return found.make(True, **numbers)
+
+    def array(self) -> DataType:
+        self.expect("<")
+        element = self.type()
+        self.expect(">")
+        return DataTypes.array(element)
+
+    def map(self) -> DataType:
+        self.expect("<")
+        key = self.type()
+        self.expect(",")
+        value = self.type()
+        self.expect(">")
+        return DataTypes.map(key, value)
 
     def numbers(self, most: int) -> list[int]:
-        """What stands in parentheses: up to `most` numbers, or nothing."""
+        """Read up to `most` numbers in parentheses; an empty list if there are none."""
         if not self.accept("("):
             return []
         found: list[int] = []

@@ -1,1 +1,1 @@
-"""Sockets: streams of frames, connections, which server has what."""
+"""Sockets: streams of frames, connections, and the metadata of the cluster."""

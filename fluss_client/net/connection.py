@@ -1,4 +1,4 @@
-"""One authenticated connection to one server: requests out, answers back, in any order."""
+"""One authenticated connection to one server. Answers may come in another order than requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CLIENT_NAME = "fluss-orchestrate"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens."""
+    """The host and port of a server."""
 
     host: str
     port: int
@@ -46,7 +46,10 @@ class Address:
 
 
 class Connection:
-    """A pipelined connection. It ends at the first fault of the line and is never mended."""
+    """A pipelined connection: many requests may wait for answers at once.
+
+    After the first network error it is closed for good; the pool opens a new one.
+    """
 
     def __init__(self, stream: Stream, config: Config, metrics: Metrics) -> None:
         self._stream = stream
@@ -60,7 +63,7 @@ class Connection:
 
     @classmethod
     async def open(cls, address: Address, config: Config, metrics: Metrics) -> Connection:
-        """Connect, agree on versions and authenticate."""
+        """Connect, negotiate versions and authenticate."""
         timeout_s = config.connect_timeout_ms / 1000
         stream = await Stream.connect(address.host, address.port, timeout_s)
         connection = cls(stream, config, metrics)
@@ -90,10 +93,10 @@ class Connection:
         self._stream.frame_bytes_max = RESPONSE_BYTES_MAX
 
     async def _authenticate(self, timeout_ms: int) -> BaseException | None:
-        """Log in; returns what went wrong, without its traceback.
+        """Authenticate; return the error, without its traceback, instead of raising it.
 
-        The frames of these calls hold the password, and some reports show frames' values. So no
-        error leaves them by being raised, not even a cancellation.
+        The frames of these calls hold the password, and error reports may show the values of
+        frames. So no error is raised through them, not even a cancellation.
         """
         config = self._config
         try:
@@ -115,17 +118,17 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether the line has ended."""
+        """Whether the connection was closed."""
         return self._stream.closed
 
     def supports(self, api: Api[Any, Any]) -> bool:
-        """Whether this server serves the call."""
+        """Return whether this server supports the call."""
         return self._apis.supports(api)
 
     async def call(
         self, api: Api[Any, ResponseT], request: Message, timeout_ms: float | None = None
     ) -> ResponseT:
-        """Send a message and parse the answer."""
+        """Send a message and return the parsed answer."""
         body = await self.request(api, [request.SerializeToString()], timeout_ms)
         try:
             return parse(api.response, body)
@@ -136,7 +139,10 @@ class Connection:
     async def request(
         self, api: Api[Any, Any], parts: Sequence[Buffer], timeout_ms: float | None = None
     ) -> memoryview:
-        """Send buffers and give back the answer's body. Cancelling stops the waiting only."""
+        """Send buffers and return the body of the answer.
+
+        Cancelling stops the waiting only: the server still handles the request.
+        """
         version = self._apis.version(api)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[memoryview] = loop.create_future()
@@ -176,7 +182,7 @@ class Connection:
         )
 
     def close(self) -> None:
-        """End the connection; pending requests fail."""
+        """Close the connection; pending requests fail."""
         self._stream.close()
 
     def _expire(self, request_id: int, name: str, limit_ms: float) -> None:
@@ -203,7 +209,7 @@ class Connection:
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """Bytes sent and received while the line is open."""
+        """Bytes sent and received; (0, 0) after the connection was closed."""
         if self._stream.closed:
             return 0, 0
         return self._stream.bytes_sent, self._stream.bytes_received

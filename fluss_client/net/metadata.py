@@ -1,7 +1,8 @@
-"""Which servers there are, and which one leads each bucket.
+"""The metadata of a cluster: its servers, and the leader of each bucket.
 
-What is known is kept until a server contradicts it (`forget`). Questions that arrive while one is
-under way are asked together in the next request, so a storm of stale buckets costs two requests.
+A leader is cached until a server says that it does not lead the bucket (`forget`). Callers that ask
+while a request is under way are answered together by the next one, so many stale buckets at once
+cost two requests.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ NO_LEADER = -1
 NO_ANSWER = (ConnectError, NetworkError, TimedOutError)
 
 Question = tuple[TablePath, int | None]
-"""A table, or one partition of it."""
+"""A table and a partition id, or None for a table without partitions."""
 
 
 class Metadata:
-    """The cluster as far as this client knows it."""
+    """The cached metadata of one client."""
 
     def __init__(self, bootstrap: list[Address], pool: ConnectionPool, config: Config) -> None:
         self._bootstrap = bootstrap
@@ -51,45 +52,53 @@ class Metadata:
         self._closed = False
 
     def nodes(self) -> list[ServerNode]:
-        """Every server that is known, the coordinator first."""
+        """Return every known server, the coordinator first."""
         head = [] if self.coordinator is None else [self.coordinator]
         return head + [self.tablets[i] for i in sorted(self.tablets)]
 
     def addresses(self) -> list[Address]:
-        """Where to ask: the servers last seen, then the bootstrap addresses."""
+        """Return the addresses to ask: the known servers, then the bootstrap addresses."""
         known = [Address(node.host, node.port) for node in self.nodes()]
         return list(dict.fromkeys(known + self._bootstrap))
 
     def tablet_address(self, node_id: int) -> Address:
-        """Where a tablet server listens; gone ones raise an error that asks for fresh metadata."""
+        """Return the address of a tablet server.
+
+        Raises:
+            LeaderNotAvailableError: The server is not in the cluster any more.
+        """
         node = self.tablets.get(node_id)
         if node is None:
             raise LeaderNotAvailableError(f"tablet server {node_id} is not in the cluster")
         return Address(node.host, node.port)
 
     async def any_connection(self) -> Connection:
-        """A connection to any server that answers."""
+        """Return a connection to any server that answers."""
         return await self._pool.any_of(self.addresses())
 
     async def refresh_servers(self) -> None:
-        """Ask which servers there are."""
+        """Ask the cluster for its servers."""
         await self._ask([])
 
     def leader(self, bucket: TableBucket) -> int | None:
-        """The leader's id if it is known."""
+        """Return the leader of a bucket if it is cached."""
         return self._leaders.get(bucket)
 
     def forget(self, bucket: TableBucket) -> None:
-        """A server said that it does not lead this bucket."""
+        """Remove a bucket from the cache: a server said that it does not lead it."""
         self._leaders.pop(bucket, None)
 
     def forget_node(self, node_id: int) -> None:
-        """A server is out of reach: ask anew for everything it led."""
+        """Remove all buckets of a server from the cache: it cannot be reached."""
         for bucket in [b for b, leader in self._leaders.items() if leader == node_id]:
             del self._leaders[bucket]
 
     async def find_leader(self, path: TablePath, bucket: TableBucket) -> int:
-        """The leader's id, asked for when it is not known; `LeaderNotAvailableError` if none."""
+        """Return the leader of a bucket; ask the cluster if it is not cached.
+
+        Raises:
+            LeaderNotAvailableError: The bucket has no leader at this moment.
+        """
         known = self._leaders.get(bucket)
         if known is None:
             await self._join(path, bucket.partition_id)
@@ -100,7 +109,7 @@ class Metadata:
 
     async def _join(self, path: TablePath, partition_id: int | None) -> None:
         if self._closed:
-            # A scanner that was left open may ask on; its loop is about to end, or has.
+            # A scanner that was left open may still ask, on a loop that is ending.
             raise ClosedError("the connection was closed; make a new FlussConnection")
         question = (path, partition_id)
         future = self._waiting.get(question)
@@ -118,8 +127,8 @@ class Metadata:
             try:
                 await self._ask(batch)
             except FlussError as error:
-                # One missing table fails the whole request, so each is asked alone; but no answer
-                # is an answer to all.
+                # One missing table fails the whole request, so each is asked for alone. But if no
+                # server answered, the error is the answer to all.
                 if len(batch) == 1 or isinstance(error, NO_ANSWER):
                     _settle(batch.values(), error)
                     continue
@@ -166,7 +175,7 @@ class Metadata:
             self._leaders[place] = leader
 
     async def close(self) -> None:
-        """Stop asking; who still waits gets a cancellation."""
+        """Cancel the requests under way and all that wait for them."""
         self._closed = True
         if self._worker is not None:
             self._worker.cancel()

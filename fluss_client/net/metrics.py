@@ -1,4 +1,4 @@
-"""Counters of one connection to a cluster, cheap enough to be always on, and a tracing hook."""
+"""Counters of one cluster client, cheap enough to be always on, and a trace hook."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class CallStats:
-    """How often one call was made, how often it failed, how long it took."""
+    """Count, errors and duration of one kind of call."""
 
     count: int = 0
     errors: int = 0
@@ -22,7 +22,7 @@ TraceHook = Callable[[str, str, float, str | None], None]
 
 @dataclass(slots=True)
 class Metrics:
-    """What a cluster connection has done so far."""
+    """The counters of one cluster client."""
 
     calls: dict[str, CallStats] = field(default_factory=dict)
     counters: dict[str, float] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Metrics:
         self.counters[name] = self.counters.get(name, 0) + amount
 
     def record(self, call: str, server: str, seconds: float, error: str | None) -> None:
-        """Note one finished request."""
+        """Record one finished request."""
         stats = self.calls.get(call)
         if stats is None:
             stats = self.calls[call] = CallStats()
@@ -46,7 +46,7 @@ class Metrics:
             self.trace(call, server, seconds, error)
 
     def snapshot(self) -> dict[str, float]:
-        """All figures under dotted names."""
+        """Return all counters by dotted names."""
         figures = dict(self.counters)
         for call, stats in self.calls.items():
             name = call.lower()

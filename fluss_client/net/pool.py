@@ -1,4 +1,4 @@
-"""One connection per server, opened once however many ask for it at the same time."""
+"""One connection per server; concurrent callers share the one that is being opened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fluss_client.net.metrics import Metrics
 
 
 def parse_addresses(bootstrap: str) -> list[Address]:
-    """The addresses of `host:port[,host:port]`, IPv6 hosts in brackets."""
+    """Parse `host:port[,host:port]`, with IPv6 hosts in brackets."""
     addresses = []
     for part in bootstrap.split(","):
         host, colon, port = part.strip().rpartition(":")
@@ -35,7 +35,7 @@ def parse_addresses(bootstrap: str) -> list[Address]:
 
 
 class ConnectionPool:
-    """The open connections of one client on one loop."""
+    """The connections of one client on one event loop."""
 
     def __init__(self, config: Config, metrics: Metrics) -> None:
         self._config = config
@@ -47,15 +47,15 @@ class ConnectionPool:
         self._loop = asyncio.get_running_loop()
 
     def ready(self, address: Address) -> Connection | None:
-        """The connection if it is open right now."""
+        """Return the connection to a server if it is open."""
         if self._pid != os.getpid():
-            # The sockets are the parent's: bytes from here would end up among its own.
+            # The child shares the parent's sockets: its bytes would mix with the parent's.
             raise ForkedError(
                 f"this connection was made in process {self._pid} before a fork and cannot be "
                 f"used in process {os.getpid()}: make a new connection after the fork"
             )
         if self._loop is not asyncio.get_running_loop():
-            # Answers would arrive on the other loop, or never when that one has ended.
+            # Answers would arrive on the other loop, or never if that loop has ended.
             raise ClosedError(
                 "this connection belongs to another event loop: make a new FlussConnection on "
                 "this one, or use fluss_client, whose connections serve any loop"
@@ -64,7 +64,10 @@ class ConnectionPool:
         return connection if connection is not None and not connection.closed else None
 
     async def get(self, address: Address) -> Connection:
-        """The connection to a server; a caller that gives up does not stop the others' wait."""
+        """Return the connection to a server; open it if needed.
+
+        Callers share the task that opens it, so cancelling one caller does not affect the others.
+        """
         if self._closed:
             raise ClosedError("the connection was closed; make a new FlussConnection")
         connection = self.ready(address)
@@ -78,7 +81,11 @@ class ConnectionPool:
         return await asyncio.shield(task)
 
     async def any_of(self, addresses: list[Address]) -> Connection:
-        """A connection to the first server that answers; an error names all that did not."""
+        """Return a connection to the first server that answers.
+
+        Raises:
+            ConnectError: No server answered; the message names the reason of each.
+        """
         for address in addresses:
             connection = self.ready(address)
             if connection is not None:
@@ -92,7 +99,7 @@ class ConnectionPool:
             except FlussError as error:
                 failures.append(error)
         if not failures:
-            raise ConnectError("no server's address is known")
+            raise ConnectError("no address of a server is known: check bootstrap.servers")
         if len(failures) == 1 and not failures[0].retriable:
             raise failures[0]
         reasons = "; ".join(dict.fromkeys(str(error) for error in failures))
@@ -115,32 +122,32 @@ class ConnectionPool:
             task.exception()
 
     def traffic(self) -> tuple[int, int]:
-        """Bytes sent and received on the lines that are open."""
+        """Return bytes sent and received on the open connections."""
         pairs = [connection.traffic for connection in self._open.values()]
         return sum(p[0] for p in pairs), sum(p[1] for p in pairs)
 
     async def close(self) -> None:
-        """Close every connection; requests under way fail."""
+        """Close every connection; pending requests fail."""
         self._closed = True
         for task in list(self._opening.values()):
             task.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
-        self.close_lines()
+        self.close_sockets()
 
-    def close_lines(self) -> None:
-        """End every connection that is open, at once, and let none be opened."""
+    def close_sockets(self) -> None:
+        """Close every open connection at once and let no new one be opened."""
         self._closed = True
         for connection in self._open.values():
             connection.close()
         self._open.clear()
 
     def abandon(self) -> None:
-        """Have every connection ended soon, from any thread; for a client that was not closed."""
+        """Close every connection soon; for a client that was garbage collected, on any thread."""
         if self._pid != os.getpid():
-            # The sockets are the parent's, and so is the selector that knows them.
+            # After a fork the sockets and the selector belong to the parent.
             return
         if self._loop.is_closed():
-            self.close_lines()
+            self.close_sockets()
         else:
-            with contextlib.suppress(RuntimeError):  # it was closed at this very moment
-                self._loop.call_soon_threadsafe(self.close_lines)
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(self.close_sockets)

@@ -1,9 +1,9 @@
-"""A socket that sends lists of buffers and receives whole frames, without copying either.
+"""A socket that sends lists of buffers and receives complete frames, without copying large ones.
 
-It registers the socket with the loop itself: asyncio's transports copy what the kernel does not
-take at once, and hand out received bytes in pieces. Small frames are cut from one scratch buffer;
-a frame that does not fit there is received straight into memory of its own, from Arrow's pool,
-which keeps its pages between frames.
+It registers the socket with the event loop itself, because asyncio's transports copy what the
+kernel does not accept at once and deliver received bytes in parts. Small frames are copied out of
+one scratch buffer. A frame that does not fit there is received directly into memory of its own from
+Arrow's pool, which reuses memory between frames.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from fluss_client.wire.framing import HANDSHAKE_BYTES_MAX, LENGTH_BYTES, decode_
 SCRATCH_BYTES = 64 * 1024
 IOV_MAX = 64
 SOCKET_BUFFER_BYTES = 4 * 1024 * 1024
-# After this many reads in a row other sockets get their turn.
-READS_PER_TURN = 16
+# After this many reads in a row the loop serves other sockets.
+READS_PER_CALLBACK = 16
 
 
 class Stream:
-    """One TCP connection. `on_frame` gets every frame, `on_lost` the reason when it ends."""
+    """One TCP connection.
+
+    `on_frame` is called with every frame, `on_lost` once with the reason why the connection ended.
+    """
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop, peer: str) -> None:
         self.peer = peer
@@ -49,7 +52,11 @@ class Stream:
 
     @classmethod
     async def connect(cls, host: str, port: int, timeout_s: float) -> Stream:
-        """Open a connection, or raise `ConnectError` naming the address within the timeout."""
+        """Open a connection.
+
+        Raises:
+            ConnectError: It failed or took longer than the timeout; the message names the address.
+        """
         loop = asyncio.get_running_loop()
         peer = f"{host}:{port}"
         sock: socket.socket | None = None
@@ -75,7 +82,7 @@ class Stream:
         return cls(sock, loop, peer)
 
     def start(self) -> None:
-        """Begin to receive; set the callbacks before."""
+        """Start receiving; set the callbacks before."""
         self._loop.add_reader(self._sock, self._readable)
 
     @property
@@ -84,7 +91,7 @@ class Stream:
         return self._closed
 
     def send(self, parts: Sequence[Buffer]) -> None:
-        """Send the parts in order; what the kernel does not take now follows by itself."""
+        """Send the parts in order; what the kernel does not accept now is sent later."""
         if self._closed:
             raise NetworkError(f"the connection to {self.peer} is closed")
         self._out.extend(memoryview(part).cast("B") for part in parts if len(part))
@@ -92,7 +99,7 @@ class Stream:
             self._writable()
 
     def close(self, error: FlussError | None = None) -> None:
-        """End the connection; `on_lost` is told why unless it was told before."""
+        """Close the connection and call `on_lost` with the reason, once."""
         if self._closed:
             return
         self._closed = True
@@ -104,7 +111,7 @@ class Stream:
         self._sock.close()
         self._out.clear()
         self._frame = None
-        if loop_lives:  # else nobody waits any more, and nobody could be woken
+        if loop_lives:  # on a closed loop no caller waits any more
             self.on_lost(error or NetworkError(f"the connection to {self.peer} was closed"))
 
     def _writable(self) -> None:
@@ -134,7 +141,7 @@ class Stream:
 
     def _readable(self) -> None:
         try:
-            for _ in range(READS_PER_TURN):
+            for _ in range(READS_PER_CALLBACK):
                 if self._closed or not self._receive():
                     return
         except (BlockingIOError, InterruptedError):
@@ -148,7 +155,7 @@ class Stream:
             self.close(error)
 
     def _receive(self) -> bool:
-        """Read once; False when the kernel has no more for now, or the peer has ended."""
+        """Read once; return False if there is no more to read now, or the peer closed."""
         frame = self._frame
         if frame is not None:
             count = self._sock.recv_into(frame[self._frame_filled :])
@@ -176,7 +183,7 @@ class Stream:
             length = decode_length(scratch[start : start + LENGTH_BYTES], self.frame_bytes_max)
             body = start + LENGTH_BYTES
             if end - body >= length:
-                # The scratch buffer is used again, so a frame that outlives this call is copied.
+                # The scratch buffer is reused, so the frame is copied.
                 self.on_frame(memoryview(bytes(scratch[body : body + length])))
                 start = body + length
                 continue
@@ -194,8 +201,8 @@ class Stream:
 
 def _reason(error: OSError | UnicodeError) -> str:
     if isinstance(error, UnicodeError):
-        return "this is no host name"
-    # asyncio puts the address where the system's words belong; name look-ups have words only.
+        return "this is not a host name"
+    # asyncio puts the address into `strerror`; only errors of name look-ups have a text there.
     if isinstance(error, socket.gaierror) or not error.errno:
         return error.strerror or str(error)
     return os.strerror(error.errno)
@@ -207,5 +214,5 @@ def _close_quietly(sock: socket.socket | None) -> None:
 
 
 def timed_out(what: str, peer: str, timeout_ms: int) -> TimedOutError:
-    """The error of a request that got no answer in time."""
+    """Return the error of a request that got no answer in time."""
     return TimedOutError(f"{what} got no answer from {peer} within {timeout_ms} ms")

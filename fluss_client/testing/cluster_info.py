@@ -1,4 +1,4 @@
-"""What a caller is told about a local cluster: where it answers, and how each server is."""
+"""Descriptions of a local cluster: its addresses, and the status of each server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fluss_client.testing.jars import FLUSS_VERSION
-from fluss_client.testing.probe import HOST
 from fluss_client.testing.readiness import all_serve
-from fluss_client.testing.server_config import ZOOKEEPER, Layout, lake_properties
+from fluss_client.testing.server_config import HOST, ZOOKEEPER, Layout, lake_properties
 from fluss_client.testing.state import ClusterState
 
 _STATUS_TIMEOUT_S = 2.0
@@ -18,7 +17,18 @@ _STATUS_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """A running cluster. `to_json` gives what `fluss-orchestrate cluster up --json` prints."""
+    """The addresses and files of a local cluster.
+
+    Attributes:
+        bootstrap_servers: The value of `bootstrap.servers` for plaintext connections.
+        sasl_bootstrap_servers: The same for SASL; None without SASL.
+        users: The password of each SASL user.
+        lake: The properties for PyIceberg's `load_catalog`; None without a lake.
+        pids: The process id of each running server, by server name.
+        logs: The log file of each server, by server name.
+        dir: The directory of the cluster.
+        fluss_version: The version of Fluss.
+    """
 
     bootstrap_servers: str
     sasl_bootstrap_servers: str | None
@@ -30,17 +40,17 @@ class ClusterInfo:
     fluss_version: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values; `users` maps a name to its password."""
+        """Return the fields as plain values, passwords included."""
         return asdict(self)
 
     def to_json(self) -> str:
-        """One JSON object on one line."""
+        """Return the fields as a JSON object on one line."""
         return json.dumps(self.to_dict())
 
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """One server: `state` is running, stopped, or crashed (it was started and is gone)."""
+    """One server. `state` is running, stopped, or crashed (it was started and has ended)."""
 
     state: str
     pid: int | None
@@ -50,8 +60,15 @@ class ServerStatus:
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """`state` is running, stopped or degraded (some servers run); `answering` is whether every
-    tablet server shows in the metadata that the cluster gives right now."""
+    """The status of a cluster.
+
+    Attributes:
+        state: `running`, `stopped` or `degraded` (only some servers run).
+        answering: Whether the cluster's metadata lists every tablet server now.
+        bootstrap_servers: The value of `bootstrap.servers`; None if it was never started.
+        servers: The status of each server, by name.
+        dir: The directory of the cluster.
+    """
 
     state: str
     answering: bool
@@ -60,12 +77,12 @@ class ClusterStatus:
     dir: str
 
     def to_json(self) -> str:
-        """One JSON object on one line."""
+        """Return the fields as a JSON object on one line."""
         return json.dumps(asdict(self))
 
 
 def describe(layout: Layout, state: ClusterState) -> ClusterInfo:
-    """Where the cluster of `state` answers."""
+    """Return the addresses and files of a cluster."""
     settings = state.settings
     return ClusterInfo(
         bootstrap_servers=_addresses(state, "FLUSS"),
@@ -84,7 +101,7 @@ def describe(layout: Layout, state: ClusterState) -> ClusterInfo:
 
 
 def examine(layout: Layout, state: ClusterState | None) -> ClusterStatus:
-    """How the cluster is now, by its processes and by what its servers answer."""
+    """Return the status of a cluster, from its processes and the answers of its servers."""
     if state is None:
         return ClusterStatus("stopped", False, None, {}, str(layout.directory))
     servers = {}
@@ -109,7 +126,7 @@ def examine(layout: Layout, state: ClusterState | None) -> ClusterStatus:
 
 
 def _addresses(state: ClusterState, listener: str) -> str:
-    """The coordinator first, then the tablet servers: any of them answers a newcomer."""
+    """Return the addresses of one listener: the coordinator first, then the tablet servers."""
     return ",".join(
         f"{HOST}:{server.ports[listener]}"
         for name, server in state.servers.items()

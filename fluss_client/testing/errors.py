@@ -1,4 +1,4 @@
-"""The errors of the local cluster, each one sentence that says what to do next."""
+"""The errors of the local cluster; each message says what to do next."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ from fluss_client.errors import ClientError
 
 
 class LocalClusterError(ClientError):
-    """A local cluster, or something that it needs, cannot be had."""
+    """A local cluster cannot be started, stopped or found."""
 
 
 class JavaNotFoundError(LocalClusterError):
-    """No Java of a usable version is on this machine."""
+    """This machine has no Java of a usable version; the message says what to install."""
 
 
 class ArtifactError(LocalClusterError):
-    """A jar could not be fetched, or is not the one that this version pins."""
+    """A jar could not be fetched, or its checksum is not the expected one."""
 
 
 class ServerStartError(LocalClusterError):
-    """A server did not come up; `server` names it and `log_tail` holds its last log lines."""
+    """A server did not start.
+
+    Attributes:
+        server: The name of the server.
+        log_tail: The last lines of its log.
+    """
 
     def __init__(self, message: str, server: str, log_tail: tuple[str, ...] = ()) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The jars that a local cluster is made of: coordinates, sizes and checksums, pinned here."""
+"""The jars of a local cluster: their coordinates, sizes and checksums."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ FLUSS_VERSION = "0.9.1-incubating"
 
 @dataclass(frozen=True)
 class Jar:
-    """One jar by its Maven coordinates, and what its bytes must be.
+    """One jar by its Maven coordinates, with its expected size and checksum.
 
-    `unpublished_parent` is the parent that its POM names and no repository has.
+    `unpublished_parent` is a parent that its POM names and that no repository has.
     """
 
     group: str
@@ -23,15 +23,15 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The name under which it lies in the cache."""
+        """The file name of the jar in the cache."""
         return f"{self.name}-{self.version}.jar"
 
     def __str__(self) -> str:
         return f"{self.group}:{self.name}:{self.version}"
 
 
-# The server holds ZooKeeper, coordinator, tablet server and RocksDB, and the logging interface
-# without a binding: without the three log4j jars its errors would go nowhere.
+# The server jar contains ZooKeeper, coordinator, tablet server and RocksDB, but of logging only the
+# interface: without the three log4j jars its errors would be lost.
 SERVER_JARS = (
     Jar(
         "org.apache.fluss",
@@ -63,7 +63,7 @@ SERVER_JARS = (
     ),
 )
 
-# What the servers load from plugins/iceberg: the lake format, Hadoop's file system, the catalog.
+# The servers load these from plugins/iceberg: the lake format, Hadoop's file system, the catalog.
 ICEBERG_JARS = (
     Jar(
         "org.apache.fluss",

@@ -1,7 +1,9 @@
-"""Giving servers ports, starting them in order, and stopping them in the opposite order."""
+"""Chooses ports for the servers, starts the servers in order and stops them in reverse order."""
 
 from __future__ import annotations
 
+import random
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,11 +11,11 @@ from fluss_client.testing.artifacts import ensure_jars
 from fluss_client.testing.errors import LocalClusterError
 from fluss_client.testing.jars import ICEBERG_JARS, SERVER_JARS
 from fluss_client.testing.java import JavaRuntime, find_java
-from fluss_client.testing.ports import is_free, pick
 from fluss_client.testing.processes import spawn
 from fluss_client.testing.readiness import wait_until_serving
 from fluss_client.testing.server_config import (
     COORDINATOR,
+    HOST,
     ZOOKEEPER,
     Layout,
     command_line,
@@ -23,9 +25,48 @@ from fluss_client.testing.server_config import (
 )
 from fluss_client.testing.state import ClusterState, ServerState
 
+_LOWEST = 15_000
+_HIGHEST = 32_000
+_TRIES_MAX = 1000
+
+
+def is_free(port: int) -> bool:
+    """Return whether a server can listen on `port` now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # Servers set this option too: closed connections of an earlier run do not block the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def pick(taken: set[int]) -> int:
+    """Return a free port that is not in `taken`, and add it there.
+
+    The port is below the range for outgoing connections. A port of that range could be used by a
+    connection while its server is down, and the server could not start again.
+    """
+    highest = min(_HIGHEST, _outgoing_from() - 1)
+    for _ in range(_TRIES_MAX):
+        port = random.randint(min(_LOWEST, highest - 1000), highest)  # noqa: S311
+        if port not in taken and is_free(port):
+            taken.add(port)
+            return port
+    raise LocalClusterError(f"no free port was found on {HOST} in {_TRIES_MAX} tries")
+
+
+def _outgoing_from() -> int:
+    try:
+        text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+        return max(int(text.split()[0]), 2048)
+    except (OSError, ValueError):
+        return _HIGHEST
+
 
 def choose_ports(state: ClusterState) -> None:
-    """Give each server that the settings ask for the ports that it does not have yet."""
+    """Choose a port for each listener of each server that has none yet."""
     settings = state.settings
     taken = {port for server in state.servers.values() for port in server.ports.values()}
     if settings.port is not None:
@@ -42,7 +83,7 @@ def choose_ports(state: ClusterState) -> None:
 def start_servers(
     layout: Layout, state: ClusterState, names: Sequence[str], wait_for: Sequence[str]
 ) -> None:
-    """Start `names` and wait until `wait_for` serve; on any failure `names` are stopped again."""
+    """Start `names` and wait until `wait_for` are ready; on any failure stop `names` again."""
     java = find_java()
     class_path = ensure_jars(SERVER_JARS, java)
     plugins = ensure_jars(ICEBERG_JARS, java) if state.settings.lake else []
@@ -65,9 +106,9 @@ def start_servers(
 
 
 def stop_servers(layout: Layout, state: ClusterState, names: Sequence[str]) -> None:
-    """Stop those of `names` that run: tablet servers, coordinator, ZooKeeper, each waited for."""
-    # Told all at once, tablet servers would wait for a coordinator that is gone, and everybody
-    # for a ZooKeeper that is gone.
+    """Stop the running servers of `names` one by one, in the reverse order of their start."""
+    # Stopped all at once, tablet servers would wait for a coordinator that is gone, and all
+    # servers for a ZooKeeper that is gone.
     for name in reversed(names):
         process = state.servers[name].process
         if process is not None:
@@ -80,7 +121,9 @@ def _launch(
     layout: Layout, state: ClusterState, name: str, java: JavaRuntime, class_path: list[Path]
 ) -> None:
     state.servers[name].process = spawn(
-        command_line(layout, name, java, class_path), layout.work(name), layout.output(name)
+        command_line(layout, name, java, class_path, state.settings.tablet_heap),
+        layout.work(name),
+        layout.output(name),
     )
     state.save(layout.directory)
 

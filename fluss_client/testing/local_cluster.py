@@ -1,4 +1,4 @@
-"""A real Fluss cluster on the loopback interface of this machine."""
+"""`LocalCluster`: a real Fluss cluster on the loopback interface of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Self
 from fluss_client.testing.cluster_info import ClusterInfo, ClusterStatus, describe, examine
 from fluss_client.testing.errors import LocalClusterError
 from fluss_client.testing.launching import choose_ports, start_servers, stop_servers
-from fluss_client.testing.locking import file_lock
 from fluss_client.testing.readiness import wait_until_serving
 from fluss_client.testing.server_config import Layout
 from fluss_client.testing.state import (
@@ -24,7 +23,7 @@ from fluss_client.testing.state import (
     load_state,
     wipe,
 )
-from fluss_client.testing.user_dirs import state_dir
+from fluss_client.testing.user_dirs import file_lock, state_dir
 
 LOCK_DEADLINE_S = 300.0
 USERS = ("admin", "alice")
@@ -33,10 +32,23 @@ USERS = ("admin", "alice")
 class LocalCluster:
     """ZooKeeper, a coordinator and tablet servers, with all their files in one directory.
 
-    What is left out (None) is as it was in that directory before, or the default: one tablet
-    server, no SASL, no lake, free ports. Data and ports survive `down` and `up`. Every method
-    may be called from any process; they take turns. As a context manager it is up inside and
-    down after. Raises `LocalClusterError`.
+    Data and ports are kept from `down` to the next `up`. Every method may be called from any
+    process: a lock file lets one work at a time. As a context manager, the cluster is up inside the
+    block and down after it.
+
+    Args:
+        directory: The directory of the cluster; None uses the user's state directory.
+        tablet_servers: The number of tablet servers, 1 by default.
+        sasl: Whether there is a SASL listener with the users `admin` and `alice`.
+        lake: The lake format (`iceberg`), or None for no lake.
+        port: The port of the coordinator; None chooses a free one.
+        config: More configuration of the servers.
+        tablet_heap: The Java heap of each tablet server, such as `512m`; 1g by default.
+
+    An argument that is None keeps the value of the existing cluster in the directory.
+
+    Raises:
+        LocalClusterError: An argument is not valid; the message says what to change.
     """
 
     def __init__(
@@ -47,6 +59,7 @@ class LocalCluster:
         lake: str | None = None,
         port: int | None = None,
         config: Mapping[str, str] | None = None,
+        tablet_heap: str | None = None,
     ) -> None:
         chosen = Path(directory) if directory is not None else state_dir() / "cluster"
         self.directory = Path(os.path.abspath(chosen.expanduser()))
@@ -57,15 +70,24 @@ class LocalCluster:
             "lake": lake,
             "port": port,
             "config": dict(config) if config is not None else None,
+            "tablet_heap": tablet_heap,
         }
         Settings().with_changes(**self._given)
 
     def up(self, fresh: bool = False) -> ClusterInfo:
-        """Start what does not run, wait until all of it serves, and say where it is.
+        """Start the servers that do not run and wait until all of them are ready.
 
-        Starts nothing when the cluster is up already. With `fresh` the data of an earlier
-        cluster in the directory is deleted first. When a server fails, everything that this
-        call started is stopped again and `ServerStartError` is raised.
+        Args:
+            fresh: Delete the data of an earlier cluster in the directory first.
+
+        Returns:
+            The addresses and files of the cluster.
+
+        Raises:
+            ServerStartError: A server failed. The servers that this call started are stopped.
+            JavaNotFoundError: There is no usable Java.
+            ArtifactError: A jar could not be fetched.
+            LocalClusterError: The directory or its state does not fit the arguments.
         """
         with self._locked():
             if fresh:
@@ -79,7 +101,7 @@ class LocalCluster:
             return describe(self._layout, state)
 
     def down(self) -> None:
-        """Stop every server that was recorded and still runs; the data stays."""
+        """Stop every running server of this cluster; the data is kept."""
         if not self.directory.exists():
             return
         with self._locked():
@@ -88,7 +110,11 @@ class LocalCluster:
                 stop_servers(self._layout, state, list(state.servers))
 
     def kill(self, name: str) -> None:
-        """End one server at once, as a crash would."""
+        """Kill one server, like a crash.
+
+        Raises:
+            LocalClusterError: The server does not run, or there is no such server.
+        """
         with self._locked():
             state = self._existing_state(name)
             process = state.servers[name].process
@@ -99,7 +125,12 @@ class LocalCluster:
             state.save(self.directory)
 
     def start(self, name: str) -> ClusterInfo:
-        """Start one server and wait until it serves; nothing happens when it runs already."""
+        """Start one server, if it does not run, and wait until it is ready.
+
+        Raises:
+            ServerStartError: The server failed.
+            LocalClusterError: There is no such server.
+        """
         with self._locked():
             state = self._existing_state(name)
             if not state.servers[name].is_running:
@@ -107,16 +138,16 @@ class LocalCluster:
             return describe(self._layout, state)
 
     def status(self) -> ClusterStatus:
-        """How the cluster is now, as the processes and the servers themselves say."""
+        """Return the status of the cluster, from its processes and the answers of its servers."""
         return examine(self._layout, load_state(self.directory))
 
     @property
     def info(self) -> ClusterInfo:
-        """Where the cluster answers; raises `LocalClusterError` when it was never started."""
+        """The addresses and files; raises `LocalClusterError` if it was never started."""
         return describe(self._layout, self._existing_state())
 
     def log_path(self, name: str) -> Path:
-        """The log of server `name`; raises `LocalClusterError` when there is no such server."""
+        """Return the log file of a server; raise `LocalClusterError` if there is no such server."""
         self._existing_state(name)
         return self._layout.log(name)
 
@@ -165,7 +196,7 @@ class LocalCluster:
         wipe(self.directory)
 
     def _wanted_state(self) -> ClusterState:
-        """What is recorded, brought to what this object asks for; nothing is written yet."""
+        """Return the recorded state with the settings of this object; nothing is written yet."""
         before = load_state(self.directory)
         state = before or ClusterState(Settings())
         settings = state.settings.with_changes(**self._given)

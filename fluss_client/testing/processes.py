@@ -1,7 +1,7 @@
-"""Starting servers and knowing them again later.
+"""Starts server processes and recognizes them later.
 
-A process is recorded as its pid and the moment it started. Pids are used again by the system, so
-a pid alone could name somebody else's process; together with the start it cannot.
+A process is recorded by its pid and its start time. The system reuses pids, so a pid alone could be
+that of another process; together with the start time it is unique.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ KILL_DEADLINE_S = 10.0
 _POLL_S = 0.02
 _START_FIELD = 19  # of /proc/PID/stat, counted after the command's closing parenthesis
 
-# Popen objects of children still running: they must be waited for here or stay as zombies.
+# Popen objects of running children: without a `poll` here they would stay zombies.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclass(frozen=True)
 class ProcessMark:
-    """A process that was started once; it may have ended since."""
+    """A process that was started; it may have ended."""
 
     pid: int
     started: str
 
     def is_alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Return whether this process still runs."""
         if process_start(self.pid) == self.started:
             return True
         child = _children.get(self.pid)
@@ -41,13 +41,13 @@ class ProcessMark:
         return False
 
     def terminate(self, name: str) -> None:
-        """Ask it to stop, wait, and kill it after `STOP_DEADLINE_S`; returns when it is gone."""
+        """Stop the process with SIGTERM, and after `STOP_DEADLINE_S` with SIGKILL; wait for it."""
         self._signal(name, signal.SIGTERM)
         if not self._wait_gone(STOP_DEADLINE_S):
             self.kill(name)
 
     def kill(self, name: str) -> None:
-        """End it at once; returns when it is gone."""
+        """Kill the process and wait for its end."""
         self._signal(name, signal.SIGKILL)
         if not self._wait_gone(KILL_DEADLINE_S):
             raise LocalClusterError(f"{name} (pid {self.pid}) does not end even when killed")
@@ -74,7 +74,10 @@ class ProcessMark:
 
 
 def spawn(command: list[str], folder: Path, output: Path) -> ProcessMark:
-    """Start `command` in `folder`, out of reach of this terminal's Ctrl-C; `output` is new."""
+    """Start `command` in `folder`, in a session of its own, so that Ctrl-C does not stop it.
+
+    `output` gets what the process prints, and is overwritten.
+    """
     with output.open("wb") as file:
         child = subprocess.Popen(
             command,
@@ -85,12 +88,12 @@ def spawn(command: list[str], folder: Path, output: Path) -> ProcessMark:
             start_new_session=True,
         )
     _children[child.pid] = child
-    # A child that is not waited for keeps its entry, so its start can be read even if it is over.
+    # A child that was not waited for keeps its /proc entry, so its start time can still be read.
     return ProcessMark(child.pid, process_start(child.pid, zombie_too=True) or "")
 
 
 def process_start(pid: int, zombie_too: bool = False) -> str | None:
-    """A text that is the same for as long as the process lives; None when there is none."""
+    """Return a text that identifies the start of a process; None if it does not run."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""The files that each server reads, and the command line that starts it."""
+"""The configuration files and the command line of each server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 from fluss_client.testing.java import JavaRuntime
-from fluss_client.testing.probe import HOST
-from fluss_client.testing.state import ClusterState
+from fluss_client.testing.state import TABLET_HEAP_MIN_MB, ClusterState
 
+HOST = "127.0.0.1"
 ZOOKEEPER = "zookeeper"
 COORDINATOR = "coordinator"
 LAKE_CATALOG = "fluss-iceberg-catalog"
@@ -30,9 +30,8 @@ _JVM_OPTIONS = {
     ZOOKEEPER: ("-Xmx512m", *_SMALL_JVM),
     COORDINATOR: ("-Xmx1g", *_SMALL_JVM),
 }
-_TABLET_JVM_OPTIONS = ("-Xms128m", "-Xmx1g")
 
-# Fluss logs every line of its configuration as it reads it, passwords included.
+# GlobalConfiguration logs only warnings here, because Fluss logs its configuration with passwords.
 _LOG4J = """status = warn
 logger.configuration.name = org.apache.fluss.config.GlobalConfiguration
 logger.configuration.level = warn
@@ -53,24 +52,24 @@ appender.file.strategy.max = 3
 
 
 def tablet_name(number: int) -> str:
-    """The name of the tablet server with that id; ids count from 1."""
+    """Return the name of the tablet server with that id; ids start at 1."""
     return f"tablet-{number}"
 
 
 def server_names(tablet_servers: int) -> list[str]:
-    """All servers, in the order in which they start; stopping goes the other way."""
+    """Return all servers in the order of their start; they stop in reverse order."""
     return [ZOOKEEPER, COORDINATOR, *(tablet_name(n + 1) for n in range(tablet_servers))]
 
 
 def listeners_of(name: str, sasl: bool) -> list[str]:
-    """The listeners that a server needs a port for."""
+    """Return the listeners of a server; each needs a port."""
     if name == ZOOKEEPER:
         return [_CLIENT]
     return [_INTERNAL, _PLAIN, *([_SASL] if sasl else [])]
 
 
 class Layout:
-    """Where things lie in a cluster's directory."""
+    """The paths in the directory of a cluster."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -79,32 +78,32 @@ class Layout:
         self.lake_warehouse = directory / "lake" / "warehouse"
 
     def config(self, name: str) -> Path:
-        """The folder of a server's configuration."""
+        """Return the folder of a server's configuration."""
         return self.directory / "conf" / name
 
     def data(self, name: str) -> Path:
-        """The folder of a server's data."""
+        """Return the folder of a server's data."""
         return self.directory / "data" / name
 
     def work(self, name: str) -> Path:
-        """The folder that a server runs in; it looks for plugins there."""
+        """Return the working directory of a server, where it looks for plugins."""
         return self.directory / "work" / name
 
     def scratch(self, name: str) -> Path:
-        """Where a server unpacks its native libraries: 20 MB, which a killed one leaves behind."""
+        """Return the temporary folder of a server; a killed one leaves 20 MB of libraries there."""
         return self.directory / "tmp" / name
 
     def log(self, name: str) -> Path:
-        """What a server logs."""
+        """Return the log file of a server."""
         return self.directory / "logs" / f"{name}.log"
 
     def output(self, name: str) -> Path:
-        """What its Java prints beside the log, such as why it could not start."""
+        """Return the file with what the Java of a server prints, such as why it did not start."""
         return self.directory / "logs" / f"{name}.out"
 
 
 def write_config(layout: Layout, state: ClusterState, name: str, plugins: Sequence[Path]) -> None:
-    """Write all that server `name` reads, anew."""
+    """Write all configuration files of server `name`."""
     shutil.rmtree(layout.scratch(name), ignore_errors=True)
     plugin_folder = layout.work(name) / "plugins"
     folders = [layout.config(name), layout.data(name), layout.scratch(name), plugin_folder]
@@ -132,13 +131,16 @@ def write_config(layout: Layout, state: ClusterState, name: str, plugins: Sequen
     _write_private(folder / "server.yaml", text)
     if state.settings.lake is not None:
         layout.lake_warehouse.mkdir(parents=True, exist_ok=True)
-        _let_readers_and_writers_be(layout.lake_database)
+        _set_wal_mode(layout.lake_database)
         _link_plugins(plugin_folder / "iceberg", plugins)
 
 
-def _let_readers_and_writers_be(database: Path) -> None:
-    """Set the catalog's journal for good: a server that leaves a statement open reads for ever,
-    and with SQLite's own default nobody could write to the catalog any more."""
+def _set_wal_mode(database: Path) -> None:
+    """Set the catalog to WAL mode, which is stored in the file.
+
+    A server may leave a statement open, which holds a read lock. In SQLite's default mode nobody
+    could write to the catalog after that.
+    """
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
 
@@ -152,7 +154,7 @@ def _server_values(layout: Layout, state: ClusterState, name: str) -> dict[str, 
     values = {
         "zookeeper.address": f"{HOST}:{state.servers[ZOOKEEPER].ports[_CLIENT]}",
         "zookeeper.path.root": "/fluss",
-        # How long a killed server keeps its name: one that comes back waits for that.
+        # A killed server stays registered for this time, and its successor waits for that.
         "zookeeper.client.session-timeout": "6s",
         "data.dir": str(layout.data(name)),
         "remote.data.dir": f"file://{layout.remote}",
@@ -198,7 +200,7 @@ def _link_plugins(folder: Path, plugins: Sequence[Path]) -> None:
 
 
 def lake_properties(layout: Layout) -> dict[str, str]:
-    """What pyiceberg's `load_catalog` needs to open the catalog that the servers use."""
+    """Return the properties with which PyIceberg's `load_catalog` opens the servers' catalog."""
     return {
         "name": LAKE_CATALOG,
         "type": "sql",
@@ -208,9 +210,9 @@ def lake_properties(layout: Layout) -> dict[str, str]:
 
 
 def command_line(
-    layout: Layout, name: str, java: JavaRuntime, class_path: Sequence[Path]
+    layout: Layout, name: str, java: JavaRuntime, class_path: Sequence[Path], tablet_heap: str
 ) -> list[str]:
-    """The command that runs server `name`."""
+    """Return the command that runs server `name`."""
     folder = layout.config(name)
     arguments = (
         [str(folder / "zookeeper.properties")]
@@ -218,7 +220,7 @@ def command_line(
         else ["--configDir", str(folder)]
     )
     return java.command(
-        *_JVM_OPTIONS.get(name, _TABLET_JVM_OPTIONS),
+        *_JVM_OPTIONS.get(name, (f"-Xms{TABLET_HEAP_MIN_MB}m", f"-Xmx{tablet_heap}")),
         "-XX:+ExitOnOutOfMemoryError",
         "--add-opens=java.base/java.nio=ALL-UNNAMED",
         f"-Djava.io.tmpdir={layout.scratch(name)}",

@@ -1,4 +1,4 @@
-"""The file that makes a directory a cluster's: what was asked for, which ports, which processes."""
+"""The state file of a local cluster: its settings, users, ports and processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ STATE_FILE = "cluster.json"
 LOCK_FILE = ".lock"
 TABLET_SERVERS_MAX = 32
 LAKES = ("iceberg",)
+TABLET_HEAP_MIN_MB = 128
+TABLET_HEAP = "1g"
 _FORMAT = 1
-# What the launcher decides itself; another value would make a cluster that it cannot find again.
+# Keys that the launcher sets; with another value it could not find the cluster again.
 _OWNED_KEYS = frozenset(
     (
         *("zookeeper.address", "zookeeper.path.root", "data.dir", "remote.data.dir"),
@@ -32,16 +34,17 @@ _OWNED_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class Settings:
-    """What a person asks of a cluster."""
+    """The settings of a cluster that a user chooses."""
 
     tablet_servers: int = 1
     sasl: bool = False
     lake: str | None = None
     port: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)
+    tablet_heap: str = TABLET_HEAP
 
     def with_changes(self, **given: Any) -> Settings:
-        """These settings with those of `given` that are not None, checked."""
+        """Return these settings with the values of `given` that are not None, after a check."""
         settings = replace(
             self, **{key: value for key, value in given.items() if value is not None}
         )
@@ -58,8 +61,18 @@ class Settings:
             raise LocalClusterError(f"the lake {self.lake!r} is unknown: choose {', '.join(LAKES)}")
         if self.port is not None and not 1 <= self.port <= 65535:
             raise LocalClusterError(f"{self.port} is not a port: choose 1 to 65535")
+        _check_heap(self.tablet_heap)
         for key, value in self.config.items():
             _check_config(key, value)
+
+
+def _check_heap(heap: str) -> None:
+    found = re.fullmatch(r"([1-9][0-9]{0,5})([mMgG])", heap)
+    if not found or int(found[1]) << 10 * (found[2] in "gG") < TABLET_HEAP_MIN_MB:
+        raise LocalClusterError(
+            f"{heap!r} is not a heap of a tablet server: give megabytes or gigabytes such as 512m "
+            f"or 2g, at least {TABLET_HEAP_MIN_MB}m"
+        )
 
 
 def _check_config(key: str, value: str) -> None:
@@ -73,7 +86,7 @@ def _check_config(key: str, value: str) -> None:
 
 @dataclass
 class ServerState:
-    """One server: its ports by listener name, and its process when it was started."""
+    """One server: its ports by listener, and its process if it was started."""
 
     ports: dict[str, int]
     process: ProcessMark | None = None
@@ -86,20 +99,20 @@ class ServerState:
 
 @dataclass
 class ClusterState:
-    """All that outlives the command that started a cluster."""
+    """The state of a cluster between two commands."""
 
     settings: Settings
     users: dict[str, str] = field(default_factory=dict)
     servers: dict[str, ServerState] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
-        """Write it, readable by its owner alone: it holds passwords."""
+        """Write the state file with mode 0600, because it holds passwords."""
         content = json.dumps({"format": _FORMAT, **asdict(self)}, indent=1)
         write_atomically(directory / STATE_FILE, content.encode(), mode=0o600)
 
 
 def load_state(directory: Path) -> ClusterState | None:
-    """The state kept in `directory`; None when no cluster was ever started there."""
+    """Return the state of the cluster in `directory`; None if none was started there."""
     try:
         content = json.loads((directory / STATE_FILE).read_bytes())
         return ClusterState(
@@ -124,7 +137,7 @@ def load_state(directory: Path) -> ClusterState | None:
 
 
 def claim(directory: Path) -> None:
-    """Make sure that `directory` exists and is ours or empty; raises `LocalClusterError`."""
+    """Create the directory if needed; raise `LocalClusterError` if it has other files."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = set(os.listdir(directory)) - {LOCK_FILE}
@@ -150,7 +163,7 @@ def claim(directory: Path) -> None:
 
 
 def wipe(directory: Path) -> None:
-    """Delete what a claimed directory holds; the mark goes last, so a failure can be repeated."""
+    """Delete all files of a cluster, the state file last, so that a failed call can be repeated."""
     for path in sorted(directory.iterdir(), key=lambda path: path.name == STATE_FILE):
         if path.name == LOCK_FILE:
             continue

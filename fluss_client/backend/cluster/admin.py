@@ -7,8 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 
 from fluss_client.backend.cluster.calls import Calls, path_pb
-from fluss_client.backend.cluster.missed_tables import check_known, drop_if_missed
-from fluss_client.backend.cluster.settling import settle_database, settle_partitions
+from fluss_client.backend.cluster.coordinator_faults import (
+    await_database_leaders,
+    await_partition_leaders,
+    check_known,
+    drop_if_missed,
+)
 from fluss_client.backend.contract import TableChange
 from fluss_client.errors import (
     ClientError,
@@ -55,19 +59,19 @@ MADE_MEANWHILE = "NodeExists"
 MADE_MEANWHILE_WAIT_MS = 5_000
 
 
-def _retriable_look(error: FlussError) -> bool:
-    """A table that is being created has a node without content for a moment (0.9)."""
+def _retriable_read(error: FlussError) -> bool:
+    """Retry also if a table is just being created: its ZooKeeper node is empty at first (0.9)."""
     half_made = isinstance(error, UnknownServerError) and HALF_MADE in str(error)
     return half_made or error.retriable
 
 
 def _made_meanwhile(error: FlussError) -> bool:
-    """Of two that create a table at once, 0.9 fails one; a moment later it says that it exists."""
+    """Two clients created the table at once; 0.9 fails one. A retry says that it exists."""
     return isinstance(error, UnknownServerError) and MADE_MEANWHILE in str(error)
 
 
 class AdminCalls(Calls):
-    """What an administrator does."""
+    """Calls that create, change, list and drop databases, tables and partitions."""
 
     async def create_database(
         self, name: str, descriptor: DatabaseDescriptor | None, ignore_if_exists: bool
@@ -82,7 +86,7 @@ class AdminCalls(Calls):
             database_name=name, ignore_if_not_exists=ignore_if_not_exists, cascade=cascade
         )
         if cascade:
-            await settle_database(self, name)
+            await await_database_leaders(self, name)
         await self.on_coordinator(apis.DROP_DATABASE, request, repeatable=ignore_if_not_exists)
 
     async def list_databases(self) -> list[str]:
@@ -104,9 +108,9 @@ class AdminCalls(Calls):
     ) -> None:
         """Create a table that the coordinator knows.
 
-        A coordinator of Fluss 0.9 now and then misses a creation. A table that this very call made
-        and that was surely missed can hold no row; it is dropped and made again. In any doubt
-        nothing is dropped, and `TableNotReadyError` is raised.
+        The coordinator of Fluss 0.9 sometimes misses a creation (see `coordinator_faults`). A table
+        that this call created and that was certainly missed holds no row; it is dropped and created
+        again. If that is not certain, nothing is dropped and `TableNotReadyError` is raised.
         """
         for _ in range(CREATE_ATTEMPTS_MAX):
             try:
@@ -126,7 +130,7 @@ class AdminCalls(Calls):
     async def send_create_table(
         self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
     ) -> None:
-        """Create a table without a look at whether the coordinator heard of it."""
+        """Create a table without a check that the coordinator knows it."""
         request = pb.CreateTableRequest(
             table_path=path_pb(path),
             table_json=descriptor_to_json(descriptor),
@@ -142,13 +146,13 @@ class AdminCalls(Calls):
         request = pb.DropTableRequest(
             table_path=path_pb(path), ignore_if_not_exists=ignore_if_not_exists
         )
-        await settle_partitions(self, path)
+        await await_partition_leaders(self, path)
         await self.on_coordinator(apis.DROP_TABLE, request, repeatable=ignore_if_not_exists)
 
     async def alter_table(
         self, path: TablePath, change: TableChange, ignore_if_not_exists: bool
     ) -> None:
-        """One request carries either options or columns, so a change of both takes two."""
+        """Send one request for options and one for columns: a request carries only one kind."""
         base = pb.AlterTableRequest(
             table_path=path_pb(path), ignore_if_not_exists=ignore_if_not_exists
         )
@@ -186,7 +190,7 @@ class AdminCalls(Calls):
 
     async def get_table_info(self, path: TablePath) -> TableInfo:
         request = pb.GetTableInfoRequest(table_path=path_pb(path))
-        answer = await self.on_any(apis.GET_TABLE_INFO, request, _retriable_look)
+        answer = await self.on_any(apis.GET_TABLE_INFO, request, _retriable_read)
         descriptor = descriptor_from_json(answer.table_json)
         if descriptor.bucket_count is None:
             raise ClientError(f"the server described {path} without a bucket count")
@@ -219,7 +223,7 @@ class AdminCalls(Calls):
         return answer.schema_id, schema_from_json(answer.schema_json)
 
     async def schema_of(self, table: TableInfo, schema_id: int) -> Schema:
-        """The schema that some rows were written with, kept once known."""
+        """Return a schema of the table by its id, from the cache if it is there."""
         if schema_id == table.schema_id:
             return table.schema
         known = self.schemas.get((table.table_id, schema_id))
@@ -231,8 +235,8 @@ class AdminCalls(Calls):
     async def create_partition(
         self, path: TablePath, spec: Mapping[str, str], ignore_if_exists: bool
     ) -> None:
-        # Fluss 0.9 would fail at a table that its coordinator missed in a way that stops every new
-        # table. This one may be another client's, so it is not made again here.
+        # For a table that the coordinator missed, this call makes Fluss 0.9 stop creating any new
+        # table. Another client may have created it, so it is not created again here.
         table = await self.get_table_info(path)
         if table.is_partitioned():
             await check_known(self, table)
@@ -251,7 +255,7 @@ class AdminCalls(Calls):
             partition_spec=_spec_pb(spec),
             ignore_if_not_exists=ignore_if_not_exists,
         )
-        await settle_partitions(self, path, spec)
+        await await_partition_leaders(self, path, spec)
         await self.on_coordinator(apis.DROP_PARTITION, request, repeatable=ignore_if_not_exists)
 
     async def list_partitions(
@@ -264,16 +268,22 @@ class AdminCalls(Calls):
         found = []
         for info in answer.partitions_info:
             values = {kv.key: kv.value for kv in info.partition_spec.partition_key_values}
-            found.append(PartitionInfo(info.partition_id, "$".join(values.values()), values))
+            count = info.bucket_count if info.HasField("bucket_count") else None
+            name = "$".join(values.values())
+            found.append(PartitionInfo(info.partition_id, name, values, count))
+        if any(partition.bucket_count is not None for partition in found):
+            (await self.get_table_info(path)).check_bucket_counts(found)
         return found
 
     async def partition_id(self, table: TableInfo, name: str) -> int:
-        # By its values: a server reads every partition from ZooKeeper when it is asked for all.
+        # Ask by value: for a list of all partitions the server reads each of them from ZooKeeper.
         values = name.split("$")
         keys = table.partition_keys
         spec = dict(zip(keys, values, strict=True)) if len(keys) == len(values) else None
         for info in await self.list_partitions(table.table_path, spec):
             if info.partition_name == name:
+                # The table may have been rescaled after the caller opened it.
+                table.check_bucket_counts([info])
                 return info.partition_id
         raise PartitionNotExistError(
             f"table {table.table_path} has no partition '{name}': create it before writing to it"
@@ -282,7 +292,7 @@ class AdminCalls(Calls):
     async def list_offsets(
         self, table: TableInfo, partition_id: int | None, buckets: Sequence[int], spec: OffsetSpec
     ) -> dict[int, int]:
-        """One request per leader, all at once; repeated for the buckets that have moved."""
+        """Send one request per leader, all at once; retry the buckets that have moved."""
         missing = dict.fromkeys(buckets)
         found: dict[int, int] = {}
 
@@ -357,7 +367,7 @@ class AdminCalls(Calls):
 
 
 def _unless_schema_missing(error: FlussError) -> bool:
-    """Servers call a missing schema retriable; one that was asked for by id does not appear."""
+    """Do not retry a missing schema: one that is requested by id does not appear later."""
     return error.retriable and not isinstance(error, SchemaNotExistError)
 
 

@@ -1,8 +1,8 @@
-"""The cluster backend: all parts together."""
+"""The cluster backend: all calls in one class, and its capabilities."""
 
 from __future__ import annotations
 
-from fluss_client.backend.cluster.cluster_admin import ClusterAdminCalls
+from fluss_client.backend.cluster.kv_snapshots import StateCalls
 from fluss_client.backend.cluster.lake import LakeCalls
 from fluss_client.backend.cluster.lookups import LookupCalls
 from fluss_client.backend.cluster.writes import WriteCalls
@@ -11,8 +11,8 @@ from fluss_client.config import Config
 from fluss_client.net.pool import parse_addresses
 
 
-class ClusterBackend(WriteCalls, LookupCalls, ClusterAdminCalls, LakeCalls):
-    """A client of one cluster on one event loop."""
+class ClusterBackend(WriteCalls, StateCalls, LookupCalls, LakeCalls):
+    """The backend contract over the wire: a client of one cluster on one event loop."""
 
     capabilities = Capabilities(
         name="cluster",
@@ -29,7 +29,7 @@ class ClusterBackend(WriteCalls, LookupCalls, ClusterAdminCalls, LakeCalls):
 
     @classmethod
     async def open(cls, config: Config) -> ClusterBackend:
-        """Connect to the first bootstrap address that answers and learn the servers."""
+        """Connect to the first bootstrap address that answers and ask for the servers."""
         backend = cls(parse_addresses(config.resolved_bootstrap()), config)
         try:
             await backend.metadata.refresh_servers()

@@ -1,7 +1,7 @@
-"""Sending a call to the right server, again where that is safe, with what was learned kept.
+"""Sends a call to the right server and retries it where that is safe.
 
-Every part of the backend stands on `Calls`. A call that reads may be repeated within the request
-timeout; a call that changes something is repeated only when its bytes never left, or when the
+`Calls` is the base class of the cluster backend. A call that reads is retried within the request
+timeout. A call that changes something is retried only if the request was never sent, or if the
 caller says that doing it twice is harmless.
 """
 
@@ -28,9 +28,9 @@ from fluss_client.model.schema import Schema
 from fluss_client.model.table import TableBucket, TableInfo, TablePath
 from fluss_client.net.connection import Address, Connection
 from fluss_client.net.metadata import Metadata
-from fluss_client.net.metrics import Metrics
+from fluss_client.net.metrics import Metrics, TraceHook
 from fluss_client.net.pool import ConnectionPool
-from fluss_client.net.retry import Deadline, retrying
+from fluss_client.net.retry import Backoff, Deadline, retrying
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.apis import LIST_PARTITION_INFOS, TABLE_EXISTS, Api
 from fluss_client.wire.buffers import Buffer
@@ -39,21 +39,23 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 class Calls:
-    """The connections of one client to one cluster."""
+    """The connections and metadata of one client of one cluster."""
 
     def __init__(self, bootstrap: list[Address], config: Config) -> None:
         self.config = config
+        self._backoff = Backoff.of(config)
         self.net_metrics = Metrics()
         self.pool = ConnectionPool(config, self.net_metrics)
         self.metadata = Metadata(bootstrap, self.pool, config)
         self.schemas: dict[tuple[int, int], Schema] = {}
-        self._looks: dict[TablePath, asyncio.Task[set[int | None]]] = {}
-        # The loop holds the sockets, and these hold no client: it goes when nobody uses it. At
-        # interpreter exit the sockets end with the process.
+        self._partition_asks: dict[TablePath, asyncio.Task[set[int | None]]] = {}
+        # The event loop refers to the sockets, and the sockets do not refer to this object. So a
+        # client that nobody uses is garbage collected, and its finalizer closes the sockets. At
+        # interpreter exit they are closed with the process.
         weakref.finalize(self, self.pool.abandon).atexit = False
 
     def _deadline(self) -> Deadline:
-        return Deadline(self.config.request_timeout_ms)
+        return Deadline(self.config.request_timeout_ms, self._backoff)
 
     async def _learn_from(self, error: FlussError) -> None:
         self.net_metrics.count("retries")
@@ -61,7 +63,7 @@ class Calls:
             try:
                 await self.metadata.refresh_servers()
             except FlussError:
-                # The call itself is tried again and tells what is wrong.
+                # The call is retried anyway, and its own error says what is wrong.
                 self.net_metrics.count("metadata.refresh_failures")
 
     async def on_any(
@@ -70,7 +72,7 @@ class Calls:
         request: Message,
         retriable: Callable[[FlussError], bool] = lambda error: error.retriable,
     ) -> ResponseT:
-        """Ask any server; repeated until one answers or the request timeout passes."""
+        """Send a call to any server; retry until one answers or the request timeout has passed."""
 
         async def ask() -> ResponseT:
             connection = await self.metadata.any_connection()
@@ -81,7 +83,17 @@ class Calls:
     async def on_coordinator(
         self, api: Api[Any, ResponseT], request: Message, *, repeatable: bool = False
     ) -> ResponseT:
-        """Ask the coordinator; what may have taken effect is not sent twice unless harmless."""
+        """Send a call to the coordinator.
+
+        Args:
+            api: The call.
+            request: Its message.
+            repeatable: Doing it twice is harmless. Otherwise a request that may have arrived is
+                not sent again.
+
+        Returns:
+            The answer.
+        """
 
         async def ask() -> ResponseT:
             connection = await self.coordinator_connection()
@@ -98,16 +110,22 @@ class Calls:
         )
 
     async def coordinator_connection(self) -> Connection:
-        """The connection to the coordinator; `LeaderNotAvailableError` while there is none."""
+        """Return the connection to the coordinator.
+
+        Raises:
+            LeaderNotAvailableError: The cluster has no coordinator at this moment.
+        """
         if self.metadata.coordinator is None:
             await self.metadata.refresh_servers()
         node = self.metadata.coordinator
         if node is None:
-            raise LeaderNotAvailableError("the cluster has no coordinator right now")
+            raise LeaderNotAvailableError(
+                "the cluster has no coordinator right now: check that the coordinator is up"
+            )
         return await self.pool.get(Address(node.host, node.port))
 
     async def on_any_tablet(self, api: Api[Any, ResponseT], request: Message) -> ResponseT:
-        """Ask any tablet server."""
+        """Send a call to any tablet server; retry within the request timeout."""
 
         async def ask() -> ResponseT:
             if not self.metadata.tablets:
@@ -125,7 +143,7 @@ class Calls:
         parts: Sequence[Buffer],
         timeout_ms: float | None = None,
     ) -> memoryview:
-        """Send to one tablet server, once. A line that broke makes its buckets unknown."""
+        """Send a call to one tablet server, once. If its connection breaks, forget its buckets."""
         try:
             connection = await self.pool.get(self.metadata.tablet_address(node))
             return await connection.request(api, parts, timeout_ms)
@@ -135,7 +153,7 @@ class Calls:
             raise
 
     async def locate(self, table: TableInfo, bucket: TableBucket) -> int:
-        """The leader of a bucket; waits for one within the request timeout."""
+        """Return the leader of a bucket; wait for one within the request timeout."""
         known = self.metadata.leader(bucket)
         if known is not None:
             return known
@@ -156,18 +174,18 @@ class Calls:
             raise
 
     async def forget_location(self, table: TableInfo, bucket: TableBucket) -> None:
-        """The next `locate` of this bucket asks the cluster."""
+        """Make the next `locate` of this bucket ask the cluster."""
         self.metadata.forget(bucket)
 
     async def check_exists(self, table: TableInfo, bucket: TableBucket | None = None) -> None:
-        """Raise a typed error when the table, or the bucket's partition, is gone."""
-        shared = table.table_path in self._looks
+        """Raise a typed error if the table, or the partition of the bucket, was dropped."""
+        shared = table.table_path in self._partition_asks
         try:
             await self._check_exists(table, bucket)
         except (TableNotExistError, PartitionNotExistError):
             if not shared:
                 raise
-            # It may be younger than the look that was under way.
+            # The shared request may have begun before the table was created: ask once more.
             await self._check_exists(table, bucket)
 
     async def _check_exists(self, table: TableInfo, bucket: TableBucket | None) -> None:
@@ -179,20 +197,20 @@ class Calls:
             )
 
     async def _partitions_of(self, table: TableInfo) -> set[int | None]:
-        """The ids of a table's partitions; who asks while a question is under way shares it."""
+        """Return the partition ids of a table; concurrent callers share one request."""
         path = table.table_path
-        task = self._looks.get(path)
+        task = self._partition_asks.get(path)
         if task is None:
-            task = self._looks[path] = asyncio.ensure_future(self._look_at(table))
+            task = self._partition_asks[path] = asyncio.ensure_future(self._ask_partitions(table))
 
             def done(task: asyncio.Task[set[int | None]]) -> None:
-                del self._looks[path]
+                del self._partition_asks[path]
                 _ = task.cancelled() or task.exception()
 
             task.add_done_callback(done)
         return await asyncio.shield(task)
 
-    async def _look_at(self, table: TableInfo) -> set[int | None]:
+    async def _ask_partitions(self, table: TableInfo) -> set[int | None]:
         path = table.table_path
         answer = await self.on_any(TABLE_EXISTS, pb.TableExistsRequest(table_path=path_pb(path)))
         if not answer.exists:
@@ -204,7 +222,7 @@ class Calls:
         return {info.partition_id for info in found.partitions_info}
 
     def metrics(self) -> dict[str, float]:
-        """What this client has done so far."""
+        """Return counters of requests, retries and bytes."""
         figures = self.net_metrics.snapshot()
         sent, received = self.pool.traffic()
         figures["bytes.sent"] = figures.get("bytes.sent", 0) + sent
@@ -216,11 +234,15 @@ class Calls:
         await self.metadata.close()
         await self.pool.close()
 
-    def close_lines(self) -> None:
-        """The part of `close` that needs no loop to run: no socket stays open."""
-        self.pool.close_lines()
+    def close_sockets(self) -> None:
+        """Close every socket at once; unlike `close`, this needs no running loop."""
+        self.pool.close_sockets()
+
+    def set_trace_hook(self, hook: TraceHook | None) -> None:
+        """Call `hook` after every request; None removes it."""
+        self.net_metrics.trace = hook
 
 
 def path_pb(path: TablePath) -> pb.PbTablePath:
-    """A table path as a message."""
+    """Return a table path as a message."""
     return pb.PbTablePath(database_name=path.database_name, table_name=path.table_name)

@@ -1,4 +1,4 @@
-"""Servers, key snapshots, settings and permissions of a cluster."""
+"""The servers, key snapshots, settings and ACLs of a cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ USER = "User"
 
 
 class ClusterAdminCalls(AdminCalls):
-    """What concerns the cluster rather than one table."""
+    """Calls about the cluster itself."""
 
     async def get_server_nodes(self) -> list[ServerNode]:
         async def ask() -> list[ServerNode]:
@@ -168,6 +168,6 @@ def _filter_pb(wanted: Mapping[str, str]) -> pb.PbAclFilter:
         if key in wanted:
             setattr(message, name, wanted[key])
     if "principal" in wanted and "principal_type" not in wanted:
-        # Servers heed a principal only when its name and type are both there.
+        # Servers ignore a principal that has a name but no type.
         message.principal_type = USER
     return message

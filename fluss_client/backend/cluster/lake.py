@@ -1,4 +1,4 @@
-"""Lake snapshots, the tiering heartbeat and producer offsets, all kept by the coordinator."""
+"""Lake snapshots, the tiering heartbeat and producer offsets, which the coordinator stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CREATED = 0
 
 
 class LakeCalls(AdminCalls):
-    """What tiering and waiting on the lake need."""
+    """Calls of tiering services, and of readers that wait for the lake."""
 
     async def get_lake_snapshot(
         self, path: TablePath, snapshot_id: int | None, readable: bool
@@ -75,7 +75,7 @@ class LakeCalls(AdminCalls):
             if commit.max_timestamp >= 0:
                 part.max_timestamp = commit.max_timestamp
             _set_place(part, commit.bucket)
-        # Readers of lake and log together look at the readable path only.
+        # Readers of lake and log together use the readable path only.
         metadata = request.lake_table_snapshot_metadata.add(
             table_id=table.table_id,
             snapshot_id=snapshot_id,

@@ -1,4 +1,4 @@
-"""Point and prefix look-ups on the leaders of their buckets."""
+"""Point and prefix look-ups, sent to the leaders of the buckets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from fluss_client.backend.cluster.reads import ReadCalls
 from fluss_client.backend.contract import LookupAnswer
-from fluss_client.codec.blobs import Blobs
-from fluss_client.codec.value_batch import decode_values
+from fluss_client.codec.batches.value_batch import decode_values
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import CorruptDataError, FlussError, error_for
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.wire import apis, hot
@@ -20,7 +20,7 @@ from fluss_client.wire.messages import parse
 
 
 class LookupCalls(ReadCalls):
-    """Key state by key."""
+    """Calls that read the key state by key."""
 
     async def lookup(
         self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
@@ -50,7 +50,7 @@ class LookupCalls(ReadCalls):
     async def lookup_few(
         self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
     ) -> list[list[bytes] | FlussError]:
-        """A handful of keys, by generated messages: less work per call, more per key."""
+        """Look up a few keys with generated messages: less work per call, more work per key."""
         request: pb.LookupRequest | pb.PrefixLookupRequest
         request = (pb.PrefixLookupRequest if prefix else pb.LookupRequest)(table_id=table.table_id)
         by_bucket: dict[TableBucket, list[int]] = {}
@@ -105,7 +105,7 @@ def _complete(
     keys: Mapping[TableBucket, Blobs],
     answers: dict[TableBucket, LookupAnswer],
 ) -> dict[TableBucket, LookupAnswer]:
-    """One answer per bucket that was asked, of the right length, or an error in its place."""
+    """Return one answer per requested bucket; an error if it is missing or too short."""
     complete = {}
     nothing = Blobs.from_list([])
     for bucket, asked in keys.items():

@@ -1,16 +1,16 @@
-"""Fetching logs: local records, projected by the server where it can, and remote segments.
+"""Fetches of logs, limit scans of buckets, and row counts.
 
-The answer's records stay encoded; decoding is left to whoever has a thread to spare.
+A fetch returns records of the server, projected by the server where it can, or reads segments from
+remote storage. Records stay encoded; the caller decodes them on a worker thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_client.backend.cluster.admin import AdminCalls
@@ -22,16 +22,16 @@ from fluss_client.backend.contract import (
     FetchRequest,
     LogSlice,
 )
-from fluss_client.codec.blobs import Blobs
-from fluss_client.codec.columns import align_to
-from fluss_client.codec.log_batch import (
+from fluss_client.backend.rows import decode_key_rows, distinct_ids, last_rows, shown_schema
+from fluss_client.codec.arrow.columns import align_to
+from fluss_client.codec.batches.log_batch import (
     DecodedBatch,
     LogBatchHeader,
     decode_log_batches,
     iter_log_batches,
 )
-from fluss_client.codec.rows import RowFormat, decode_rows
-from fluss_client.codec.value_batch import decode_value_batch
+from fluss_client.codec.batches.value_batch import SchemaIds, decode_value_batch
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.config import Config
 from fluss_client.errors import (
     AuthorizationError,
@@ -48,8 +48,9 @@ from fluss_client.errors import (
 )
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.schema import Schema
-from fluss_client.model.table import KV_FORMAT, LOG_FORMAT, TableBucket, TableInfo
+from fluss_client.model.table import LOG_FORMAT, TableBucket, TableInfo
 from fluss_client.net.connection import Address
+from fluss_client.net.rate import RateLimit
 from fluss_client.net.retry import retrying
 from fluss_client.wire import apis, hot
 from fluss_client.wire import fluss_pb2 as pb
@@ -58,9 +59,13 @@ from fluss_client.wire.messages import parse
 FETCH_GRACE_MS = 10_000
 
 
+DECODED_ON_LOOP_MAX = 1024
+"""Rows of look-ups that are decoded on the event loop; for fewer a thread would take longer."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """One batch and how many of its rows lie before the requested offset."""
+    """One batch, and the number of its rows before the requested offset."""
 
     header: LogBatchHeader
     skip: int
@@ -68,18 +73,18 @@ class _Encoded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Decoder:
-    """How to read the batches of one schema in one answer."""
+    """Decodes the batches of one answer that have the same schema."""
 
     written: Schema
     table: TableInfo
     kept: tuple[int, ...] | None
-    """Columns that the server kept; None when it sent all."""
+    """The columns that the server sent; None if it sent all."""
     columns: tuple[int, ...] | None
 
     def __call__(self, slices: Sequence[LogSlice]) -> list[DecodedSlice]:
         found: list[_Encoded] = [part.encoded for part in slices]
         if self.kept is None:
-            # A projected batch keeps the checksum of the whole one.
+            # The checksum covers all columns, so a projected batch cannot be checked.
             for one in found:
                 one.header.check_crc()
         log_format = self.table.properties.get(LOG_FORMAT, "ARROW")
@@ -97,12 +102,14 @@ class _Decoder:
 
 
 class ReadCalls(AdminCalls):
-    """Logs and key state."""
+    """Calls that read logs and the key state."""
 
     def __init__(self, bootstrap: list[Address], config: Config) -> None:
         super().__init__(bootstrap, config)
-        self._remote = RemoteLog(self)
-        # Tables with batches too old to have the columns that were asked for.
+        self.rate = RateLimit(config.scanner_bytes_per_second_max)
+        self._remote = RemoteLog(self, self.rate)
+        # Tables with batches that were written before a requested column was added. The server
+        # refuses to project them, so all columns are fetched.
         self._no_pushdown: set[tuple[int, tuple[int, ...]]] = set()
 
     async def close(self) -> None:
@@ -112,12 +119,14 @@ class ReadCalls(AdminCalls):
     async def fetch(self, node: int, request: FetchRequest) -> list[FetchedBucket]:
         table = request.table
         kept = self._pushed_columns(table, request.columns)
+        await self.rate.ready()
         body = await self.on_node(
             node,
             apis.FETCH_LOG,
             [_fetch_message(request, kept).SerializeToString()],
             request.wait_ms + min(FETCH_GRACE_MS, self.config.request_timeout_ms),
         )
+        self.rate.add(len(body))
         wanted = {p.bucket: p for p in request.positions}
         refused: list[FetchPosition] = []
         fetched = []
@@ -217,11 +226,11 @@ class ReadCalls(AdminCalls):
         limit: int,
         columns: tuple[int, ...] | None,
     ) -> pa.RecordBatch:
-        """Some rows of a bucket, in one answer that the server builds in its memory.
+        """Read up to `limit` rows of a bucket in one answer, which the server builds in memory.
 
-        A bucket that may hold more than `scanner.limit.rows-max` rows is not asked for more than
-        that. What was sent is never sent again after the line broke: an answer that one server
-        has no memory for stops every replica, one after the other.
+        If the bucket may hold more than `scanner.limit.rows-max` rows, a larger limit is refused. A
+        request is not sent again after the connection broke: an answer that is too large for the
+        memory of one server would crash every replica, one after the other.
         """
         if limit > self.config.scanner_limit_rows_max:
             await self._check_size(table, bucket)
@@ -233,7 +242,7 @@ class ReadCalls(AdminCalls):
 
         async def ask() -> hot.LimitScanned:
             node = await self.locate(table, bucket)
-            # Opening a line may be tried again; what fails after this may have arrived.
+            # Opening a connection may be retried. After this line the request may have arrived.
             await self.pool.get(self.metadata.tablet_address(node))
             try:
                 body = await self.on_node(node, apis.LIMIT_SCAN, [request.SerializeToString()])
@@ -260,10 +269,14 @@ class ReadCalls(AdminCalls):
             return await self.decode_rows_of(table, schema_ids, rows, columns)
         everything = FetchRequest(table, (), columns)
         slices = await self._slices(everything, None, -1, answer.records)
-        return await asyncio.to_thread(_last_rows, table, columns, slices, limit)
+        return await asyncio.to_thread(last_rows, slices, limit, shown_schema(table, columns))
+
+    async def download(self, remote: str, target: Path) -> None:
+        """Copy a file of the cluster's remote storage to a local path."""
+        await self._remote.download(remote, target)
 
     async def _check_size(self, table: TableInfo, bucket: TableBucket) -> None:
-        """`ScanTooLargeError` if the bucket may hold too many rows for one answer."""
+        """Raise `ScanTooLargeError` if the bucket may hold too many rows for one answer."""
         rows_max = self.config.scanner_limit_rows_max
         try:
             rows = (await self.get_table_stats(table, [bucket])).get(bucket)
@@ -271,7 +284,7 @@ class ReadCalls(AdminCalls):
             rows = None
         counted = rows is not None
         if rows is None:
-            # Rows of some tables are not counted; each row has at least one offset of its own.
+            # Some tables have no row count. Each row has an offset, so the end offset is a bound.
             ends = await self.list_offsets(
                 table, bucket.partition_id, [bucket.bucket_id], OffsetSpec.latest()
             )
@@ -330,13 +343,15 @@ class ReadCalls(AdminCalls):
     async def decode_rows_of(
         self,
         table: TableInfo,
-        schema_ids: npt.NDArray[np.int16],
+        schema_ids: SchemaIds,
         rows: Blobs,
         columns: tuple[int, ...] | None,
     ) -> pa.RecordBatch:
-        """Rows of the key state, each in the schema that it was written with, as one batch."""
-        schemas = {int(i): await self.schema_of(table, int(i)) for i in np.unique(schema_ids)}
-        return _decode_key_rows(table, schemas, schema_ids, rows, columns)
+        """Decode rows of the key state into the table's current schema."""
+        schemas = {i: await self.schema_of(table, i) for i in distinct_ids(schema_ids)}
+        if len(rows) <= DECODED_ON_LOOP_MAX:
+            return decode_key_rows(table, schemas, schema_ids, rows, columns)
+        return await asyncio.to_thread(decode_key_rows, table, schemas, schema_ids, rows, columns)
 
 
 def _fetch_message(request: FetchRequest, kept: tuple[int, ...] | None) -> pb.FetchLogRequest:
@@ -360,56 +375,3 @@ def _fetch_message(request: FetchRequest, kept: tuple[int, ...] | None) -> pb.Fe
         if position.bucket.partition_id is not None:
             bucket.partition_id = position.bucket.partition_id
     return message
-
-
-def _last_rows(
-    table: TableInfo, columns: tuple[int, ...] | None, slices: Sequence[LogSlice], limit: int
-) -> pa.RecordBatch:
-    batches: list[pa.RecordBatch] = []
-    missing = limit
-    for part in reversed(slices):
-        if missing <= 0:
-            break
-        batch, _ = part.decode()
-        batches.append(batch.slice(max(0, batch.num_rows - missing)))
-        missing -= batch.num_rows
-    return one_batch(reversed(batches), shown_schema(table, columns))
-
-
-def _decode_key_rows(
-    table: TableInfo,
-    schemas: dict[int, Schema],
-    schema_ids: npt.NDArray[np.int16],
-    rows: Blobs,
-    columns: tuple[int, ...] | None,
-) -> pa.RecordBatch:
-    row_format = RowFormat[table.properties.get(KV_FORMAT, "COMPACTED").upper()]
-    wanted = columns if columns is not None else tuple(range(len(table.schema.columns)))
-    batches, order = [], []
-    for schema_id, schema in schemas.items():
-        places = np.flatnonzero(schema_ids == schema_id)
-        part = rows if len(schemas) == 1 else rows.take(places)
-        types = [c.type for c in schema.columns]
-        batch = decode_rows(part, types, schema.get_column_names(), row_format)
-        batches.append(align_to(batch, schema, table.schema, wanted))
-        order.append(places)
-    merged = one_batch(batches, shown_schema(table, columns))
-    if len(batches) < 2:
-        return merged
-    return merged.take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
-
-
-def shown_schema(table: TableInfo, columns: tuple[int, ...] | None) -> pa.Schema:
-    """The Arrow schema of some columns of a table, as users see it."""
-    arrow = table.schema.arrow
-    return arrow if columns is None else pa.schema([arrow.field(i) for i in columns])
-
-
-def one_batch(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """All batches as one; an empty batch when there are none."""
-    parts = list(batches)
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return pa.RecordBatch.from_pylist([], schema=schema)
-    return pa.concat_batches(parts)

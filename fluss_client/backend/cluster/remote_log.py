@@ -1,13 +1,13 @@
-"""Reading log segments that the servers have moved to remote storage.
+"""Reads log segments that the servers have moved to remote storage.
 
-A fetch of an old offset answers with files instead of records. Each such answer says from which
-byte of the first file to read, so that reading needs no state: take a piece of about the size
-that was asked for, give its whole batches, and let the next fetch ask for what follows.
+A fetch of an old offset is answered with files instead of records. The answer says at which byte of
+the first file to start, so that reading needs no state: read a range of about the requested size,
+return its complete batches, and let the next fetch ask for what follows.
 
-Paths with the scheme `file` (or none) are read from local disk, others through pyarrow's file
-systems with the token that the cluster gives out. There a piece is asked for in several ranges at
-once (`scanner.remote-log.read-concurrency`), and several buckets are read at a time
-(`scanner.remote-log.prefetch-num`), on threads of their own (`remote-file.download-thread-num`).
+Paths with the scheme `file` (or none) are read from the local disk, others through pyarrow's file
+systems with a token of the cluster. A remote range is split into several requests at once
+(`scanner.remote-log.read-concurrency`), and several buckets are read at the same time
+(`scanner.remote-log.prefetch-num`), on separate threads (`remote-file.download-thread-num`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import os
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from fluss_client.backend.contract import FetchPosition
-from fluss_client.codec.log_batch import iter_log_batches
+from fluss_client.codec.batches.log_batch import iter_log_batches
 from fluss_client.errors import CorruptDataError, StorageError, UnsupportedError
+from fluss_client.net.rate import RateLimit
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.apis import GET_FILESYSTEM_SECURITY_TOKEN
 
@@ -34,19 +36,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PIECE_BYTES_MIN = 1 << 20
+READ_BYTES_MIN = 1 << 20
 RANGE_BYTES_MIN = 1 << 20
-"""Smaller ranges cost more requests than they save time."""
+"""Ranges are not split below this size: more requests would cost more than they save."""
+COPY_BYTES = 1 << 20
 TOKEN_LIFE_FRACTION = 0.75
+"""A token is renewed after this part of its life, so that no read uses an expired one."""
 TOKEN_RENEW_S = 600.0
 
 
 class RemoteLog:
-    """The remote segments of one cluster."""
+    """Reads the remote segments of one cluster."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, rate: RateLimit) -> None:
         config = calls.config
-        # The client holds this object; a strong reference back would outlive its last user.
+        self._rate = rate
+        # The client refers to this object; a strong reference back would keep both alive.
         self._calls: Calls = weakref.proxy(calls)
         self._filesystems: dict[str, tuple[Any, float]] = {}
         self._reads = asyncio.Semaphore(config.scanner_remote_log_prefetch_num)
@@ -56,11 +61,11 @@ class RemoteLog:
         )
 
     def close(self) -> None:
-        """Let the threads go."""
+        """End the threads; reads that have not started are cancelled."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def read(self, info: pb.PbRemoteLogFetchInfo, position: FetchPosition) -> memoryview:
-        """Whole batches from the position on, about as many bytes as it asks for."""
+        """Return complete batches from the position on, about as many bytes as it allows."""
         async with self._reads:
             return await self._read(info, position)
 
@@ -71,20 +76,22 @@ class RemoteLog:
         name = f"{segment.remote_log_start_offset:020d}.log"
         path = f"{info.remote_log_tablet_dir}/{segment.remote_log_segment_id}/{name}"
         start = info.first_start_pos if info.HasField("first_start_pos") else 0
-        size = max(PIECE_BYTES_MIN, position.bytes_max)
+        size = max(READ_BYTES_MIN, position.bytes_max)
         while True:
             length = min(size, segment.segment_size_in_bytes - start)
             if length <= 0:
                 raise CorruptDataError(f"{path} ends before offset {position.offset}")
-            piece = await self._read_piece(path, start, length)
-            self._calls.net_metrics.count("remote_log.bytes", len(piece))
-            if _reaches(piece, position.offset):
-                return piece
-            if length < size or len(piece) < length:
+            await self._rate.ready()
+            data = await self._read_range(path, start, length)
+            self._rate.add(len(data))
+            self._calls.net_metrics.count("remote_log.bytes", len(data))
+            if _reaches(data, position.offset):
+                return data
+            if length < size or len(data) < length:
                 raise CorruptDataError(f"{path} holds no batch with offset {position.offset}")
             size *= 4
 
-    async def _read_piece(self, path: str, start: int, length: int) -> memoryview:
+    async def _read_range(self, path: str, start: int, length: int) -> memoryview:
         scheme = urlsplit(path).scheme
         try:
             if scheme in ("", "file"):
@@ -98,6 +105,11 @@ class RemoteLog:
             return memoryview(b"".join(await asyncio.gather(*parts)))
         except OSError as error:
             raise StorageError(f"cannot read remote log segment {path}: {error}") from error
+
+    async def download(self, remote: str, target: Path) -> None:
+        """Copy a file, with the time of its last change, to a local path."""
+        filesystem = await self._filesystem(urlsplit(remote).scheme)
+        await self._on_thread(copy_file, filesystem, remote, target, self._rate)
 
     def _on_thread(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
@@ -119,7 +131,7 @@ class RemoteLog:
 
 
 def make_filesystem(scheme: str, token: bytes, extra: dict[str, str]) -> Any:
-    """The file system of a scheme, with the cluster's short-lived credentials."""
+    """Return the file system of a scheme, with the cluster's short-lived credentials."""
     if scheme in ("s3", "s3a", "s3n", "oss", "cosn", "obs"):
         from pyarrow import fs
 
@@ -153,12 +165,26 @@ def _read_remote(filesystem: Any, path: str, start: int, length: int) -> bytes:
         return found
 
 
+def copy_file(filesystem: Any, remote: str, target: Path, rate: RateLimit) -> None:
+    """Copy a file of a pyarrow file system, with the time of its last change. Blocks."""
+    parts = urlsplit(remote)
+    path = f"{parts.netloc}{parts.path}"
+    changed_ns = filesystem.get_file_info(path).mtime_ns
+    with filesystem.open_input_stream(path) as source, open(target, "wb") as file:
+        while data := source.read(COPY_BYTES):
+            file.write(data)
+            rate.add(len(data))
+            rate.block_until_ready()
+    if changed_ns is not None:
+        os.utime(target, ns=(changed_ns, changed_ns))
+
+
 def ranges(start: int, length: int, parts_max: int) -> list[tuple[int, int]]:
-    """Start and length of the parts that a piece is read in."""
+    """Split a range into parts that are read at once; return start and length of each."""
     parts = max(1, min(parts_max, length // RANGE_BYTES_MIN))
     cuts = [start + length * at // parts for at in range(parts + 1)]
     return [(first, last - first) for first, last in itertools.pairwise(cuts)]
 
 
-def _reaches(piece: memoryview, offset: int) -> bool:
-    return any(header.next_offset > offset for header in iter_log_batches(piece))
+def _reaches(data: memoryview, offset: int) -> bool:
+    return any(header.next_offset > offset for header in iter_log_batches(data))

@@ -1,4 +1,4 @@
-"""Sending batches to the leaders of their buckets."""
+"""Appends and upserts: encodes batches and sends them to the leaders of their buckets."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow as pa
 from fluss_client.backend.cluster.admin import AdminCalls
 from fluss_client.backend.cluster.calls import path_pb
 from fluss_client.backend.contract import BucketAck, BucketWrite
-from fluss_client.codec.arrow_body import compression_of
-from fluss_client.codec.blobs import Blobs
-from fluss_client.codec.columns import to_wire
-from fluss_client.codec.crc32c import Sealed, seal
-from fluss_client.codec.kv_batch import HEADER_SIZE, encode_kv_batch, seal_kv_records
-from fluss_client.codec.log_batch import encode_log_batch, encode_log_body
+from fluss_client.codec.arrow.body import compression_of
+from fluss_client.codec.arrow.columns import as_wire
+from fluss_client.codec.batches.kv_batch import HEADER_SIZE, encode_kv_batch, seal_kv_records
+from fluss_client.codec.batches.log_batch import encode_log_batch, encode_log_body
+from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.binary.crc32c import Sealed, seal
 from fluss_client.errors import CorruptDataError, UnsupportedError
 from fluss_client.model.table import LOG_FORMAT, TableBucket, TableInfo, TablePath
 from fluss_client.wire import apis
@@ -25,14 +25,14 @@ from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.hot import BucketRecords, encode_produce_log, encode_put_kv
 from fluss_client.wire.messages import parse, part_error
 
-# The server answers within its own timeout; the line gets this much longer.
+# The server answers within the timeout of the request; the client waits this much longer.
 ANSWER_GRACE_MS = 5_000
 LOG_HEADER_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True)
 class AppendPayload:
-    """A log batch without its header."""
+    """A log batch without its header, which depends on writer id and sequence number."""
 
     body: Sealed
     schema_id: int
@@ -43,7 +43,7 @@ class AppendPayload:
         return self.body.size + LOG_HEADER_BYTES
 
     def stamped(self, writer_id: int, sequence: int) -> list[memoryview]:
-        """The batch as it goes out under this writer and sequence."""
+        """Return the batch with the header of this writer id and sequence number."""
         parts = encode_log_batch(
             self.body,
             schema_id=self.schema_id,
@@ -67,7 +67,7 @@ class UpsertPayload:
         return self.body.size + HEADER_SIZE
 
     def stamped(self, writer_id: int, sequence: int) -> list[memoryview]:
-        """The batch as it goes out under this writer and sequence."""
+        """Return the batch with the header of this writer id and sequence number."""
         parts = encode_kv_batch(
             self.body,
             record_count=self.row_count,
@@ -79,7 +79,7 @@ class UpsertPayload:
 
 
 class WriteCalls(AdminCalls):
-    """Appends and upserts."""
+    """Calls that write."""
 
     async def init_writer(self, paths: Sequence[TablePath]) -> int:
         request = pb.InitWriterRequest(table_path=[path_pb(path) for path in paths])
@@ -87,9 +87,9 @@ class WriteCalls(AdminCalls):
 
     def encode_append(self, table: TableInfo, batch: pa.RecordBatch) -> AppendPayload:
         if table.has_primary_key():
-            # Servers take such a batch and spoil the changelog with it.
+            # Servers accept such a batch and corrupt the changelog with it.
             raise UnsupportedError(f"{table.table_path} has a primary key: upsert, do not append")
-        wire = to_wire(batch, table.schema.wire)
+        wire = as_wire(batch, table.schema.wire)  # the writer has checked the values
         log_format = table.properties.get(LOG_FORMAT, "ARROW")
         compression = compression_of(table.properties)
         body = seal(encode_log_body(wire, table.schema, log_format, compression))

@@ -1,4 +1,4 @@
-"""Databases, tables and offsets."""
+"""The administrative operations of the embedded backend: databases, tables, partitions, offsets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from fluss_client.backend.contract import TableChange
-from fluss_client.backend.embedded import databases, log, partitions, tables
-from fluss_client.backend.embedded.catalog import Stored, check_exists, find_bucket
-from fluss_client.backend.embedded.engine import Engine
-from fluss_client.backend.embedded.iceberg import require_pyiceberg
-from fluss_client.backend.embedded.partitions import keep_auto_partitions
-from fluss_client.backend.embedded.validation import is_lake_enabled
+from fluss_client.backend.embedded.lake.iceberg import require_pyiceberg
+from fluss_client.backend.embedded.log.appends import offset_of
+from fluss_client.backend.embedded.store import partitions, tables
+from fluss_client.backend.embedded.store.catalog import Stored, check_exists, find_bucket
+from fluss_client.backend.embedded.store.engine import Engine
+from fluss_client.backend.embedded.store.partitions import keep_auto_partitions
+from fluss_client.backend.embedded.store.validation import is_lake_enabled
 from fluss_client.errors import PartitionNotExistError
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.schema import Schema
@@ -28,27 +29,25 @@ from fluss_client.model.table import (
 )
 
 
-class AdminPart(Engine):
-    """What an administrator does."""
+class AdminOperations(Engine):
+    """Creates, changes, lists and drops databases, tables and partitions; lists offsets."""
 
     async def create_database(
         self, name: str, descriptor: DatabaseDescriptor | None, ignore_if_exists: bool
     ) -> None:
-        await self._write(
-            lambda c: databases.create_database(c, name, descriptor, ignore_if_exists)
-        )
+        await self._write(lambda c: tables.create_database(c, name, descriptor, ignore_if_exists))
 
     async def drop_database(self, name: str, ignore_if_not_exists: bool, cascade: bool) -> None:
-        await self._write(lambda c: databases.drop_database(c, name, ignore_if_not_exists, cascade))
+        await self._write(lambda c: tables.drop_database(c, name, ignore_if_not_exists, cascade))
 
     async def list_databases(self) -> list[str]:
-        return await self._read(databases.list_databases)
+        return await self._read(tables.list_databases)
 
     async def database_exists(self, name: str) -> bool:
-        return await self._read(lambda c: databases.database_exists(c, name))
+        return await self._read(lambda c: tables.database_exists(c, name))
 
     async def get_database_info(self, name: str) -> DatabaseInfo:
-        return await self._read(lambda c: databases.get_database_info(c, name))
+        return await self._read(lambda c: tables.get_database_info(c, name))
 
     async def create_table(
         self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
@@ -61,7 +60,7 @@ class AdminPart(Engine):
                 keep_auto_partitions(connection, self.catalog.by_id(connection, made))
 
         if is_lake_enabled(descriptor.properties):
-            # Before the writing lane holds its lock: importing takes a while.
+            # The import takes about a second, and the job below holds the write lock.
             await asyncio.to_thread(require_pyiceberg)
         await self._write(create)
 
@@ -129,14 +128,14 @@ class AdminPart(Engine):
         return await self._read(lambda c: partitions.partition_id(c, table, name))
 
     async def _keep_auto_partitions(self, find: Callable[[sqlite3.Connection], Stored]) -> bool:
-        """Make and drop the partitions that the clock asks for; whether there were any."""
+        """Create and drop the auto-partitions that are due; return whether any were due."""
         due = await self._read(lambda c: bool(partitions.due_partitions(c, find(c))))
         if due and not self.database.read_only:
             await self._write(lambda c: keep_auto_partitions(c, find(c)))
         return due
 
     async def keep_all_auto_partitions(self) -> None:
-        """The same for every table, when the directory is opened."""
+        """Create and drop the auto-partitions that are due in every table."""
 
         def due_tables(connection: sqlite3.Connection) -> list[Stored]:
             found = partitions.auto_partitioned(connection, self.catalog)
@@ -155,7 +154,7 @@ class AdminPart(Engine):
             found = {}
             for bucket in buckets:
                 place = TableBucket(table.table_id, bucket, partition_id=partition_id)
-                found[bucket] = log.offset_of(connection, find_bucket(connection, place), spec)
+                found[bucket] = offset_of(connection, find_bucket(connection, place), spec)
             return found
 
         return await self._read(ask)

@@ -1,4 +1,4 @@
-"""Fetches, scans and look-ups of the backend."""
+"""The read operations of the embedded backend: fetches, limit scans, look-ups, row counts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from fluss_client.backend.contract import FetchedBucket, FetchRequest, LogSlice, LookupAnswer
-from fluss_client.backend.embedded import lookups, reading
-from fluss_client.backend.embedded import options as opt
-from fluss_client.backend.embedded.catalog import check_exists, find_bucket
-from fluss_client.backend.embedded.engine import Engine
-from fluss_client.backend.embedded.key_rows import decode_shown, distinct_ids
-from fluss_client.codec.blobs import Blobs
-from fluss_client.codec.value_batch import decode_values
+from fluss_client.backend.contract import (
+    FetchedBucket,
+    FetchRequest,
+    LogSlice,
+    LookupAnswer,
+    StateCursor,
+)
+from fluss_client.backend.embedded.keys import lookups
+from fluss_client.backend.embedded.keys.state import LocalCursor
+from fluss_client.backend.embedded.log import reader
+from fluss_client.backend.embedded.store import options
+from fluss_client.backend.embedded.store.catalog import check_exists, find_bucket
+from fluss_client.backend.embedded.store.engine import Engine
+from fluss_client.backend.rows import decode_key_rows, distinct_ids, last_rows, shown_schema
+from fluss_client.codec.batches.value_batch import decode_values
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import FlussError, InvalidTableError
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import TableBucket, TableInfo
@@ -25,12 +33,13 @@ from fluss_client.runtime import workers
 
 T = TypeVar("T")
 BRIEF_KEYS_MAX = 4
+"""So many keys are looked up on the event loop itself, see `store.threads`."""
 INLINE_VALUES_MAX = 64
-"""So many values are decoded on the loop: handing them to a thread would take longer."""
+"""So many values are decoded on the event loop: a worker thread would take longer."""
 
 
-class ReadPart(Engine):
-    """What readers do."""
+class ReadOperations(Engine):
+    """Reads logs and the key state."""
 
     async def fetch(self, node: int, request: FetchRequest) -> list[FetchedBucket]:
         clock = asyncio.get_running_loop().time
@@ -38,7 +47,7 @@ class ReadPart(Engine):
         while True:
             mark = self._watch.mark()
             answers, nbytes, failed = await self._read(
-                lambda c: reading.read_buckets(c, self.catalog, request)
+                lambda c: reader.read_buckets(c, self.catalog, request)
             )
             left_s = deadline - clock()
             if nbytes >= request.bytes_min or failed or left_s <= 0:
@@ -62,11 +71,15 @@ class ReadPart(Engine):
 
         def last(connection: sqlite3.Connection) -> list[LogSlice]:
             check_exists(connection, table, bucket.partition_id)
-            return reading.last_slices(connection, self.catalog, table, bucket, limit, columns)
+            return reader.last_slices(connection, self.catalog, table, bucket, limit, columns)
 
         slices = await self._read(last)
-        schema = reading.shown_schema(table, columns)
-        return await _on_worker(partial(reading.last_rows, slices, limit, schema))
+        schema = shown_schema(table, columns)
+        return await _on_worker(partial(last_rows, slices, limit, schema))
+
+    async def open_state(self, table: TableInfo, bucket: TableBucket) -> StateCursor:
+        self._check_process()
+        return await asyncio.to_thread(LocalCursor, self.database, table, bucket)
 
     async def lookup(
         self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
@@ -86,7 +99,7 @@ class ReadPart(Engine):
 
         if len(keys) <= BRIEF_KEYS_MAX and not prefix:
             return await self._read_briefly(look)
-        # Each key is answered alone, so they need not see the same moment.
+        # Each key is answered separately, so the keys need no common snapshot.
         return await self._read(look, snapshot=False)
 
     async def decode_values(
@@ -97,7 +110,7 @@ class ReadPart(Engine):
         schemas = dict.fromkeys(needed, table.schema)
         if any(i != table.schema_id for i in needed):
             schemas = await self._read(partial(self._schemas, table, needed))
-        decode = partial(decode_shown, table, schemas, schema_ids, rows, columns)
+        decode = partial(decode_key_rows, table, schemas, schema_ids, rows, columns)
         return decode() if len(values) <= INLINE_VALUES_MAX else await _on_worker(decode)
 
     def _schemas(
@@ -109,7 +122,7 @@ class ReadPart(Engine):
     async def get_table_stats(
         self, table: TableInfo, buckets: Sequence[TableBucket]
     ) -> dict[TableBucket, int]:
-        """Rows per bucket; error 15 where the changelog image says that nobody counts them."""
+        """Return the row count of each bucket; raise error 15 if the changelog image is WAL."""
 
         def ask(connection: sqlite3.Connection) -> dict[TableBucket, int]:
             counts = {}
@@ -120,9 +133,11 @@ class ReadPart(Engine):
                 counts[place] = bucket.row_count if table.has_primary_key() else log_rows
             return counts
 
-        image = opt.option(table.properties, opt.CHANGELOG_IMAGE)
+        image = options.option(table.properties, options.CHANGELOG_IMAGE)
         if table.has_primary_key() and image == "WAL":
-            raise InvalidTableError(f"{table.table_path} keeps no row count: its image is WAL")
+            raise InvalidTableError(
+                f"{table.table_path} keeps no row count: its changelog image is WAL"
+            )
         return await self._read(ask)
 
 

@@ -1,4 +1,4 @@
-"""Which encoding a table's keys have.
+"""Decides which encoding the keys of a table have.
 
 | `table.datalake.format` | kv format 1, or bucket key = physical primary key | other bucket key |
 |-------------------------|----------------------------------------------------|------------------|
@@ -6,7 +6,7 @@
 | iceberg, paimon         | the lake's                                         | compacted        |
 
 The physical primary key is the primary key without the partition columns. The bucket key is always
-in the lake's encoding, or compacted without a lake. Hudi's bucket key is not offered.
+in the lake's encoding, or compacted without a lake. Bucket keys for Hudi are not supported.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import enum
 from collections.abc import Mapping, Sequence
 
 from fluss_client.errors import UnsupportedError
-from fluss_client.model.types import NESTED, DataType, Root
+from fluss_client.model.types import DataType
 
 LAKE_FORMAT_OPTION = "table.datalake.format"
 KV_VERSION_OPTION = "table.kv.format-version"
 
 
 class KeyEncoding(enum.Enum):
-    """How a key's bytes are made, and with them which hash finds its bucket."""
+    """How the bytes of a key are made; it decides too which hash finds the bucket."""
 
     COMPACTED = "compacted"
     ICEBERG = "iceberg"
@@ -35,7 +35,6 @@ _OF_LAKE = {
     "iceberg": KeyEncoding.ICEBERG,
     "paimon": KeyEncoding.PAIMON,
 }
-_NOT_ICEBERG = NESTED | {Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.TIMESTAMP_LTZ}
 
 
 def key_encoding_for(
@@ -44,11 +43,19 @@ def key_encoding_for(
     physical_primary_keys: Sequence[str],
     types: Mapping[str, DataType] | None = None,
 ) -> tuple[KeyEncoding, KeyEncoding]:
-    """The encodings of a table's primary key and of its bucket key.
+    """Return the encodings of a table's primary key and of its bucket key.
 
-    An empty `bucket_keys` stands for the physical primary key; a log table has no primary key, and
-    its first encoding means nothing. UnsupportedError says which keys can be created on a server
-    but not written: Iceberg takes one column, of some types only (checked if `types` is given).
+    A log table has no primary key: its first encoding has no meaning.
+
+    Args:
+        properties: The options of the table.
+        bucket_keys: The bucket key; empty if it is the physical primary key.
+        physical_primary_keys: The primary key without the partition columns.
+        types: The types of the columns by name; they are checked if given.
+
+    Raises:
+        UnsupportedError: A server creates such a table, but no client can write it: Iceberg takes
+            one key column, of some types only.
     """
     lake = properties.get(LAKE_FORMAT_OPTION, "").strip().lower()
     if lake not in _OF_LAKE:
@@ -72,7 +79,7 @@ def key_encoding_for(
 def check_key_columns(
     names: Sequence[str], types: Sequence[DataType] | None, encoding: KeyEncoding
 ) -> None:
-    """Raises UnsupportedError if this encoding has no form for these columns."""
+    """Raise UnsupportedError if this encoding has no form for these columns."""
     if encoding is KeyEncoding.ICEBERG and len(names) != 1:
         raise UnsupportedError(
             f"Iceberg buckets by one column, not by ({', '.join(names)}): Fluss clients cannot "
@@ -80,9 +87,9 @@ def check_key_columns(
         )
     if types is None:
         return
-    refused = _NOT_ICEBERG if encoding is KeyEncoding.ICEBERG else NESTED
+    iceberg = encoding is KeyEncoding.ICEBERG
     for name, data_type in zip(names, types, strict=True):
-        if data_type.root in refused:
+        if data_type.is_nested or (iceberg and data_type.layout.iceberg_key is None):
             raise UnsupportedError(
                 f"column '{name}': {data_type.text} cannot be a key in {encoding.value} encoding"
             )

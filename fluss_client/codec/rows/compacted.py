@@ -7,8 +7,7 @@ the fields that are not null, in order, without padding:
     INT32    varint of the 32-bit pattern, 1 to 5 bytes
     INT64    varint of the 64-bit pattern, 1 to 10 bytes
     INSTANT  INT64 milliseconds, INT32 nanoseconds of the millisecond
-    BYTES    varint length, bytes (CHAR and BINARY too: no padding)
-    BLOCK    varint length, block
+    others   varint length, bytes (CHAR and BINARY too: no padding)
 
 Where a field lies depends on all fields before it, so reading walks the columns from left to right
 with one position per row.
@@ -22,41 +21,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fluss_client.codec.bitmaps import Bools
-from fluss_client.codec.blobs import Blobs, Bytes, Ints, join, offsets_of
-from fluss_client.codec.rows.header import NullBits, bytes_for_bits, null_bits
-from fluss_client.codec.rows.physical import (
-    Found,
-    Kind,
-    Physical,
-    Spans,
-    kind_of,
-    number_dtype,
-    refuse,
-)
-from fluss_client.codec.unaligned import load
-from fluss_client.codec.varints import (
+from fluss_client.codec.arrow.bitmaps import Bools
+from fluss_client.codec.binary.blobs import Blobs, Bytes, Ints, join, load, offsets_of
+from fluss_client.codec.binary.varints import (
     MAX_INT32_BYTES,
     MAX_INT64_BYTES,
     decode_varints,
     encode_varints,
 )
+from fluss_client.codec.rows.physical import (
+    Found,
+    NullBits,
+    Physical,
+    Spans,
+    bytes_for_bits,
+    null_bits,
+    refuse,
+)
 from fluss_client.model.types import DataType
+from fluss_client.model.types.layout import Kind, Layout
 
 
 def encode(count: int, columns: Sequence[Physical], types: Sequence[DataType]) -> Blobs:
-    """`count` rows of these columns."""
-    pieces: list[Blobs | Bytes] = [null_bits(count, [column.nulls for column in columns])]
+    """Return `count` rows of these columns."""
+    parts: list[Blobs | Bytes] = [null_bits(count, [column.nulls for column in columns])]
     for column, data_type in zip(columns, types, strict=True):
-        pieces.extend(field_pieces(column, kind_of(data_type)))
-    return join(pieces)
+        parts.extend(field_parts(column, data_type.layout.kind))
+    return join(parts)
 
 
-def field_pieces(column: Physical, kind: Kind) -> list[Blobs | Bytes]:
-    """One column's bytes for each row, nothing where it is null; in one or two parts."""
+def field_parts(column: Physical, kind: Kind) -> list[Blobs | Bytes]:
+    """Return the bytes of one column for each row, empty where it is null, in one or two parts."""
     if kind is Kind.RAW:
         assert column.numbers is not None
-        return [fixed_piece(column.numbers, column.nulls)]
+        return [fixed_part(column.numbers, column.nulls)]
     if kind in (Kind.INT32, Kind.INT64):
         assert column.numbers is not None
         return [encode_varints(column.numbers, column.nulls)]
@@ -71,8 +69,8 @@ def field_pieces(column: Physical, kind: Kind) -> list[Blobs | Bytes]:
     return [encode_varints(column.blobs.lengths, column.nulls), column.blobs]
 
 
-def fixed_piece(numbers: npt.NDArray[Any], nulls: Bools | None) -> Blobs | Bytes:
-    """Numbers as little-endian bytes, nothing where null."""
+def fixed_part(numbers: npt.NDArray[Any], nulls: Bools | None) -> Blobs | Bytes:
+    """Return numbers as little-endian bytes, empty where null."""
     width = numbers.dtype.itemsize
     if nulls is not None:
         kept = np.ascontiguousarray(numbers[~nulls])
@@ -87,10 +85,17 @@ def find(
     types: Sequence[DataType],
     wanted: Collection[int],
 ) -> list[Found | None]:
-    """The columns of the rows that lie from `starts` to `ends` in `data`, None if not wanted.
+    """Return the columns of the rows from `starts` to `ends` in `data`, None if not wanted.
 
-    `data` has SLACK bytes behind the last row. A row that is too short for its fields or too long
-    for all of them raises CorruptDataError.
+    Args:
+        data: The rows, with SLACK bytes behind the last one.
+        starts: Where each row begins.
+        ends: Where each row ends.
+        types: The types of all columns of the rows.
+        wanted: The indexes of the columns to return.
+
+    Raises:
+        CorruptDataError: A row is too short for its fields, or longer than all of them.
     """
     header = NullBits(data, starts, ends, len(types))
     positions = starts + bytes_for_bits(len(types))
@@ -100,7 +105,7 @@ def find(
         if index > last:
             return found + [None] * (len(types) - index)
         nulls = header.of(index, data_type)
-        column, positions = _find_column(data, positions, ends, data_type, nulls)
+        column, positions = _find_column(data, positions, ends, data_type.layout, nulls)
         refuse(positions > ends, f"field {index} goes past the end")
         found.append(column if index in wanted else None)
     refuse(positions < ends, "there are bytes behind the last field")
@@ -108,13 +113,12 @@ def find(
 
 
 def _find_column(
-    data: Bytes, positions: Ints, ends: Ints, data_type: DataType, nulls: Bools | None
+    data: Bytes, positions: Ints, ends: Ints, layout: Layout, nulls: Bools | None
 ) -> tuple[Found, Ints]:
-    kind = kind_of(data_type)
+    kind = layout.kind
     if kind is Kind.RAW:
-        dtype = number_dtype(data_type)
-        numbers = load(data, dtype, positions)
-        return Found(nulls, numbers), advance(positions, np.dtype(dtype).itemsize, nulls)
+        numbers = load(data, layout.dtype, positions)
+        return Found(nulls, numbers), advance(positions, layout.packing.size, nulls)
     if kind is Kind.INT32:
         words, sizes = decode_varints(data, positions, MAX_INT32_BYTES, nulls)
         return Found(nulls, words.astype(np.uint32).view(np.int32)), positions + sizes
@@ -124,7 +128,7 @@ def _find_column(
     if kind is Kind.INSTANT:
         words, sizes = decode_varints(data, positions, MAX_INT64_BYTES, nulls)
         positions = positions + sizes
-        # A row may end here; its nanoseconds must not be looked for behind the data.
+        # A row may end here: its nanoseconds must not be read from behind the data.
         refuse(positions > ends, "a timestamp goes past the end")
         nanos, sizes = decode_varints(data, positions, MAX_INT32_BYTES, nulls)
         low = nanos.astype(np.uint32).view(np.int32)
@@ -137,5 +141,5 @@ def _find_column(
 
 
 def advance(positions: Ints, width: int, nulls: Bools | None) -> Ints:
-    """The positions behind a field of this width, which nulls do not have."""
+    """Return the positions behind a field of this width; a null has no bytes."""
     return positions + width if nulls is None else positions + width * ~nulls

@@ -1,13 +1,13 @@
 """The INDEXED row.
 
 Layout: null bits as in a compacted row; a list of 4-byte lengths, one place for each column of a
-variable-length type, in which the lengths of the non-null ones stand packed to the left and the
-rest is zero; then the fields that are not null, in order, without padding:
+variable-length type: the lengths of the columns that are not null come first, the rest is zero;
+then the fields that are not null, in order, without padding:
 
     RAW, INT32, INT64   1, 2, 4 or 8 bytes, little endian
     INSTANT             8 bytes milliseconds, 4 bytes nanoseconds of the millisecond
     CHAR(n), BINARY(n)  n bytes, padded with zeros
-    other BYTES, BLOCK  as many bytes as the length list says
+    all others          as many bytes as the length list says
 """
 
 from __future__ import annotations
@@ -16,37 +16,35 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from fluss_client.codec.bitmaps import Bools
-from fluss_client.codec.blobs import Blobs, Bytes, Ints, join, padded_to
-from fluss_client.codec.rows.compacted import advance, fixed_piece
-from fluss_client.codec.rows.header import NullBits, bytes_for_bits, null_bits
+from fluss_client.codec.arrow.bitmaps import Bools
+from fluss_client.codec.binary.blobs import Blobs, Bytes, Ints, join, load, padded_to
+from fluss_client.codec.rows.compacted import advance, fixed_part
 from fluss_client.codec.rows.physical import (
     Found,
-    Kind,
+    NullBits,
     Physical,
     Spans,
-    kind_of,
-    number_dtype,
+    bytes_for_bits,
+    null_bits,
     refuse,
 )
-from fluss_client.codec.unaligned import load
 from fluss_client.errors import RowError
-from fluss_client.model.types import DataType, Root
+from fluss_client.model.types import DataType
+from fluss_client.model.types.layout import Kind
 
 _LENGTH_BYTES = 4
 _MILLIS_BYTES = 8
-_INSTANT_BYTES = 12
-_PADDED = frozenset({Root.CHAR, Root.BINARY})
 
 
 def is_variable(data_type: DataType) -> bool:
-    """Whether a column of this type has a place in the length list."""
-    return data_type.root not in _PADDED and kind_of(data_type) in (Kind.BYTES, Kind.BLOCK)
+    """Return whether a column of this type has a place in the length list."""
+    layout = data_type.layout
+    return not layout.padded and not layout.is_number
 
 
 def check_fits(column: Physical, data_type: DataType, name: str) -> None:
-    """Raises RowError for a CHAR or BINARY with more bytes than the row has room for."""
-    if data_type.root in _PADDED and column.blobs is not None:
+    """Raise RowError for a CHAR or BINARY with more bytes than the row has room for."""
+    if data_type.layout.padded and column.blobs is not None:
         longest = int(column.blobs.lengths.max(initial=0))
         if longest > data_type.length:
             raise RowError(
@@ -55,14 +53,14 @@ def check_fits(column: Physical, data_type: DataType, name: str) -> None:
 
 
 def encode(count: int, columns: Sequence[Physical], types: Sequence[DataType]) -> Blobs:
-    """`count` rows of these columns."""
-    pieces: list[Blobs | Bytes] = [
+    """Return `count` rows of these columns."""
+    parts: list[Blobs | Bytes] = [
         null_bits(count, [column.nulls for column in columns]),
         _length_list(count, columns, types),
     ]
     for column, data_type in zip(columns, types, strict=True):
-        pieces.extend(_field_pieces(column, data_type))
-    return join(pieces)
+        parts.extend(_field_parts(column, data_type))
+    return join(parts)
 
 
 def _length_list(count: int, columns: Sequence[Physical], types: Sequence[DataType]) -> Bytes:
@@ -82,14 +80,14 @@ def _length_list(count: int, columns: Sequence[Physical], types: Sequence[DataTy
     return lengths.view(np.uint8).reshape(count, len(variable) * _LENGTH_BYTES)
 
 
-def _field_pieces(column: Physical, data_type: DataType) -> list[Blobs | Bytes]:
+def _field_parts(column: Physical, data_type: DataType) -> list[Blobs | Bytes]:
     if column.blobs is None:
         assert column.numbers is not None
-        pieces = [fixed_piece(column.numbers, column.nulls)]
+        parts = [fixed_part(column.numbers, column.nulls)]
         if column.nanos is not None:
-            pieces.append(fixed_piece(column.nanos, column.nulls))
-        return pieces
-    if data_type.root not in _PADDED:
+            parts.append(fixed_part(column.nanos, column.nulls))
+        return parts
+    if not data_type.layout.padded:
         return [column.blobs]
     if column.nulls is None:
         return [padded_to(column.blobs, data_type.length)]
@@ -103,9 +101,9 @@ def find(
     types: Sequence[DataType],
     wanted: Collection[int],
 ) -> list[Found | None]:
-    """The columns of the rows that lie from `starts` to `ends` in `data`, None if not wanted.
+    """Return the columns of the rows from `starts` to `ends` in `data`, None if not wanted.
 
-    The same promises as for compacted rows.
+    Arguments and errors are those of `compacted.find`.
     """
     header = NullBits(data, starts, ends, len(types))
     listed = starts + bytes_for_bits(len(types))
@@ -127,7 +125,7 @@ def find(
             column = _fixed(data, positions, data_type, nulls)
             positions = advance(positions, _width(data_type), nulls)
         refuse(positions > ends, f"field {index} goes past the end")
-        if index in wanted and data_type.root is Root.CHAR:
+        if index in wanted and data_type.layout.strips_padding:
             column = _without_padding(column)
         found.append(column if index in wanted else None)
     refuse(positions < ends, "there are bytes behind the last field")
@@ -141,29 +139,26 @@ def _variable(data: Bytes, positions: Ints, lengths: Ints, nulls: Bools | None) 
 
 
 def _fixed(data: Bytes, positions: Ints, data_type: DataType, nulls: Bools | None) -> Found:
-    if data_type.root in _PADDED:
+    if data_type.layout.padded:
         lengths = advance(np.zeros(positions.size, np.int64), data_type.length, nulls)
         return Found(nulls, spans=Spans(data, positions, lengths))
-    numbers = load(data, number_dtype(data_type), positions)
-    if kind_of(data_type) is not Kind.INSTANT:
+    numbers = load(data, data_type.layout.dtype, positions)
+    if data_type.layout.kind is not Kind.INSTANT:
         return Found(nulls, numbers)
     return Found(nulls, numbers, load(data, "<i4", positions + _MILLIS_BYTES))
 
 
 def _width(data_type: DataType) -> int:
-    if data_type.root in _PADDED:
-        return data_type.length
-    if kind_of(data_type) is Kind.INSTANT:
-        return _INSTANT_BYTES
-    return np.dtype(number_dtype(data_type)).itemsize
+    layout = data_type.layout
+    return data_type.length if layout.padded else layout.packing.size
 
 
 def _without_padding(column: Found) -> Found:
-    """Spans that end with the last byte that is not zero."""
+    """Return spans that end with the last byte that is not zero."""
     assert column.spans is not None
     spans = column.spans
     blobs = spans.blobs()
-    # The last byte of each string that is not zero, by carrying its place to the right.
+    # The place of the last byte that is not zero, carried to the right up to each string's end.
     places = np.where(blobs.data != 0, np.arange(1, blobs.data.size + 1), 0)
     np.maximum.accumulate(places, out=places)
     padded = np.concatenate((np.zeros(1, np.int64), places))

@@ -1,7 +1,9 @@
-"""One row as Python values, for single look-ups: what `decode_rows` and `to_pylist` would give.
+"""Decodes one row to Python values, for single look-ups.
 
-A schema is compiled once into one reader per column; a row then costs a few calls instead of the
-start-up of a hundred array operations. The layouts are those of `compacted`, `indexed`, `nested`.
+The values are those that `decode_rows` and `to_pylist` give. A schema is compiled once into one
+reader per column; a row then costs a few calls instead of the start-up of a hundred array
+operations. `compacted` and `indexed` describe the byte layout of rows, `batch` and `slots` that of
+array and map blocks.
 """
 
 from __future__ import annotations
@@ -11,17 +13,99 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.binary.varints import MAX_INT32_BYTES, MAX_INT64_BYTES, decode_varint
 from fluss_client.codec.rows import indexed
 from fluss_client.codec.rows.batch import decode_rows
-from fluss_client.codec.rows.header import bytes_for_bits
-from fluss_client.codec.rows.physical import Kind, RowFormat, kind_of
-from fluss_client.codec.rows.python_makers import Maker, value_maker
-from fluss_client.codec.rows.python_values import MICRO_PRECISION, RAW_STRUCTS
-from fluss_client.codec.rows.scalar_blocks import array_parser, map_parser
-from fluss_client.codec.varints import MAX_INT32_BYTES, MAX_INT64_BYTES, decode_varint
+from fluss_client.codec.rows.physical import RowFormat, bytes_for_bits
+from fluss_client.codec.rows.slots import INLINE_MAX, SLOT_BYTES
 from fluss_client.errors import CorruptDataError, UnsupportedError
-from fluss_client.model.types import DataType, Root
+from fluss_client.model.types import DataType
+from fluss_client.model.types.base import Maker
+from fluss_client.model.types.layout import Kind
+
+ListParser = Callable[[bytes], list[Any]]
+
+_COUNT = struct.Struct("<i")
+_COUNT_BYTES = 4
+_SLOT = struct.Struct("<Q")
+
+
+def array_parser(data_type: DataType, make: Maker) -> ListParser:
+    """Return a function from an array block to its elements; `make` takes stored values."""
+    kind = data_type.layout.kind
+    if kind in (Kind.RAW, Kind.INT32, Kind.INT64):
+        return _number_parser(data_type, data_type.layout.packing.format[1:], make)
+    inline = kind is Kind.BYTES
+
+    def parse(block: bytes) -> list[Any]:
+        count, slots_at, nulls = _open(block, data_type, SLOT_BYTES)
+        values: list[Any] = []
+        total = 0
+        for index in range(count):
+            if nulls >> index & 1:
+                values.append(None)
+                continue
+            at = slots_at + SLOT_BYTES * index
+            (slot,) = _SLOT.unpack_from(block, at)
+            offset, low = slot >> 32, slot & 0xFFFFFFFF
+            if kind is Kind.INSTANT:
+                low = low - (1 << 32) if low >> 31 else low
+                values.append(make((struct.unpack_from("<q", block, offset)[0], low)))
+                continue
+            if inline and slot >> 63:
+                offset, low = at, (slot >> 56) & 0x7F
+                if low > INLINE_MAX:
+                    raise CorruptDataError("a slot holds more than seven bytes")
+            total += low
+            if offset + low > len(block) or total > len(block):
+                raise CorruptDataError("an array's items leave the array")
+            values.append(make(block[offset : offset + low]))
+        return values
+
+    return parse
+
+
+def _number_parser(data_type: DataType, letter: str, make: Maker) -> ListParser:
+    width = struct.calcsize("<" + letter)
+
+    def parse(block: bytes) -> list[Any]:
+        count, slots_at, nulls = _open(block, data_type, width)
+        numbers = struct.unpack_from(f"<{count}{letter}", block, slots_at)
+        if not nulls:
+            return [make(number) for number in numbers]
+        return [None if nulls >> i & 1 else make(number) for i, number in enumerate(numbers)]
+
+    return parse
+
+
+def _open(block: bytes, data_type: DataType, width: int) -> tuple[int, int, int]:
+    """Return the count, where the slots begin, and the null bits as one number."""
+    (count,) = _COUNT.unpack_from(block)
+    slots_at = _COUNT_BYTES + 4 * ((count + 31) // 32)
+    if count < 0 or slots_at + count * width > len(block):
+        raise CorruptDataError("an array is too short for its elements")
+    nulls = int.from_bytes(block[_COUNT_BYTES:slots_at], "little") & ((1 << count) - 1)
+    if nulls and not data_type.nullable:
+        raise CorruptDataError("an array holds a null and its element type says NOT NULL")
+    return count, slots_at, nulls
+
+
+def map_parser(parse_keys: ListParser, parse_values: ListParser) -> Callable[[bytes], list[Any]]:
+    """Return a function from a map block to its (key, value) pairs."""
+
+    def parse(block: bytes) -> list[Any]:
+        (key_size,) = _COUNT.unpack_from(block)
+        end = _COUNT_BYTES + key_size
+        if key_size < 0 or end > len(block):
+            raise CorruptDataError("a map is too short for its keys")
+        keys, values = parse_keys(block[_COUNT_BYTES:end]), parse_values(block[end:])
+        if len(keys) != len(values):
+            raise CorruptDataError("a map has more keys than values, or fewer")
+        return list(zip(keys, values, strict=True))
+
+    return parse
+
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
 """From a row and a position in it: the value there, and the position behind it."""
@@ -30,19 +114,19 @@ Parser = Callable[[bytes], Any]
 
 _CACHED_SCHEMAS = 256
 _INT32 = struct.Struct("<i")
-_INT64 = struct.Struct("<q")
-_INSTANT = struct.Struct("<qi")
 _NOT_A_ROW = (IndexError, struct.error, UnicodeDecodeError, OverflowError, ValueError)
 
 
 def decode_row_scalar(
     row: bytes, types: Sequence[DataType], names: Sequence[str], fmt: RowFormat
 ) -> dict[str, Any]:
-    """The row's values by column name.
+    """Return the row's values by column name.
 
-    Bytes that are no such row raise CorruptDataError, and so does a time that Python's classes
-    cannot express; nanoseconds need pandas, as in Arrow, or raise UnsupportedError. Fastest when
-    `types` and `names` are the same tuples every time.
+    It is fastest if `types` and `names` are the same tuples at each call.
+
+    Raises:
+        CorruptDataError: The bytes are no such row, or Python's classes cannot express a time.
+        UnsupportedError: A column has nanoseconds, which need pandas, as in Arrow.
     """
     parser = _parser_of(types, names, fmt)
     try:
@@ -71,8 +155,8 @@ def _parser_of(types: Sequence[DataType], names: Sequence[str], fmt: RowFormat) 
 
 @lru_cache(maxsize=_CACHED_SCHEMAS)
 def row_parser(types: tuple[DataType, ...], names: tuple[str, ...], fmt: RowFormat) -> Parser:
-    """A function from a row's bytes to its values by name; errors are not translated yet."""
-    if any(map(_needs_arrow, types)):
+    """Return a function from a row's bytes to its values by name; it raises `_NOT_A_ROW` too."""
+    if any(data_type.needs_arrow for data_type in types):
         return lambda row: _through_arrow(row, types, names, fmt)
     make = _compacted_parser if fmt is RowFormat.COMPACTED else _indexed_parser
     return make(types, names)
@@ -81,7 +165,7 @@ def row_parser(types: tuple[DataType, ...], names: tuple[str, ...], fmt: RowForm
 def _through_arrow(
     row: bytes, types: Sequence[DataType], names: Sequence[str], fmt: RowFormat
 ) -> Any:
-    """Nanoseconds have no class in Python itself: Arrow decides what stands for them."""
+    """Decode with Arrow, which decides what class holds nanoseconds: Python has none."""
     batch = decode_rows(Blobs.from_list([row]), types, names, fmt)
     try:
         return batch.to_pylist()[0]
@@ -89,13 +173,6 @@ def _through_arrow(
         raise UnsupportedError(
             f"Python alone cannot hold nanoseconds: install pandas, or read as Arrow ({error})"
         ) from error
-
-
-def _needs_arrow(data_type: DataType) -> bool:
-    if data_type.root in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ):
-        return data_type.precision > MICRO_PRECISION
-    inside = [data_type.element, data_type.key, *(field.type for field in data_type.fields)]
-    return any(_needs_arrow(child) for child in inside if child is not None)
 
 
 def _compacted_parser(types: Sequence[DataType], names: Sequence[str]) -> Parser:
@@ -123,13 +200,13 @@ def _compacted_parser(types: Sequence[DataType], names: Sequence[str]) -> Parser
 
 
 def _compacted_reader(data_type: DataType) -> Reader:
-    kind = kind_of(data_type)
+    kind = data_type.layout.kind
     if kind in (Kind.INT32, Kind.INT64):
-        return _varint_reader(kind, value_maker(data_type))
+        return _varint_reader(kind, data_type.maker())
     if kind is Kind.RAW:
-        return _fixed_reader(RAW_STRUCTS[data_type.root], value_maker(data_type))
+        return _fixed_reader(data_type.layout.packing, data_type.maker())
     if kind is Kind.INSTANT:
-        make_instant = value_maker(data_type)
+        make_instant = data_type.maker()
 
         def read_instant(row: bytes, position: int) -> tuple[Any, int]:
             millis, position = decode_varint(row, position, MAX_INT64_BYTES)
@@ -202,47 +279,35 @@ def _indexed_parser(types: Sequence[DataType], names: Sequence[str]) -> Parser:
 
 
 def _indexed_reader(data_type: DataType) -> Reader:
-    """For a variable-length column, from all its bytes; its second result means nothing."""
+    """Return the reader of a column; a variable-length one gets all its bytes and no position."""
     if indexed.is_variable(data_type):
         make = block_maker(data_type, RowFormat.INDEXED)
         return lambda row, position: (make(row), 0)
-    make = value_maker(data_type)
-    kind = kind_of(data_type)
-    if kind is Kind.BYTES:
-        length, char = data_type.length, data_type.root is Root.CHAR
+    make = data_type.maker()
+    if data_type.layout.padded:
+        length, strips = data_type.length, data_type.layout.strips_padding
 
         def read_padded(row: bytes, position: int) -> tuple[Any, int]:
             end = position + length
             if end > len(row):
                 raise CorruptDataError("a column goes past the end")
             value = row[position:end]
-            return make(value.rstrip(b"\0") if char else value), end
+            return make(value.rstrip(b"\0") if strips else value), end
 
         return read_padded
-    layouts = {Kind.INT32: _INT32, Kind.INT64: _INT64, Kind.INSTANT: _INSTANT}
-    return _fixed_reader(layouts[kind] if kind in layouts else RAW_STRUCTS[data_type.root], make)
+    return _fixed_reader(data_type.layout.packing, make)
 
 
 def block_maker(data_type: DataType, fmt: RowFormat) -> Parser:
-    """A function from a variable-length value's bytes to the value; blocks nest to any depth."""
-    if data_type.root is Root.ROW:
+    """Return a function from a stored value to the Python value; blocks nest to any depth."""
+    kind = data_type.layout.kind
+    if kind is Kind.ROW:
         fields = data_type.fields
         return row_parser(tuple(f.type for f in fields), tuple(f.name for f in fields), fmt)
-    if data_type.root is Root.ARRAY:
-        assert data_type.element is not None
-        return array_parser(data_type.element, _element_maker(data_type.element, fmt))
-    if data_type.root is Root.MAP:
-        assert data_type.key is not None
-        assert data_type.element is not None
-        return map_parser(
-            array_parser(data_type.key, _element_maker(data_type.key, fmt)),
-            array_parser(data_type.element, _element_maker(data_type.element, fmt)),
-        )
-    return value_maker(data_type)
-
-
-def _element_maker(data_type: DataType, fmt: RowFormat) -> Maker:
-    return block_maker(data_type, fmt) if data_type.is_nested else value_maker(data_type)
+    if kind in (Kind.ARRAY, Kind.MAP):
+        lists = [array_parser(child, block_maker(child, fmt)) for child in data_type.children]
+        return lists[0] if kind is Kind.ARRAY else map_parser(*lists)
+    return data_type.maker()
 
 
 def _signed(number: int, bits: int) -> int:

@@ -2,13 +2,13 @@
 
     RAW, INT32, INT64  the number itself
     INSTANT            8 bytes of milliseconds outside; slot: offset << 32 | nanoseconds
-    STRING, BYTES      up to 7 bytes in the slot, lowest byte first, top byte 0x80 | length;
-    CHAR, BINARY       longer ones outside; slot: offset << 32 | length
-    DECIMAL p>18       16 bytes outside, left aligned; slot: offset << 32 | length
-    BLOCK              always outside; slot: offset << 32 | length
+    BYTES              up to 7 bytes in the slot, lowest byte first, top byte 0x80 | length;
+                       longer ones outside; slot: offset << 32 | length
+    DECIMAL            16 bytes outside, left aligned; slot: offset << 32 | length
+    ARRAY, MAP, ROW    always outside; slot: offset << 32 | length
 
-What lies outside, an item, is padded with zeros to a multiple of 8 bytes. A null is all zeros and
-has no item.
+A value outside the slots is called an item. It is padded with zeros to a multiple of 8 bytes. A
+null is all zeros and has no item.
 """
 
 from __future__ import annotations
@@ -19,23 +19,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fluss_client.codec.blobs import Blobs, Ints, padded_to
-from fluss_client.codec.rows.physical import Kind, Physical, kind_of, number_dtype
-from fluss_client.codec.unaligned import load, with_slack
-from fluss_client.model.types import DataType, Root
+from fluss_client.codec.binary.blobs import Blobs, Ints, load, padded_to, with_slack
+from fluss_client.codec.rows.physical import Physical
+from fluss_client.model.types import DataType
+from fluss_client.model.types.layout import Kind
 
+SLOT_BYTES = 8
 INLINE_MAX = 7
+"""How many bytes fit a slot beside their length."""
+DECIMAL_AREA = 16
 HALF = np.uint64(32)
 LOW_HALF = np.uint64(0xFFFFFFFF)
 
-_DECIMAL_AREA = 16
 # The low n bytes of a word.
 _LOW_BYTES = np.array([(1 << 8 * n) - 1 for n in range(INLINE_MAX + 1)], np.uint64)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Items:
-    """What lies outside the slots: the items, whose they are, and the size of every value's."""
+    """The values outside the slots.
+
+    Attributes:
+        blobs: The items, padded.
+        owners: The index of the value of each item.
+        sizes: The size of the item of each value, 0 for a value without one.
+    """
 
     blobs: Blobs
     owners: Ints
@@ -43,15 +51,14 @@ class Items:
 
 
 def slot_width(data_type: DataType) -> int:
-    """The bytes of one slot of an array block."""
-    if kind_of(data_type) in (Kind.RAW, Kind.INT32):
-        return np.dtype(number_dtype(data_type)).itemsize
-    return 8
+    """Return the bytes of one slot of an array block."""
+    layout = data_type.layout
+    return layout.packing.size if layout.kind in (Kind.RAW, Kind.INT32) else SLOT_BYTES
 
 
 def slots_of(column: Physical, data_type: DataType) -> tuple[npt.NDArray[Any], Items]:
-    """The slots with no offset in them yet, and the items; an offset is to be or-ed in, << 32."""
-    slots, blobs, owners = _parts(column, data_type)
+    """Return the slots and the items; the caller ORs the offset of each item in, << 32."""
+    slots, blobs, owners = _parts(column, data_type.layout.kind)
     if column.nulls is not None:
         slots[column.nulls] = 0
     sizes = np.zeros(slots.size, np.int64)
@@ -60,12 +67,12 @@ def slots_of(column: Physical, data_type: DataType) -> tuple[npt.NDArray[Any], I
 
 
 def round_up(sizes: Ints) -> Ints:
-    """The next multiples of eight."""
+    """Return the sizes rounded up to multiples of eight."""
     rounded: Ints = (sizes + 7) & ~np.int64(7)
     return rounded
 
 
-def _parts(column: Physical, data_type: DataType) -> tuple[npt.NDArray[Any], Blobs, Ints]:
+def _parts(column: Physical, kind: Kind) -> tuple[npt.NDArray[Any], Blobs, Ints]:
     if column.blobs is None:
         assert column.numbers is not None
         if column.nanos is None:
@@ -76,14 +83,14 @@ def _parts(column: Physical, data_type: DataType) -> tuple[npt.NDArray[Any], Blo
     blobs = column.blobs
     lengths = blobs.lengths
     slots = lengths.astype(np.uint64)
-    if data_type.root is Root.DECIMAL or kind_of(data_type) is Kind.BLOCK:
+    if kind is not Kind.BYTES:
         owners = _present(column)
     else:
         near = np.flatnonzero(lengths <= INLINE_MAX)
         slots[near] = _inline(blobs, near)
         owners = np.flatnonzero(lengths > INLINE_MAX)
     chosen = blobs if owners.size == len(blobs) else blobs.take(owners)
-    area = _DECIMAL_AREA if data_type.root is Root.DECIMAL else round_up(chosen.lengths)
+    area = DECIMAL_AREA if kind is Kind.DECIMAL else round_up(chosen.lengths)
     return slots, padded_to(chosen, area), owners
 
 

@@ -1,0 +1,1 @@
+"""Point and prefix look-ups in primary-key tables."""

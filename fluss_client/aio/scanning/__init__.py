@@ -1,0 +1,1 @@
+"""Scans: fetch logs, decode batches, and give records or Arrow tables."""

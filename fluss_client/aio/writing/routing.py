@@ -1,0 +1,247 @@
+"""The destination of each row: its partition by name, its bucket by hash or by an assigner.
+
+All rows of a batch are placed with array operations: one number per row, one stable sort, one
+copy of the rows in that order, then slices. A batch for one bucket is not copied at all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fluss_client.aio.writing.accumulator import Deletes, RecordSlice, cut, rows_max_of
+from fluss_client.codec.buckets import assign_buckets
+from fluss_client.codec.keys import encode_keys, key_encoding_for
+from fluss_client.codec.partition_names import partition_names
+from fluss_client.config import Config
+from fluss_client.model.table import TableBucket, TableInfo
+
+FindPartitions = Callable[[Sequence[str]], list[int]]
+SMALL_SORT_KEYS = 1 << 16
+
+
+class Placement:
+    """Computes partition and bucket of the rows of one table.
+
+    The rows may lack all columns that are neither partition keys nor bucket keys.
+    """
+
+    def __init__(self, table: TableInfo) -> None:
+        types = {column.name: column.type for column in table.schema.columns}
+        self.bucket_count = table.num_buckets
+        self._partition_keys = table.partition_keys
+        self._partition_types = [types[name] for name in table.partition_keys]
+        self._keys = table.bucket_keys or table.physical_primary_keys
+        self._key_types = [types[name] for name in self._keys]
+        if self._keys:
+            # Also for a single bucket: it refuses tables whose keys no client can write.
+            _, self._encoding = key_encoding_for(
+                table.properties, table.bucket_keys, table.physical_primary_keys, types
+            )
+
+    @property
+    def by_key(self) -> bool:
+        """Whether the columns of a row decide on its bucket."""
+        return bool(self._keys)
+
+    def partitions(self, rows: pa.RecordBatch) -> tuple[list[str], npt.NDArray[np.int64] | None]:
+        """Return the distinct partition names and the index of each row's name among them.
+
+        A table without partitions has no names, and None in place of the indices.
+        """
+        if not self._partition_keys:
+            return [], None
+        columns = [rows.column(name) for name in self._partition_keys]
+        return partition_names(columns, self._partition_types)
+
+    def buckets(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+        """Return the bucket of each row of a table with keys; None if there is only one bucket."""
+        if self.bucket_count == 1:
+            return None
+        columns = [rows.column(name) for name in self._keys]
+        keys = encode_keys(columns, self._key_types, self._keys, self._encoding)
+        return assign_buckets(keys, self.bucket_count, self._encoding).astype(np.int64)
+
+
+def numbered(
+    partitions: npt.NDArray[np.int64] | None,
+    buckets: npt.NDArray[np.int64] | None,
+    bucket_count: int,
+) -> npt.NDArray[np.int64] | None:
+    """Combine partition and bucket of each row in one number; None if all rows have the same."""
+    if partitions is None:
+        return buckets
+    if buckets is None:
+        return partitions * bucket_count
+    return partitions * bucket_count + buckets
+
+
+class Router:
+    """Splits batches of one table by bucket.
+
+    It keeps the state of the bucket assigner and has no lock: one caller at a time.
+    """
+
+    def __init__(self, table: TableInfo, config: Config, find_partitions: FindPartitions) -> None:
+        self._table = table
+        self._find_partitions = find_partitions
+        self._bytes_max = config.writer_batch_size
+        self._rows_max = rows_max_of(table)
+        self._placement = Placement(table)
+        round_robin = config.writer_bucket_no_key_assigner == "round_robin"
+        self._assigner: Assigner = (RoundRobin if round_robin else Sticky)(table.num_buckets)
+
+    def batch_closed(self) -> None:
+        """Note that a batch is sent before it is full: the next rows may go to another bucket."""
+        self._assigner.move_on()
+
+    def split(
+        self, rows: pa.RecordBatch, deletes: Deletes = None, *, single: bool = False
+    ) -> list[RecordSlice]:
+        """Cut rows by bucket and size; the order of each bucket's rows is kept.
+
+        Args:
+            rows: Rows in the table's wire schema.
+            deletes: Which rows are deletes.
+            single: Whether the rows came one by one, so that round robin goes by row.
+
+        Raises:
+            PartitionNotExistError: A partition of a row does not exist. No state is changed.
+        """
+        if rows.num_rows == 0:
+            return []
+        partitions, codes = self._partitions(rows)
+        if not self._placement.by_key:
+            return self._split_by_assigner(rows, deletes, partitions, codes, single)
+        count = self._table.num_buckets
+        numbers = numbered(codes, self._placement.buckets(rows), count)
+        groups = grouped(rows, deletes, numbers, len(partitions) * count)
+        slices: list[RecordSlice] = []
+        for number, part, mask in groups:
+            partition, bucket = divmod(number, count)
+            slices += self._cut(self._place(partitions[partition], bucket), part, mask)
+        return slices
+
+    def _partitions(
+        self, rows: pa.RecordBatch
+    ) -> tuple[Sequence[int | None], npt.NDArray[np.int64] | None]:
+        """Return the ids of the rows' partitions, and the index of each row's partition."""
+        names, codes = self._placement.partitions(rows)
+        return (self._find_partitions(names) if names else [None]), codes
+
+    def _split_by_assigner(
+        self,
+        rows: pa.RecordBatch,
+        deletes: Deletes,
+        partitions: Sequence[int | None],
+        codes: npt.NDArray[np.int64] | None,
+        single: bool,
+    ) -> list[RecordSlice]:
+        slices: list[RecordSlice] = []
+        for number, part, mask in grouped(rows, deletes, codes, len(partitions)):
+            partition = partitions[number]
+            if single and self._assigner.by_row:
+                buckets = self._assigner.next_rows(part.num_rows)
+                spread = grouped(part, mask, buckets, self._table.num_buckets)
+                for bucket, some, some_mask in spread:
+                    slices += self._cut(self._place(partition, bucket), some, some_mask)
+                continue
+            for some, some_mask, nbytes in cut(part, mask, self._bytes_max):
+                bucket = self._assigner.next(nbytes, self._bytes_max)
+                slices.append(RecordSlice(self._place(partition, bucket), some, some_mask, nbytes))
+        return slices
+
+    def _cut(self, place: TableBucket, rows: pa.RecordBatch, deletes: Deletes) -> list[RecordSlice]:
+        parts = cut(rows, deletes, self._bytes_max, self._rows_max)
+        return [RecordSlice(place, *part) for part in parts]
+
+    def _place(self, partition_id: int | None, bucket: int) -> TableBucket:
+        return TableBucket(self._table.table_id, bucket, partition_id=partition_id)
+
+
+def grouped(
+    rows: pa.RecordBatch,
+    deletes: Deletes,
+    numbers: npt.NDArray[np.int64] | None,
+    count: int,
+) -> list[tuple[int, pa.RecordBatch, Deletes]]:
+    """Group rows by number, in their order; numbers are below `count`, None means all are 0."""
+    if numbers is None or count == 1:
+        return [(0, rows, deletes)]
+    first = int(numbers[0])
+    if (numbers == first).all():
+        return [(first, rows, deletes)]
+    # NumPy sorts 16-bit numbers in linear time.
+    keys = numbers.astype(np.uint16) if count <= SMALL_SORT_KEYS else numbers
+    order = np.argsort(keys, kind="stable")
+    sorted_rows = rows.take(pa.array(order))
+    sorted_deletes = None if deletes is None else deletes[order]
+    sorted_numbers = numbers[order]
+    starts = np.flatnonzero(np.diff(sorted_numbers, prepend=-1))
+    groups: list[tuple[int, pa.RecordBatch, Deletes]] = []
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+        mask = None if sorted_deletes is None else sorted_deletes[start:end]
+        part = sorted_rows.slice(start, end - start)
+        groups.append((int(sorted_numbers[start]), part, mask))
+    return groups
+
+
+class Sticky:
+    """Assigns one bucket for about a batch of bytes, then another one at random."""
+
+    by_row = False
+
+    def __init__(self, bucket_count: int) -> None:
+        self._count = bucket_count
+        self._bucket = random.randrange(bucket_count)  # noqa: S311 - spreading load needs no secret
+        self._bytes = 0
+
+    def next(self, nbytes: int, batch_bytes: int) -> int:
+        """Return the bucket for rows of that size."""
+        if self._bytes + nbytes > batch_bytes:
+            self.move_on()
+        self._bytes += nbytes
+        return self._bucket
+
+    def next_rows(self, rows: int) -> npt.NDArray[np.int64]:
+        """Return the bucket of each of some rows."""
+        return np.full(rows, self._bucket, np.int64)
+
+    def move_on(self) -> None:
+        """Change to another bucket, if any rows went to this one."""
+        if self._bytes and self._count > 1:
+            step = random.randrange(1, self._count)  # noqa: S311 - as above
+            self._bucket = (self._bucket + step) % self._count
+        self._bytes = 0
+
+
+class RoundRobin:
+    """Assigns the buckets one after the other: by row if rows come one by one, else by batch."""
+
+    by_row = True
+
+    def __init__(self, bucket_count: int) -> None:
+        self._count = bucket_count
+        self._bucket = 0
+
+    def next(self, nbytes: int, batch_bytes: int) -> int:
+        """Return the bucket for the next batch."""
+        bucket = self._bucket
+        self._bucket = (bucket + 1) % self._count
+        return bucket
+
+    def next_rows(self, rows: int) -> npt.NDArray[np.int64]:
+        """Return the bucket of each of some rows."""
+        buckets = (np.arange(rows, dtype=np.int64) + self._bucket) % self._count
+        self._bucket = (self._bucket + rows) % self._count
+        return buckets
+
+    def move_on(self) -> None:
+        """Do nothing: every batch gets the next bucket anyway."""
+
+
+Assigner = Sticky | RoundRobin

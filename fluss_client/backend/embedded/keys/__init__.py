@@ -1,0 +1,1 @@
+"""The key state of primary-key tables: upserts, merge engines and look-ups."""

@@ -1,0 +1,1 @@
+"""Lake snapshots, tiering and producer offsets of the embedded engine."""

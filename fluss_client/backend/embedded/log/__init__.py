@@ -1,0 +1,1 @@
+"""The log of a bucket: stored batches, appends, reads and retention."""

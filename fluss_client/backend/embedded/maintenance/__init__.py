@@ -1,0 +1,1 @@
+"""Checking and vacuuming the directory of an embedded engine."""

@@ -1,0 +1,1 @@
+"""Arrow record batches as bytes, and Arrow columns between their forms."""

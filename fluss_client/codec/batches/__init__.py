@@ -1,0 +1,1 @@
+"""Record batches: the units that requests and log segments carry."""

@@ -1,0 +1,1 @@
+"""Bytes in bulk: blobs, varints, unaligned numbers and checksums."""

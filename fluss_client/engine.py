@@ -1,0 +1,217 @@
+"""The extension surface of the client: what a package built on it needs beyond the public API.
+
+`fluss_orchestrate` uses `fluss_client`, `fluss_client.aio`, `fluss_client.errors`,
+`fluss_client.testing` and this module, and nothing deeper; a test enforces it. Names here are
+stable within one release of this project, and carry no promise to others.
+
+- **Blocking code**: `run_blocking` runs a coroutine on the client's I/O thread.
+- **Behind a connection**: `async_connection`, `backend_of`, `is_closed` and `table_info`.
+- **The backend contract**: `Backend` and the requests that it takes.
+- **Range reads**: `read_ranges` and `RangeReader` read exactly the offsets [start, stop).
+- **Pinned writes**: `append_pinned` and `upsert_pinned` send a batch under a writer id and a
+  sequence number that were fixed beforehand, so that any process can send it again.
+- **Rows and keys**: routing of rows to partitions and buckets, keys and values as bytes.
+- **State reads**: `StateReader` and `BlockingState` read the key state of a bucket, exact at an
+  offset.
+- **Retries**: `Backoff`, `Deadline` and `retrying`, which the client itself uses.
+- **Dropped tables**: `Existence` tells whether a table and its partitions still exist.
+- **Embedded directories**: `check_directory` and `vacuum_directory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fluss_client.aio.connection import FlussConnection as AsyncConnection
+from fluss_client.aio.existence import Existence
+from fluss_client.aio.lookup.keys import KeyMaker
+from fluss_client.aio.projection import Projection
+from fluss_client.aio.scanning.errors import OffsetUnavailableError
+from fluss_client.aio.scanning.ranges import RangeReader, read_ranges
+from fluss_client.aio.state.blocking import BlockingState
+from fluss_client.aio.state.reader import (
+    CHANGELOG_IMAGE,
+    StateReader,
+    StateSource,
+    check_old_rows,
+    has_old_rows,
+)
+from fluss_client.aio.writing.accumulator import Deletes, rows_max_of
+from fluss_client.aio.writing.arrow_input import ArrowInput
+from fluss_client.aio.writing.pinned import PINNED_BATCHES_MAX, append_pinned, upsert_pinned
+from fluss_client.aio.writing.routing import Placement, grouped, numbered
+from fluss_client.backend.contract import (
+    Backend,
+    BucketWrite,
+    FetchPosition,
+    FetchRequest,
+    LogSlice,
+    Payload,
+)
+from fluss_client.codec.auto_partition import (
+    ENABLED,
+    AutoPartition,
+    TimeUnit,
+    auto_partition_of,
+    time_zone,
+)
+from fluss_client.codec.batches.value_batch import decode_value
+from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.partition_names import parse_partition_name, partition_names, spec_to_name
+from fluss_client.codec.rows import RowFormat, decode_row_scalar, encode_rows
+from fluss_client.config import OPTIONS, find_option
+from fluss_client.facade.connection import FlussConnection
+from fluss_client.model.arrow import from_arrow
+from fluss_client.model.iceberg import iceberg_type
+from fluss_client.model.table import KV_FORMAT, TableInfo, TablePath
+from fluss_client.model.type_text import parse_type
+from fluss_client.model.types import Root, require_arrow_map
+from fluss_client.net.retry import Backoff, Deadline, retrying
+from fluss_client.options import duration_ms
+from fluss_client.runtime import runtime, workers
+
+if TYPE_CHECKING:
+    from fluss_client.backend.embedded.maintenance.vacuum import Vacuumed
+
+T = TypeVar("T")
+
+
+def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the client's I/O thread and wait for its result.
+
+    Args:
+        coroutine: The coroutine to run; it may use connections of `fluss_client.aio` that belong
+            to a blocking `FlussConnection`.
+
+    Returns:
+        What the coroutine returns.
+
+    Raises:
+        ReentrantCallError: If it is called on the I/O thread itself, which would wait forever.
+    """
+    return runtime().call(coroutine)
+
+
+def async_connection(connection: FlussConnection | AsyncConnection) -> AsyncConnection:
+    """Return the async connection behind a connection.
+
+    Args:
+        connection: A blocking connection, or an async one, which is returned as it is.
+
+    Returns:
+        The async connection. If it belongs to a blocking one, its coroutines run on the I/O
+        thread only: pass them to `run_blocking`.
+
+    Raises:
+        ForkedError: If the connection was made by the parent of this process.
+    """
+    return connection if isinstance(connection, AsyncConnection) else connection.core
+
+
+def backend_of(connection: FlussConnection | AsyncConnection) -> Backend:
+    """Return the backend of a connection; its coroutines run where those of the connection do.
+
+    Raises:
+        ForkedError: If the connection was made by the parent of this process.
+    """
+    return async_connection(connection).backend
+
+
+def is_closed(connection: FlussConnection) -> bool:
+    """Return whether a connection was closed, so that it cannot be used any more."""
+    return connection.core.closed
+
+
+def table_info(connection: FlussConnection, path: TablePath | str) -> TableInfo:
+    """Ask the cluster for what it knows of a table. Blocks.
+
+    Raises:
+        TableNotExistError: If there is no such table.
+    """
+    path = TablePath.parse(path) if isinstance(path, str) else path
+    return run_blocking(backend_of(connection).get_table_info(path))
+
+
+def check_directory(path: str | Path) -> list[str]:
+    """Return every problem of the embedded directory at `path`, or an empty list. Blocks."""
+    from fluss_client.backend.embedded.maintenance.check import check
+
+    return check(path)
+
+
+def vacuum_directory(path: str | Path) -> Vacuumed:
+    """Delete expired and dropped data of the embedded directory at `path`, and shrink it. Blocks.
+
+    Returns:
+        How many batches expired, and the size of the directory before and after.
+    """
+    from fluss_client.backend.embedded.maintenance.vacuum import vacuum
+
+    return vacuum(path)
+
+
+__all__ = [
+    "CHANGELOG_IMAGE",
+    "ENABLED",
+    "KV_FORMAT",
+    "OPTIONS",
+    "PINNED_BATCHES_MAX",
+    "ArrowInput",
+    "AutoPartition",
+    "Backend",
+    "Backoff",
+    "Blobs",
+    "BlockingState",
+    "BucketWrite",
+    "Deadline",
+    "Deletes",
+    "Existence",
+    "FetchPosition",
+    "FetchRequest",
+    "KeyMaker",
+    "LogSlice",
+    "OffsetUnavailableError",
+    "Payload",
+    "Placement",
+    "Projection",
+    "RangeReader",
+    "Root",
+    "RowFormat",
+    "StateReader",
+    "StateSource",
+    "TimeUnit",
+    "append_pinned",
+    "async_connection",
+    "auto_partition_of",
+    "backend_of",
+    "check_directory",
+    "check_old_rows",
+    "decode_row_scalar",
+    "decode_value",
+    "duration_ms",
+    "encode_rows",
+    "find_option",
+    "from_arrow",
+    "grouped",
+    "has_old_rows",
+    "iceberg_type",
+    "is_closed",
+    "numbered",
+    "parse_partition_name",
+    "parse_type",
+    "partition_names",
+    "read_ranges",
+    "require_arrow_map",
+    "retrying",
+    "rows_max_of",
+    "run_blocking",
+    "runtime",
+    "spec_to_name",
+    "table_info",
+    "time_zone",
+    "upsert_pinned",
+    "vacuum_directory",
+    "workers",
+]
