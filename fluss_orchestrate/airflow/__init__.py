@@ -13,7 +13,18 @@ if TYPE_CHECKING:
     from fluss_orchestrate.airflow.assets import fluss_table_asset
     from fluss_orchestrate.airflow.errors import FlussTaskError, FlussTaskFailedError
     from fluss_orchestrate.airflow.hooks import FlussHook
+    from fluss_orchestrate.airflow.notifiers import FlussLagNotifier
     from fluss_orchestrate.airflow.operators.bulk_load import FlussBulkLoadOperator
+    from fluss_orchestrate.airflow.operators.checkpoints import (
+        FlussCheckpointAbandonOperator,
+        FlussCheckpointRetireOperator,
+    )
+    from fluss_orchestrate.airflow.operators.checks import (
+        FlussCheckFailedError,
+        FlussFreshnessCheckOperator,
+        FlussLagCheckOperator,
+        FlussRowCountCheckOperator,
+    )
     from fluss_orchestrate.airflow.operators.lake import (
         FlussCheckpointResetOperator,
         FlussTierToLakeOperator,
@@ -25,6 +36,10 @@ if TYPE_CHECKING:
         FlussProvisionTablesOperator,
     )
     from fluss_orchestrate.airflow.operators.scanning import FlussIncrementalScanOperator
+    from fluss_orchestrate.airflow.operators.transfers import (
+        FlussToIcebergOperator,
+        FlussToSqlOperator,
+    )
     from fluss_orchestrate.airflow.operators.writing import FlussWriteOperator
     from fluss_orchestrate.airflow.receipts import receipt_from
     from fluss_orchestrate.airflow.sensors.lake import FlussLakeSnapshotSensor
@@ -45,6 +60,21 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
+        "operators.checkpoints": (
+            "FlussCheckpointAbandonOperator",
+            "FlussCheckpointRetireOperator",
+        ),
+        "operators.checks": (
+            "FlussCheckFailedError",
+            "FlussFreshnessCheckOperator",
+            "FlussLagCheckOperator",
+            "FlussRowCountCheckOperator",
+        ),
+        "operators.transfers": (
+            "FlussToIcebergOperator",
+            "FlussToSqlOperator",
+        ),
+        "notifiers": ("FlussLagNotifier",),
         "assets": ("fluss_table_asset",),
         "errors": ("FlussTaskError", "FlussTaskFailedError"),
         "hooks": ("FlussHook",),
@@ -70,12 +100,18 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "FlussBulkLoadOperator",
+    "FlussCheckFailedError",
+    "FlussCheckpointAbandonOperator",
     "FlussCheckpointResetOperator",
+    "FlussCheckpointRetireOperator",
     "FlussConditionTrigger",
     "FlussCreateDatabaseOperator",
     "FlussDropPartitionsOperator",
+    "FlussFreshnessCheckOperator",
     "FlussHook",
     "FlussIncrementalScanOperator",
+    "FlussLagCheckOperator",
+    "FlussLagNotifier",
     "FlussLakeSnapshotSensor",
     "FlussLakeSnapshotTrigger",
     "FlussOffsetSensor",
@@ -83,11 +119,14 @@ __all__ = [
     "FlussPartitionSensor",
     "FlussPartitionWindowOperator",
     "FlussProvisionTablesOperator",
+    "FlussRowCountCheckOperator",
     "FlussTableSensor",
     "FlussTarget",
     "FlussTaskError",
     "FlussTaskFailedError",
     "FlussTierToLakeOperator",
+    "FlussToIcebergOperator",
+    "FlussToSqlOperator",
     "FlussWriteOperator",
     "IcebergTarget",
     "ParquetTarget",

@@ -1,4 +1,11 @@
-"""`@task.fluss_scan`: a function that gets what is new, and commits the checkpoint by returning."""
+"""`@task.fluss_scan`: a function that gets what is new, and commits the checkpoint by returning.
+
+What a user's function returned for each plan of one task run, kept over retries and clears.
+
+A run may finish the plan of another run before its own, so its function may be called more than
+once; and a try that comes after the checkpoint has moved calls it no more. The results stay in
+the run's task state.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +15,62 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
 
-from fluss_orchestrate.airflow.callables import call_with_context
 from fluss_orchestrate.airflow.operators.scanning import FlussIncrementalScanOperator
-from fluss_orchestrate.airflow.results import KeptResults
+from fluss_orchestrate.airflow.run_context import call_with_context
+from fluss_orchestrate.airflow.run_state import run_state
+from fluss_orchestrate.airflow.version_compat import serializers
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.bases.decorator import TaskDecorator
 
+    from fluss_orchestrate.airflow.hooks import FlussHook
     from fluss_orchestrate.core.plan import ScanPlan
+
+STATE_KEY = "fluss_results"
+
+
+class KeptResults:
+    """The results of one task run, by plan id, in the order of the calls."""
+
+    def __init__(self, context: Context, hook: FlussHook) -> None:
+        self._store = run_state(context, hook)
+        kept: Any = self._store.get(STATE_KEY)
+        self._kept: dict[str, Any] = dict(kept or ())
+        self._now: dict[str, Any] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._kept or self._now)
+
+    def keep(self, plan_id: str, result: Any) -> None:
+        """Keep a result. Call it before the plan is committed: later, the rows do not come again.
+
+        Raises:
+            ConfigError: if the result cannot be kept, nor be an XCom.
+        """
+        from fluss_client.errors import ConfigError
+
+        serialize, _ = serializers()
+        try:
+            plain = serialize(result)
+        except (TypeError, AttributeError, ValueError, RecursionError) as error:
+            raise ConfigError(
+                f"the function returned a {type(result).__name__}, which Airflow cannot store "
+                f"({error}): return plain values, a data class or a frame; the checkpoint has not "
+                "moved"
+            ) from error
+        self._now[plan_id] = result
+        self._kept[plan_id] = plain
+        self._store.set(STATE_KEY, [[plan, value] for plan, value in self._kept.items()])
+
+    def all(self) -> list[Any]:
+        """All results of this run, of its earlier tries too."""
+        _, deserialize = serializers()
+        return [
+            self._now[plan] if plan in self._now else deserialize(plain)
+            for plan, plain in self._kept.items()
+        ]
+
 
 FORMS = ("reader", "arrow", "pandas", "polars")
 RECEIPT_KEY = "fluss_receipt"
@@ -60,7 +114,7 @@ class FlussScanDecoratedOperator(DecoratedOperator, FlussIncrementalScanOperator
 
         The receipt goes to XCom under its own key.
         """
-        self._results = KeptResults(context)
+        self._results = KeptResults(context, self.hook)
         receipt = FlussIncrementalScanOperator.execute(self, context)
         context["ti"].xcom_push(key=RECEIPT_KEY, value=receipt)
         results = self._results.all()

@@ -7,10 +7,10 @@ looked up while the task runs.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+
+from fluss_orchestrate.core.sinks.registry import file_node
 
 if TYPE_CHECKING:
     from fluss_client import FlussConnection
@@ -52,27 +52,13 @@ def named_table(alias: str, table: str) -> Node:
 
 def table_node(client: FlussConnection, table: str) -> Node:
     """A Fluss table with its columns."""
-    from fluss_client.model.table import TablePath
-    from fluss_client.runtime import runtime
+    from fluss_client.engine import table_info
 
-    path = TablePath.parse(table)
-    info = runtime().call(client.core.backend.get_table_info(path))
+    info = table_info(client, table)
     fields = tuple((column.name, str(column.type)) for column in info.schema.columns)
-    return replace(named_table(client.config.resolved_alias(), str(path)), fields=fields)
+    return replace(named_table(client.config.resolved_alias(), str(info.table_path)), fields=fields)
 
 
 def path_node(path: str) -> Node:
     """Files: on this machine, or in a store that its URI names."""
-    parts = urlsplit(path)
-    if not parts.scheme or parts.scheme == "file":
-        return Node("file", os.path.abspath(parts.path))
-    host = parts.netloc.rpartition("@")[2]
-    return Node(f"{parts.scheme}://{host}", parts.path.strip("/") or "/")
-
-
-def url_node(url: str, name: str) -> Node:
-    """A table behind an address, without the login that may be in it."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    scheme = parts.scheme.partition("+")[0]
-    return Node(f"{scheme}://{host}{parts.path if not host else ''}", name)
+    return Node(*file_node(path))

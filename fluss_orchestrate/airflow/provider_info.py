@@ -1,4 +1,4 @@
-"""What Airflow asks of a provider. Every Airflow component loads this, so it imports nothing."""
+"""The description of the provider for Airflow. Every component loads it: it imports nothing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 HERE = "fluss_orchestrate.airflow"
 INTEGRATION = "Apache Fluss"
+GUIDES = ("airflow", "how-to/hourly-increments", "how-to/backfills", "how-to/wait-for-the-lake")
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The provider as Airflow's discovery reads it."""
+    """Return the description of the provider."""
     return {
         "package-name": "fluss-orchestrate",
         "name": INTEGRATION,
@@ -19,6 +20,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": INTEGRATION,
                 "external-doc-url": "https://fluss.apache.org/",
+                "how-to-guide": [f"/docs/{name}.md" for name in GUIDES],
                 "tags": ["apache"],
             }
         ],
@@ -35,7 +37,8 @@ def get_provider_info() -> dict[str, Any]:
                 "to_openlineage_converter": f"{HERE}.assets.to_openlineage",
             }
         ],
-        "extra-links": [f"{HERE}.links.LakeTableLink"],
+        "extra-links": [f"{HERE}.links.FlussTableLink", f"{HERE}.links.LakeTableLink"],
+        "notifications": [f"{HERE}.notifiers.FlussLagNotifier"],
         "task-decorators": [
             {"name": "fluss_scan", "class-name": f"{HERE}.decorators.fluss_scan_task"}
         ],
@@ -64,17 +67,28 @@ def _connection_type() -> dict[str, Any]:
                 "label": "Cluster alias",
                 "description": "The cluster's name in checkpoints and asset URIs. Never change it: "
                 "addresses may change, the alias says that it is the same cluster.",
-                "schema": {**text, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$"},
+                "schema": {**text, "default": "", "pattern": "^([A-Za-z0-9][A-Za-z0-9._-]*)?$"},
             },
             "security_protocol": {
                 "label": "Security protocol",
                 "description": "SASL is used by itself when a user is given.",
-                "schema": {**text, "enum": ["PLAINTEXT", "SASL", None]},
+                "schema": {"type": "string", "default": "", "enum": ["", "PLAINTEXT", "SASL"]},
+            },
+            "table_url": {
+                "label": "Address of tables",
+                "description": "An http address with {cluster}, {database} and {table}, which "
+                "tasks and sensors link to.",
+                "schema": {**text, "default": ""},
+            },
+            "lake_url": {
+                "label": "Address of lake tables",
+                "description": "The same for the lakes of tables.",
+                "schema": {**text, "default": ""},
             },
             "client_options": {
                 "label": "Client options",
                 "description": "Further keys of the client's configuration, as a JSON object.",
-                "schema": {"type": ["object", "string", "null"]},
+                "schema": {"type": ["object", "string", "null"], "default": ""},
             },
         },
     }

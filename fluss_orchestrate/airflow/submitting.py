@@ -16,12 +16,12 @@ from airflow.providers.apache.spark.hooks.spark_submit import (
     SparkSubmitHook,
 )
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
 
 from fluss_client.errors import ConfigError
-from fluss_orchestrate.spark.process import LOG_TAIL_LINES, end_session
-from fluss_orchestrate.spark.spark_home import find_spark_submit
-from fluss_orchestrate.spark.submit import Prepared, SparkSubmit
+from fluss_orchestrate.airflow.version_compat import AirflowNotFoundException
+from fluss_orchestrate.core.spark_submit.environment import find_spark_submit
+from fluss_orchestrate.core.spark_submit.process import LOG_TAIL_LINES, end_session
+from fluss_orchestrate.core.spark_submit.submit import Prepared, SparkSubmit
 
 
 class FlussSparkSubmitHook(SparkSubmitHook):

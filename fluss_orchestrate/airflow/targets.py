@@ -1,58 +1,195 @@
-"""Where increments go, as arguments of an operator: no I/O here, and no secret.
+"""Targets: the sinks of increments, as arguments of an operator.
 
-A DAG file makes one of these while it is parsed; the sink itself is opened when the task runs.
-Their texts may be templates. Secrets stay in Airflow connections.
+A DAG file makes a target while it is parsed. The target does no I/O and holds no secret: secrets
+stay in Airflow connections, and the sink is opened when the task runs.
+
+The classes at the end of this file are generated from the declarations of the sinks
+(`core/sinks/registry.py`), so that editors and type checkers know their arguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from fluss_orchestrate.airflow.flows import Node, named_table, path_node, url_node
+from fluss_orchestrate.airflow.flows import Node
 
 if TYPE_CHECKING:
     from fluss_client import FlussConnection
     from fluss_orchestrate.core.sinks import Sink
+    from fluss_orchestrate.core.sinks.registry import SinkDeclaration, SinkField
 
 
 class Target(Protocol):
     """Opens a sink."""
 
     def open(self, client: FlussConnection) -> Sink:
-        """The sink; `client` is the one that the rows are read with."""
+        """Open the sink; `client` is the connection that the rows are read with."""
 
     def node(self, alias: str) -> Node:
-        """The target as lineage names it; `alias` is that of the cluster that is read."""
+        """Return the dataset for lineage; `alias` is the alias of the cluster that is read."""
 
 
-@dataclass
-class ParquetTarget:
-    """A directory of Parquet files, on a local path or a URI that pyarrow knows."""
+class SinkTarget:
+    """What the targets of all declared sinks share."""
 
-    path: str
-    compression: str = "zstd"
-    template_fields: ClassVar[Sequence[str]] = ("path",)
+    sink_name: ClassVar[str]
+    template_fields: ClassVar[Sequence[str]]
 
     def open(self, client: FlussConnection) -> Sink:
-        """The directory."""
-        from fluss_orchestrate.core.sinks import ParquetSink
+        """Open the sink.
 
-        return ParquetSink(self.path, compression=self.compression)
+        Args:
+            client: The connection that the rows are read with.
+        """
+        values = self._values()
+        for declared in self._clusters():
+            values[declared.name] = _hook_of(self, declared).get_conn()
+        return self._declaration.open(values, client)
 
     def node(self, alias: str) -> Node:
-        """The directory."""
-        return path_node(self.path)
+        """Return the dataset for lineage. No connection to a cluster is opened.
+
+        Args:
+            alias: The alias of the cluster that is read.
+        """
+        for declared in self._clusters():
+            alias = _hook_of(self, declared).named_alias
+        return Node(*self._declaration.node(self._values(), alias))
+
+    @property
+    def _declaration(self) -> SinkDeclaration:
+        from fluss_orchestrate.core.sinks.registry import declaration
+
+        return declaration(self.sink_name)
+
+    def _values(self) -> dict[str, Any]:
+        """Return the values of the fields, with the secrets of the connections."""
+        from fluss_orchestrate.core.sinks.registry import FieldKind
+
+        values: dict[str, Any] = {}
+        for declared in self._declaration.fields:
+            if declared.kind is FieldKind.CLUSTER:
+                continue
+            if declared.kind is FieldKind.PROPERTIES:
+                own = getattr(self, declared.name)
+                values[declared.name] = {**own, **_properties_of(_conn_id(self, declared))}
+            elif declared.kind is FieldKind.DATABASE:
+                values[declared.name] = _engine_of(_conn_id(self, declared))
+            elif declared.kind is FieldKind.SECRET:
+                values[declared.name] = _password_of(_conn_id(self, declared))
+            else:
+                values[declared.name] = getattr(self, declared.name)
+        return values
+
+    def _clusters(self) -> list[SinkField]:
+        """Return the fields that name a cluster, if the target names one."""
+        from fluss_orchestrate.core.sinks.registry import FieldKind
+
+        found = [f for f in self._declaration.fields if f.kind is FieldKind.CLUSTER]
+        return [f for f in found if _conn_id(self, f) is not None]
+
+    def __repr__(self) -> str:
+        # Airflow stores this text, so it must not show a secret that stands in properties.
+        shown = ", ".join(f"{f.name}={_shown(getattr(self, f.name))!r}" for f in fields(self))  # type: ignore[arg-type]
+        return f"{type(self).__name__}({shown})"
 
 
-@dataclass
-class IcebergTarget:
-    """A table of an Iceberg catalog.
+def conn_id_name(declared: SinkField) -> str:
+    """Return the parameter that names the Airflow connection of a field."""
+    return f"{declared.connection}_conn_id" if declared.connection else "conn_id"
 
-    `catalog` has pyiceberg's properties, those that are no secret. `catalog_conn_id` names an
-    Airflow connection with the others: its host is the `uri`, its extras are properties, and
-    login and password are the `credential` of a REST catalog.
+
+def _conn_id(target: SinkTarget, declared: SinkField) -> Any:
+    return getattr(target, conn_id_name(declared))
+
+
+def _hook_of(target: SinkTarget, declared: SinkField) -> Any:
+    from fluss_orchestrate.airflow.hooks import FlussHook
+
+    return FlussHook(_conn_id(target, declared))
+
+
+def _properties_of(conn_id: str | None) -> dict[str, str]:
+    from fluss_orchestrate.airflow.version_compat import BaseHook
+
+    if conn_id is None:
+        return {}
+    connection = BaseHook.get_connection(conn_id)
+    found = {key: str(value) for key, value in connection.extra_dejson.items()}
+    if connection.host:
+        found.setdefault("uri", connection.host)
+    if connection.login:
+        found.setdefault("credential", f"{connection.login}:{connection.password or ''}")
+    return found
+
+
+def _engine_of(conn_id: str) -> Any:
+    from fluss_client.errors import ConfigError
+    from fluss_orchestrate.airflow.version_compat import BaseHook
+
+    connection = BaseHook.get_connection(conn_id)
+    url = connection.extra_dejson.get("sqlalchemy_url")
+    if url:
+        return str(url)
+    hook: Any = connection.get_hook()  # type: ignore[no-untyped-call]
+    if not hasattr(hook, "get_sqlalchemy_engine"):
+        raise ConfigError(
+            f"connection '{conn_id}' ({connection.conn_type}) gives no SQLAlchemy "
+            "engine: use one of a SQL database, or set sqlalchemy_url in its extras"
+        )
+    return hook.get_sqlalchemy_engine()
+
+
+def _password_of(conn_id: str | None) -> str | None:
+    from fluss_orchestrate.airflow.version_compat import BaseHook
+
+    return None if conn_id is None else BaseHook.get_connection(conn_id).password
+
+
+def _shown(value: Any) -> Any:
+    if not isinstance(value, Mapping) or not value:
+        return value
+    from fluss_orchestrate.core.lake.catalog import redacted
+
+    return redacted(value)
+
+
+# Generated by `python -m tests.sink_declarations` from here to the end: do not edit.
+
+
+@dataclass(repr=False)
+class FlussTarget(SinkTarget):
+    """Another Fluss table.
+
+    Args:
+        table: The table, as database.table.
+        fluss_conn_id: The Airflow connection of the cluster; the one that is read, if not given.
+        create_partitions: Whether partitions that do not exist are created.
+        schema_policy: What happens with columns that the table lacks: `error` or `add_columns`.
+    """
+
+    table: str
+    fluss_conn_id: str | None = None
+    create_partitions: bool = False
+    schema_policy: str = "error"
+    sink_name: ClassVar[str] = "fluss_table"
+    template_fields: ClassVar[Sequence[str]] = ("table", "fluss_conn_id")
+
+
+@dataclass(repr=False)
+class IcebergTarget(SinkTarget):
+    """A table of an Iceberg catalog; it is created with the first increment.
+
+    Args:
+        table: The table, as namespace.table.
+        catalog: The properties of the catalog, by the names of pyiceberg. No secrets.
+        catalog_conn_id: The Airflow connection with the other properties: its host is the `uri`,
+            its extras are properties, and login and password are the `credential`.
+        partition_by: The partitioning of a table that is created, such as region, day(at) or
+            bucket(16, id).
+        schema_policy: What happens with columns that the table lacks: `error` or `add_columns`.
     """
 
     table: str
@@ -60,84 +197,37 @@ class IcebergTarget:
     catalog_conn_id: str | None = None
     partition_by: Sequence[str] = ()
     schema_policy: str = "error"
+    sink_name: ClassVar[str] = "iceberg"
     template_fields: ClassVar[Sequence[str]] = ("table", "catalog")
 
-    def open(self, client: FlussConnection) -> Sink:
-        """The table; it is created with the first increment when it is not there."""
-        from fluss_orchestrate.core.sinks import IcebergSink
 
-        return IcebergSink(
-            {**self.catalog, **self._from_connection()},
-            self.table,
-            partition_by=self.partition_by,
-            schema_policy=self.schema_policy,
-        )
+@dataclass(repr=False)
+class ParquetTarget(SinkTarget):
+    """A directory of Parquet files.
 
-    def node(self, alias: str) -> Node:
-        """The table, in the namespace of its catalog's address."""
-        catalog = {**self.catalog, **self._from_connection()}
-        return url_node(catalog.get("uri", catalog.get("warehouse", "iceberg:")), self.table)
+    Args:
+        path: The directory: a local path, or a URI that pyarrow knows.
+        compression: The codec of the files.
+    """
 
-    def _from_connection(self) -> dict[str, str]:
-        from airflow.sdk import BaseHook
-
-        if self.catalog_conn_id is None:
-            return {}
-        connection = BaseHook.get_connection(self.catalog_conn_id)
-        found = {key: str(value) for key, value in connection.extra_dejson.items()}
-        if connection.host:
-            found.setdefault("uri", connection.host)
-        if connection.login:
-            found.setdefault("credential", f"{connection.login}:{connection.password or ''}")
-        return found
-
-    def __repr__(self) -> str:
-        from fluss_orchestrate.core.lake.catalog import redacted
-
-        return f"IcebergTarget({self.table!r}, {redacted(self.catalog)})"
+    path: str
+    compression: str = "zstd"
+    sink_name: ClassVar[str] = "parquet"
+    template_fields: ClassVar[Sequence[str]] = ("path",)
 
 
-@dataclass
-class FlussTarget:
-    """Another Fluss table, of the same cluster unless a connection is named."""
+@dataclass(repr=False)
+class SqlTarget(SinkTarget):
+    """A table of a SQL database; it is created with the first increment.
 
-    table: str
-    fluss_conn_id: str | None = None
-    create_partitions: bool = False
-    schema_policy: str = "error"
-    template_fields: ClassVar[Sequence[str]] = ("table", "fluss_conn_id")
-
-    def open(self, client: FlussConnection) -> Sink:
-        """The table."""
-        from fluss_orchestrate.core.sinks import FlussTableSink
-
-        return FlussTableSink(
-            self._client(client),
-            self.table,
-            create_partitions=self.create_partitions,
-            schema_policy=self.schema_policy,
-        )
-
-    def node(self, alias: str) -> Node:
-        """The table."""
-        from fluss_orchestrate.airflow.hooks import FlussHook
-
-        if self.fluss_conn_id is not None:
-            alias = FlussHook(self.fluss_conn_id).named_alias
-        return named_table(alias, self.table)
-
-    def _client(self, client: FlussConnection) -> FlussConnection:
-        from fluss_orchestrate.airflow.hooks import FlussHook
-
-        return client if self.fluss_conn_id is None else FlussHook(self.fluss_conn_id).get_conn()
-
-
-@dataclass
-class SqlTarget:
-    """A table of a SQL database, reached by an Airflow connection.
-
-    The connection's own hook gives the engine; a connection whose extras hold `sqlalchemy_url`
-    needs no hook.
+    Args:
+        table: The name of the table.
+        conn_id: The Airflow connection of the database. Its hook gives the engine; a connection
+            whose extras hold `sqlalchemy_url` needs no hook.
+        schema: The schema of the table.
+        schema_policy: What happens with columns that the table lacks: `error` or `add_columns`.
+        replace_nul: The text that replaces U+0000 in PostgreSQL; rows with it are refused if not
+            given.
     """
 
     table: str
@@ -145,39 +235,5 @@ class SqlTarget:
     schema: str | None = None
     schema_policy: str = "error"
     replace_nul: str | None = None
+    sink_name: ClassVar[str] = "sql"
     template_fields: ClassVar[Sequence[str]] = ("table", "conn_id", "schema")
-
-    def open(self, client: FlussConnection) -> Sink:
-        """The table; it is created with the first increment when it is not there."""
-        from fluss_orchestrate.core.sinks import SqlSink
-
-        return SqlSink(
-            self._engine(),
-            self.table,
-            schema=self.schema,
-            schema_policy=self.schema_policy,
-            replace_nul=self.replace_nul,
-        )
-
-    def node(self, alias: str) -> Node:
-        """The table, in the namespace of its database's address."""
-        engine = self._engine()
-        name = f"{self.schema}.{self.table}" if self.schema else self.table
-        return url_node(engine if isinstance(engine, str) else str(engine.url), name)
-
-    def _engine(self) -> Any:
-        from airflow.sdk import BaseHook
-
-        from fluss_client.errors import ConfigError
-
-        connection = BaseHook.get_connection(self.conn_id)
-        url = connection.extra_dejson.get("sqlalchemy_url")
-        if url:
-            return str(url)
-        hook: Any = connection.get_hook()  # type: ignore[no-untyped-call]
-        if not hasattr(hook, "get_sqlalchemy_engine"):
-            raise ConfigError(
-                f"connection '{self.conn_id}' ({connection.conn_type}) gives no SQLAlchemy "
-                "engine: use one of a SQL database, or set sqlalchemy_url in its extras"
-            )
-        return hook.get_sqlalchemy_engine()

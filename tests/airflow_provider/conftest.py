@@ -48,6 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # What Airflow and its libraries warn each other of is not ours to mend.
         for category in ("DeprecationWarning", "PendingDeprecationWarning", "ResourceWarning"):
             item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}"))
+        # Ours are: nothing here uses a name that was renamed.
+        own = r"error:.* is deprecated\x3a use :DeprecationWarning"
+        item.add_marker(pytest.mark.filterwarnings(own))
         item.add_marker(pytest.mark.filterwarnings("ignore::UserWarning:airflow"))
         item.add_marker(pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning"))
 

@@ -61,7 +61,7 @@ def build(directory: Path) -> Any:
             task_id="write",
             table=TABLE,
             rows=[{"id": 1, "word": "one"}, {"id": 2, "word": "two"}],
-            outlets=[fluss_table_asset(TABLE, cluster="shop")],
+            outlets=[fluss_table_asset(TABLE, cluster_alias="shop")],
         )
         files = FlussWriteOperator(
             task_id="files", table=TABLE, rows=str(directory / "rows.parquet")

@@ -7,9 +7,9 @@ from typing import Any
 
 from fluss_client import FlussConnection
 from fluss_orchestrate.core.conditions import RowsCame
-from fluss_orchestrate.core.lake import tier
+from fluss_orchestrate.core.lake import tier_table
 from fluss_orchestrate.core.loading import load_rows
-from fluss_orchestrate.core.provisioning import TableSpec, apply
+from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.rows import numbered, numbers_spec
 
 Event = dict[str, Any]
@@ -29,7 +29,7 @@ def load(client: FlussConnection, spec: TableSpec, start: int, stop: int) -> Non
 
 def tier_now(client: FlussConnection, spec: TableSpec) -> int:
     """Bring what is there into the lake; the id of the snapshot."""
-    found = tier(client, spec.table, allow_tiering=True).snapshot_id
+    found = tier_table(client, spec.table, allow_tiering=True).snapshot_id
     assert found is not None
     return found
 
@@ -49,7 +49,7 @@ class RowsPlace:
         client = connect(conn_id)
         specs = [numbers_spec(database, f"t{n}", buckets=1) for n in range(tables)]
         watched = numbers_spec(database, "watched", buckets=1)
-        apply(client, [*specs, watched])
+        apply_tables(client, [*specs, watched])
         return cls(conn_id, client, watched, specs)
 
     def watching(self, interval_s: float) -> Any:
@@ -86,7 +86,7 @@ class LakePlace:
         """The table, in a database of its own."""
         client = connect(conn_id)
         watched = numbers_spec(database, "watched", buckets=1, lake=True)
-        apply(client, [watched])
+        apply_tables(client, [watched])
         return cls(conn_id, client, watched)
 
     def watching(self, interval_s: float) -> Any:

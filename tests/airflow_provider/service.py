@@ -87,6 +87,12 @@ class AirflowService:
         self._stack.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
+    def kill(self, name: str) -> None:
+        """Kill a component with all its processes, and start it again."""
+        self._components[name].kill()
+        component = Component(COMPONENTS[name], self.home / f"{name}.log", self.env)
+        self._components[name] = self._stack.enter_context(component)
+
     def log(self, name: str) -> str:
         """What a component has said."""
         return (self.home / f"{name}.log").read_text(errors="replace")
@@ -209,6 +215,12 @@ class AirflowService:
         """What a try of a task has said."""
         path = f"{self._run(dag_id, run_id)}/taskInstances/{task_id}/logs/{attempt}"
         return json.dumps(self.get(f"{path}?full_content=true"))
+
+    def links(self, dag_id: str, run_id: str, task_id: str) -> Json:
+        """The extra links of a task, as the page of the task shows them."""
+        path = f"{self._run(dag_id, run_id)}/taskInstances/{task_id}/links"
+        found: Json = self.get(path)["extra_links"]
+        return found
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
         """What a task has put into XCom."""

@@ -12,12 +12,18 @@ from airflow.sdk import DAG, Asset, AssetWatcher, Param, task
 
 from fluss_orchestrate.airflow import (
     FlussCheckpointResetOperator,
+    FlussFreshnessCheckOperator,
     FlussIncrementalScanOperator,
     FlussLakeSnapshotSensor,
+    FlussOffsetSensor,
     FlussOffsetTrigger,
     FlussPartitionSensor,
+    FlussPartitionWindowOperator,
+    FlussProvisionTablesOperator,
+    FlussRowCountCheckOperator,
     FlussTableSensor,
     FlussWriteOperator,
+    IcebergTarget,
     ParquetTarget,
     fluss_table_asset,
 )
@@ -73,7 +79,7 @@ with DAG("ticks_cluster", schedule=TICK, start_date=NEVER):
 
 with DAG("taken", schedule=TICK, start_date=NEVER):
     scan("taken", "embedded", "ticks")
-    scan("skipping", "embedded", "ticks", options={"on_covered": "skip"})
+    scan("skipping", "embedded", "ticks", scan_options={"on_covered": "skip"})
 
 with DAG("until", schedule=None, render_template_as_native_obj=True):
     scan("until", "embedded", "ticks", until="{{ logical_date }}")
@@ -142,8 +148,71 @@ with DAG(
         "other_alias",
         "embedded",
         "ticks",
-        inlets=[fluss_table_asset(f"{DATABASE}.ticks", cluster="another")],
+        inlets=[fluss_table_asset(f"{DATABASE}.ticks", cluster_alias="another")],
     )
+
+    scan("mistyped_option", "embedded", "ticks", scan_options={"on_pendng": "skip"})
+    scan(
+        "no_namespace",
+        "embedded",
+        "ticks",
+        sink=IcebergTarget("orders", {"type": "sql", "uri": f"sqlite:///{OUTPUT}/no.db"}),
+    )
+    FlussProvisionTablesOperator(task_id="no_file", specs="tabels.yaml")
+    FlussPartitionWindowOperator(
+        task_id="no_time", table=f"{DATABASE}.days", unit="day", now="noon"
+    )
+    FlussRowCountCheckOperator(task_id="few", table=f"{DATABASE}.ticks", min_rows=10**9, retries=0)
+    FlussFreshnessCheckOperator(task_id="stale", table=f"{DATABASE}.days", max_age=60, retries=0)
+
+with DAG("speaking", schedule=None, default_args={"fluss_conn_id": "fluss_embedded"}):
+    FlussOffsetSensor(
+        task_id="deferred",
+        table=f"{DATABASE}.ticks",
+        start="earliest",
+        min_offsets=10**6,
+        deferrable=True,
+        poll_interval=0.3,
+        timeout=4,
+    )
+    FlussOffsetSensor(
+        task_id="poked",
+        table=f"{DATABASE}.ticks",
+        offsets={0: 10**6},
+        poke_interval=0.3,
+        timeout=2,
+    )
+    FlussLakeSnapshotSensor(
+        task_id="skipped",
+        table=f"{DATABASE}.ticks",
+        covers={0: 10**6},
+        deferrable=True,
+        soft_fail=True,
+        timeout=3,
+    )
+
+with DAG("texts", schedule=None, default_args={"fluss_conn_id": "fluss_embedded"}):
+
+    @task
+    def rows() -> list[dict[str, int]]:
+        return [{"id": n} for n in range(5)]
+
+    beside = FlussProvisionTablesOperator(task_id="beside", specs="service_tables.yaml")
+    written = FlussWriteOperator(
+        task_id="written", table=f"{DATABASE}.texts", rows="{{ ti.xcom_pull('rows') }}"
+    )
+    counted = FlussRowCountCheckOperator(
+        task_id="counted", table=f"{DATABASE}.texts", min_rows=3, max_rows=3, where="id > 1"
+    )
+    days = FlussPartitionWindowOperator(
+        task_id="days",
+        table=f"{DATABASE}.days",
+        unit="day",
+        ahead=1,
+        now="2026-11-18",
+        time_zone="Asia/Tokyo",
+    )
+    [rows(), beside] >> written >> counted >> days
 
 with DAG("mended", schedule=None):
     FlussTableSensor(

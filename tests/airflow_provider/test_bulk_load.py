@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import Config, FlussConnection
-from fluss_orchestrate.core.provisioning import TableSpec, apply
+from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.reading import ids_in
 from tests.airflow_provider.running import load_dags, result_of, run, states
 from tests.fix_either import CLUSTER_FIRST
@@ -52,7 +52,7 @@ def shop(
     columns = {"order_id": "bigint not null", "region": "string", "amount": "decimal(12,2)"}
     value = {"table": f"{database}.orders", "columns": columns, "buckets": 2}
     spec = TableSpec.from_mapping({**value, "bucket_keys": ["order_id"]})
-    apply(client, [spec])
+    apply_tables(client, [spec])
     return spec
 
 

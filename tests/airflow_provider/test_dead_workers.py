@@ -18,7 +18,7 @@ from fluss_orchestrate.airflow import (
     ParquetTarget,
 )
 from fluss_orchestrate.core.loading import load_rows
-from fluss_orchestrate.core.provisioning import apply
+from fluss_orchestrate.core.provisioning import apply_tables
 from tests.airflow_provider.forking import Worker, die
 from tests.airflow_provider.reading import ids, ids_in
 from tests.airflow_provider.rows import numbered, numbers_spec
@@ -65,7 +65,7 @@ def test_dead_workers_and_two_runs_at_once(
     from airflow.sdk import DAG
 
     spec = numbers_spec(database)
-    apply(client, [spec])
+    apply_tables(client, [spec])
     checkpoint = f"dead-{database}"
     with DAG(f"dead_{database}") as dag:
         FlussIncrementalScanOperator(
@@ -103,7 +103,7 @@ def test_twins_of_one_task_run(
 ) -> None:
     """A worker that was given up for dead writes and scans beside the one that took its place."""
     spec = numbers_spec(database)
-    apply(client, [spec])
+    apply_tables(client, [spec])
     checkpoint = f"twins-{database}"
     ti = SimpleNamespace(dag_id="twins", task_id="any", run_id="one", map_index=-1)
     context: Any = {"ti": ti, "dag_run": SimpleNamespace(run_type="manual")}

@@ -16,7 +16,7 @@ import pytest
 from fluss_client import FlussConnection
 from fluss_orchestrate import IncrementalScan
 from fluss_orchestrate.core.loading import load_rows
-from fluss_orchestrate.core.provisioning import apply
+from fluss_orchestrate.core.provisioning import apply_tables
 from tests.airflow_provider.reading import ids, ids_in
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import result_of, run, states
@@ -34,7 +34,7 @@ def test_a_retry_and_a_clear_write_once(
     from fluss_orchestrate.airflow import FlussIncrementalScanOperator, FlussWriteOperator
 
     spec = numbers_spec(database)
-    apply(client, [spec])
+    apply_tables(client, [spec])
     tries: list[str] = []
 
     class LostAnswer(FlussWriteOperator):
@@ -93,7 +93,7 @@ def test_other_rows_under_the_same_run_are_refused_for_good(
     from fluss_orchestrate.airflow import FlussWriteOperator
 
     spec = numbers_spec(database)
-    apply(client, [spec])
+    apply_tables(client, [spec])
     calls: list[int] = []
 
     def changing() -> Any:
@@ -126,7 +126,7 @@ def test_intervals_of_past_dates_meet_exactly(
     from fluss_orchestrate.airflow import FlussIncrementalScanOperator, ParquetTarget
 
     spec = numbers_spec(database)
-    apply(client, [spec])
+    apply_tables(client, [spec])
     cuts = [datetime.now(UTC)]
     for part in range(3):
         time.sleep(0.05)
@@ -173,7 +173,7 @@ def test_a_killed_task_stops_and_another_try_goes_on(
     from fluss_orchestrate.airflow import FlussIncrementalScanOperator
 
     spec = numbers_spec(database)
-    apply(client, [spec])
+    apply_tables(client, [spec])
     load_rows(client, spec.table, numbered(0, 500), "rows")
 
     reading = threading.Event()

@@ -10,7 +10,7 @@ import pendulum
 import pytest
 
 from fluss_client.errors import ConfigError
-from fluss_orchestrate.airflow.intervals import Window, window_of_run
+from fluss_orchestrate.airflow.run_context import Window, window_of_run
 from fluss_orchestrate.airflow.scans import until_of
 
 pytestmark = pytest.mark.usefixtures("airflow_home")

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import asyncio, sys
-from fluss_orchestrate.airflow.loading import loaded
+from fluss_orchestrate.airflow.hooks import loaded
 
 MODULES = ["fluss_orchestrate.core.conditions", "fluss_client.errors", "fluss_orchestrate.core"]
 

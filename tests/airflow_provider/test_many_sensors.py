@@ -17,7 +17,7 @@ from fluss_client import FlussConnection
 from fluss_client.errors import LakeTableAlreadyExistError, TableNotReadyError
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.conditions import NewSnapshot, RowsCame
-from fluss_orchestrate.core.provisioning import TableSpec, apply
+from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.components import until
 from tests.airflow_provider.conftest import add_connection
 from tests.airflow_provider.places import connect, drop, load, tier_now, triggers
@@ -45,7 +45,7 @@ def tables(
     client = connect(cluster_conn_id)
     specs = [numbers_spec(database, f"t{n}", buckets=1) for n in range(200 if long_form else 20)]
     try:
-        apply(client, specs)
+        apply_tables(client, specs)
         yield client, specs
     finally:
         drop(client, database)
@@ -141,7 +141,7 @@ def _lake_table(client: FlussConnection, database: str, name: str) -> TableSpec:
     """A table with a lake; under another name when the server trips over its own retry."""
     spec = numbers_spec(database, name, buckets=1, lake=True)
     try:
-        apply(client, [spec])
+        apply_tables(client, [spec])
     except (LakeTableAlreadyExistError, TableNotReadyError):
         return _lake_table(client, database, f"{name}_again")
     return spec

@@ -13,8 +13,9 @@ import pytest
 
 from fluss_client import FlussConnection
 from fluss_orchestrate import IncrementalScan
+from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.loading import load_rows
-from fluss_orchestrate.core.provisioning import TableSpec, apply
+from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import result_of, run, states
 
@@ -40,7 +41,7 @@ def test_partition_windows_and_drops(conn_id: str, client: FlussConnection, data
             "partitions": [{"day": "20261101"}],
         }
     )
-    apply(client, [spec])
+    apply_tables(client, [spec])
     scan = IncrementalScan(client, spec.table, f"days-{database}")
     with scan.run("nothing yet") as empty:
         assert empty.to_arrow().num_rows == 0
@@ -96,14 +97,19 @@ def test_targets_resets_and_the_decorator(
         FlussCheckpointResetOperator,
         FlussIncrementalScanOperator,
         FlussTarget,
+        IcebergTarget,
         SqlTarget,
     )
 
     source, copy = numbers_spec(database), numbers_spec(database, "copy")
-    apply(client, [source, copy])
+    apply_tables(client, [source, copy])
     load_rows(client, source.table, numbered(0, 60), "rows")
     url = {"conn_type": "generic", "extra": {"sqlalchemy_url": f"sqlite:///{tmp_path}/sink.db"}}
     monkeypatch.setenv("AIRFLOW_CONN_SQL_SINK", json.dumps(url))
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    secret = {"conn_type": "generic", "extra": {"uri": uri}}
+    monkeypatch.setenv("AIRFLOW_CONN_CATALOG", json.dumps(secret))
+    catalog = {"type": "sql", "warehouse": f"file://{tmp_path}"}
     common = {"fluss_conn_id": conn_id, "table": source.table}
     with DAG(f"targets_{database}") as dag:
         to_sql = FlussIncrementalScanOperator(
@@ -117,6 +123,12 @@ def test_targets_resets_and_the_decorator(
             checkpoint=f"{database}-fluss",
             sink=FlussTarget(copy.table),
             columns=["id", "word"],
+            **common,
+        )
+        to_iceberg = FlussIncrementalScanOperator(
+            task_id="to_iceberg",
+            checkpoint=f"{database}-iceberg",
+            sink=IcebergTarget("a.numbers", catalog, "catalog"),
             **common,
         )
         reset = FlussCheckpointResetOperator(
@@ -136,7 +148,7 @@ def test_targets_resets_and_the_decorator(
         def summed(rows: Any, factor: int, ti: Any) -> list[Any]:
             return [int(rows["id"].sum()) * factor, ti.task_id]
 
-        to_sql >> to_fluss >> reset >> after_reset() >> summed(2)
+        to_sql >> to_fluss >> to_iceberg >> reset >> after_reset() >> summed(2)
     done = run(dag, logical_date=DATE)
     assert set(states(done).values()) == {"success"}, states(done)
     with closing(sqlite3.connect(tmp_path / "sink.db")) as sink:
@@ -145,6 +157,9 @@ def test_targets_resets_and_the_decorator(
             60,
         )
     assert result_of(done, "to_fluss")["rows"] == 60
+    assert result_of(done, "to_iceberg")["rows"] == 60
+    held = open_catalog({**catalog, "uri": uri}).load_table("a.numbers").scan().to_arrow()
+    assert sorted(held["id"].to_pylist()) == list(range(60))
     assert result_of(done, "reset")["reason"] == "tests"
     assert result_of(done, "after_reset") == 0
     assert result_of(done, "summed") == [sum(range(60)) * 2, "summed"]

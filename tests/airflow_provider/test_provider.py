@@ -61,10 +61,10 @@ def test_assets_have_one_name_and_one_uri() -> None:
     from fluss_orchestrate.airflow import fluss_table_asset
     from fluss_orchestrate.airflow.assets import split_uri
 
-    asset = fluss_table_asset("sales.orders", cluster="lake")
+    asset = fluss_table_asset("sales.orders", cluster_alias="lake")
     assert (asset.name, asset.uri) == ("fluss://lake/sales/orders",) * 2
     assert Asset("other", "FLUSS://lake/sales/orders/").uri == asset.uri
-    odd = fluss_table_asset("sales.öl & gas", cluster="lake")
+    odd = fluss_table_asset("sales.öl & gas", cluster_alias="lake")
     cluster, path = parse_table_uri(odd.uri)
     assert odd.uri == table_uri(cluster, path)
     assert split_uri(odd.uri) == ("lake", "sales.öl & gas")
@@ -117,6 +117,7 @@ def test_a_child_process_has_a_client_of_its_own(conn_id: str) -> None:
         ({}, "has no address"),
         ({"host": "127.0.0.1:1"}, "127.0.0.1:1"),
         ({"host": "embedded:/x", "extra": {"client_options": "{"}}, "no JSON"),
+        ({"host": "embedded:/x", "extra": {"cluster_alias": "la ke"}}, "no cluster alias"),
         ({"host": "embedded:/x", "extra": {"client_options": {"writer.akcs": "all"}}}, "writer"),
     ],
 )
@@ -130,6 +131,7 @@ def test_a_wrong_connection_says_what_is_wrong(
     worked, said = FlussHook("wrong").test_connection()
     assert not worked
     assert message in said
+    assert not Path("/x").exists()
 
 
 IMPORTING = """
@@ -148,8 +150,11 @@ heavy = {"pyarrow", "pyspark", "dagster", "pandas", "polars", "pyiceberg", "nump
 heavy.add("airflow.providers.apache.spark.operators")
 found = sorted(heavy & sys.modules.keys())
 sys.modules["airflow.providers.apache.spark.hooks.spark_submit"] = None
+names = {}
+exec("from fluss_orchestrate.airflow import *", names)
+assert provider.FlussBulkLoadOperator is names["FlussBulkLoadOperator"]
 try:
-    provider.FlussBulkLoadOperator
+    provider.FlussBulkLoadOperator(task_id="load", table="a.b", source={"kind": "parquet"})
 except airflow.sdk.exceptions.AirflowOptionalProviderFeatureException as error:
     print(json.dumps([spent_ms, found, str(error)]))
 """

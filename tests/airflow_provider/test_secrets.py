@@ -36,7 +36,7 @@ def secret(
     for name, host in {"SECRET": f"embedded:{tmp_path / 'fluss'}", "REFUSED": cluster}.items():
         monkeypatch.setenv(f"AIRFLOW_CONN_FLUSS_{name}", json.dumps({**login, "host": host}))
     yield word
-    from fluss_orchestrate.airflow.connections import close_clients
+    from fluss_orchestrate.airflow.hooks import close_clients
 
     close_clients()
 

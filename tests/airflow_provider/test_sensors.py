@@ -13,7 +13,7 @@ from fluss_client import FlussConnection
 from fluss_client.model.table import TablePath
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
 from fluss_orchestrate.core.loading import load_rows
-from fluss_orchestrate.core.provisioning import TableSpec, apply
+from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import result_of, run, states
 
@@ -74,7 +74,7 @@ def test_tables_and_partitions(
         }
     )
     common = {"fluss_conn_id": conn_id, "table": spec.table, "deferrable": deferrable}
-    later(lambda: apply(client, [spec]))
+    later(lambda: apply_tables(client, [spec]))
     found = sense("FlussTableSensor", f"table_{database}", **common)
     admin = client.get_admin().result()
     assert found["table_id"] == admin.get_table_info(spec.path).result().table_id
@@ -94,11 +94,11 @@ def test_rows_since_the_first_look_a_checkpoint_and_offsets(
     deferrable: bool,
 ) -> None:
     spec = numbers_spec(database, buckets=1)
-    apply(client, [spec])
+    apply_tables(client, [spec])
     load_rows(client, spec.table, numbered(0, 10), "first")
     common = {"fluss_conn_id": conn_id, "table": spec.table, "deferrable": deferrable}
     later(lambda: load_rows(client, spec.table, numbered(10, 30), "second"))
-    found = sense("FlussOffsetSensor", f"rows_{database}", rows=15, since="now", **common)
+    found = sense("FlussOffsetSensor", f"rows_{database}", min_offsets=15, start="latest", **common)
     assert (found["rows"], found["ranges"]) == (20, [[None, None, 0, 10, 30]])
 
     checkpoint = f"sensor-{database}"
@@ -107,7 +107,9 @@ def test_rows_since_the_first_look_a_checkpoint_and_offsets(
     from fluss_orchestrate import IncrementalScan
 
     IncrementalScan(client, spec.table, checkpoint).reset({0: 25})
-    found = sense("FlussOffsetSensor", f"old_{database}", checkpoint=checkpoint, rows=5, **common)
+    found = sense(
+        "FlussOffsetSensor", f"old_{database}", checkpoint=checkpoint, min_offsets=5, **common
+    )
     assert found["ranges"] == [[None, None, 0, 25, 30]]
     FlussCheckpointStore(client).retire(checkpoint)
 
@@ -124,11 +126,11 @@ def test_what_never_comes_fails_at_once_and_says_so(
     from fluss_orchestrate.airflow import FlussOffsetSensor, FlussTaskFailedError
 
     spec = numbers_spec(database, buckets=1)
-    apply(client, [spec])
+    apply_tables(client, [spec])
     condition = _condition(client, spec.path)
     admin = client.get_admin().result()
     admin.drop_table(spec.path).result(30)
-    apply(client, [spec])
+    apply_tables(client, [spec])
     event = _fired(conn_id, condition)
     assert event["status"] == "error"
     assert event["retry"] is False

@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import Config, FlussConnection
-from fluss_client.backend.embedded import log as embedded_log
+from fluss_client.backend.embedded.log import appends as embedded_log
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
-from fluss_orchestrate.core.lake import tier
+from fluss_orchestrate.core.lake import tier_table
 from fluss_orchestrate.core.loading import load_rows
-from fluss_orchestrate.core.provisioning import TableSpec, apply
+from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.components import until
 from tests.airflow_provider.reading import ids
 from tests.airflow_provider.rows import numbered, numbers_spec
@@ -41,7 +41,7 @@ PARTS = 2
 ROWS = 100
 BEGUN = (
     *("ticks_embedded", "ticks_cluster", "shop_provisioning", "until", "frames", "killed"),
-    *("taken", "mended", "refused"),
+    *("taken", "mended", "refused", "speaking", "texts"),
 )
 
 
@@ -73,7 +73,7 @@ class Place:
         self.service.backfill("ticks_embedded", self.tick(1), self.tick(PARTS))
         self.begun["until"] = self.service.trigger("until", logical_date=self.tick(1).isoformat())
         self.begun["frames"] = self.service.trigger("frames", conf={"fail": True})
-        for dag_id in ("killed", "taken", "mended", "refused"):
+        for dag_id in ("killed", "taken", "mended", "refused", "speaking", "texts"):
             self.begun[dag_id] = self.service.trigger(dag_id)
 
     @property
@@ -99,7 +99,11 @@ def place(
         "embedded": f"embedded:{root / 'fluss'}",
         "cluster": str(lake_cluster.info.bootstrap_servers),
     }
-    values = {kind: json.dumps({"conn_type": "fluss", "host": a}) for kind, a in addresses.items()}
+    urls = {"table_url": "https://tables.example/{cluster}/{database}/{table}"}
+    values = {
+        kind: json.dumps({"conn_type": "fluss", "host": address, "extra": urls})
+        for kind, address in addresses.items()
+    }
     env = {f"AIRFLOW_CONN_FLUSS_{kind.upper()}": value for kind, value in values.items()}
     env |= {
         "AIRFLOW_CONN_FLUSS_DEFAULT": values["embedded"],
@@ -112,6 +116,9 @@ def place(
     service = AirflowService(root / "airflow", new_database(postgres_url), env)
     for file in (DAG_FILE, *sorted((DAGS / "airflow").glob("shop_*.py"))):
         shutil.copy(file, service.dags)
+    (service.dags / "service_tables.yaml").write_text(
+        f"tables:\n  - table: {database}.texts\n    columns: {{id: bigint}}\n    buckets: 1\n"
+    )
     clients = {
         kind: FlussConnection.create(Config({"bootstrap.servers": address})).result(60)
         for kind, address in addresses.items()
@@ -134,11 +141,11 @@ def _fill(clients: dict[str, FlussConnection], database: str) -> datetime:
     """Make the tables, and write rows in each of the coming ticks; when the first one began."""
     ticks = numbers_spec(database, "ticks", buckets=1, lake=True)
     for client in clients.values():
-        apply(client, [ticks])
+        apply_tables(client, [ticks])
     days = {"table": f"{database}.days", "columns": {"id": "bigint", "day": "string not null"}}
     others = [numbers_spec(database, name, buckets=1) for name in ("frames", "watched")]
     others.append(TableSpec.from_mapping({**days, "partition_keys": ["day"], "buckets": 1}))
-    apply(clients["embedded"], others)
+    apply_tables(clients["embedded"], others)
     load_rows(clients["embedded"], f"{database}.frames", numbered(0, 200), "first")
     load_rows(clients["embedded"], f"{database}.watched", numbered(0, 30), "first")
     begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
@@ -149,7 +156,7 @@ def _fill(clients: dict[str, FlussConnection], database: str) -> datetime:
             rows = numbered(part * ROWS, part * ROWS + ROWS)
             load_rows(client, ticks.table, rows, f"part {part}")
     for client in clients.values():
-        tier(client, ticks.table, allow_tiering=True)
+        tier_table(client, ticks.table, allow_tiering=True)
     return begin
 
 
@@ -249,6 +256,11 @@ def test_results_of_adopted_plans_are_kept(place: Place) -> None:
     run(range(200, 250), fail=True)
     both = run(range(250, 280))
     assert service.xcom("frames", both, "count") == [50, 30]
+    said = service.task_log("frames", both, "count")
+    assert "which run airflow/frames/count/" in said
+    assert "finished the plan of run airflow/frames/count/" in said
+    assert "50 rows" in said
+    assert "30 offsets in 1 ranges: bucket 0 [250, 280)" in said
     service.clear("frames", both)
     assert service.ended("frames", both) == {"count": "success"}
     assert service.xcom("frames", both, "count") == [50, 30]
@@ -285,9 +297,71 @@ def test_what_cannot_work_fails_at_once_and_says_why(place: Place) -> None:
     assert "it has no lake" in said["no_lake"]
     assert "is not partitioned by dya, but by day" in said["no_such_column"]
     assert "is of cluster 'another'" in said["other_alias"]
+    assert "scan_options has no 'on_pendng': did you mean 'on_pending'?" in said["mistyped_option"]
+    assert "'orders' names no namespace" in said["no_namespace"]
+    assert "there is no file tabels.yaml in" in said["no_file"]
+    assert "'noon' is no time" in said["no_time"]
+    assert "rows, not at least 1000000000" in said["few"]
+    assert "is not fresh: no row was committed since" in said["stale"]
+    for task_id in ("mistyped", "mistyped_option", "no_namespace", "no_file", "no_time", "few"):
+        # The sentence is the only exception of the traceback.
+        assert said[task_id].count('"exc_type"') == 1, (task_id, said[task_id])
     names = FlussCheckpointStore(place.client).names()
     made = {f"{place.database}-{name}" for name in ("empty_path", "frmes", "other_alias")}
     assert not made & set(names)
+
+
+def test_sensors_say_what_they_wait_for_and_how_far_it_is(place: Place) -> None:
+    service, run_id = place.service, place.begun["speaking"]
+    states = service.ended("speaking", run_id)
+    assert states == {"deferred": "failed", "poked": "failed", "skipped": "skipped"}
+    said = {task_id: service.task_log("speaking", run_id, task_id) for task_id in states}
+    rows = (PARTS + 1) * ROWS
+    table = f"{place.database}.ticks"
+    assert f"waiting until {table} has at least 1000000 new offsets" in said["deferred"]
+    assert f"{rows} of 1000000 new offsets have come" in said["deferred"]
+    assert "after 4 s fewer than 1000000 new rows have come" in said["deferred"]
+    assert f"bucket 0 at {rows} of 1000000" in said["poked"]
+    assert "after 2 s the log has not come to the offsets" in said["poked"]
+    assert f"the lake still lacks {10**6 - rows} offsets" in said["skipped"]
+    for text in said.values():
+        assert "WaitTimedOutError" in text
+        assert "Trigger timeout" not in text
+        assert text.count("waiting until") <= 2
+    link = f"https://tables.example/default/{place.database}/ticks"
+    assert service.links("speaking", run_id, "deferred") == {"Fluss table": link}
+
+
+def test_texts_of_templates_files_beside_the_dag_and_dates(place: Place) -> None:
+    """And a cleared write says that nothing was sent."""
+    service, run_id = place.service, place.begun["texts"]
+    assert set(service.ended("texts", run_id).values()) == {"success"}
+    assert service.xcom("texts", run_id, "written")["rows"] == 5
+    assert service.xcom("texts", run_id, "counted")["rows"] == 3
+    made = [part["day"] for part in service.xcom("texts", run_id, "days")["create"]]
+    assert made == ["20261118", "20261119"]
+    link = f"https://tables.example/default/{place.database}/texts"
+    assert service.links("texts", run_id, "written") == {"Fluss table": link}
+    assert "sent 5 rows" in service.task_log("texts", run_id, "written")
+    service.clear("texts", run_id)
+    assert set(service.ended("texts", run_id).values()) == {"success"}
+    said = service.task_log("texts", run_id, "written", 2)
+    assert "nothing was sent; an earlier try has sent the 5 rows" in said
+
+
+def test_the_shops_dags_by_hand_and_cleared_with_the_triggerer_killed(place: Place) -> None:
+    """Runs that are triggered by hand have no logical date."""
+    service = place.service
+    by_hand = service.trigger("shop_orders")
+    lake = service.trigger("shop_lake")
+    service.kill("triggerer")
+    assert service.ended("shop_orders", by_hand) == {"write": "success"}
+    assert set(service.ended("shop_lake", lake).values()) == {"success"}
+    assert service.xcom("shop_orders", by_hand, "write")["rows"] == 100
+    before = service.xcom("shop_lake", lake, "count")
+    service.clear("shop_lake", lake)
+    assert set(service.ended("shop_lake", lake).values()) == {"success"}
+    assert service.xcom("shop_lake", lake, "count") == before
 
 
 def test_a_mended_sensor_waits_for_what_it_names_now(place: Place) -> None:

@@ -21,7 +21,7 @@ from fluss_orchestrate.airflow import (
 )
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
 from fluss_orchestrate.core.loading import load_rows
-from fluss_orchestrate.core.provisioning import apply
+from fluss_orchestrate.core.provisioning import apply_tables
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import result_of, run, states
 
@@ -87,7 +87,7 @@ def test_a_result_that_cannot_be_stored_does_not_move_the_checkpoint(
 
     client: FlussConnection = connect(embedded_conn_id)
     spec = numbers_spec("results")
-    apply(client, [spec])
+    apply_tables(client, [spec])
     load_rows(client, spec.table, numbered(0, 10), "rows")
     moment = datetime(2026, 11, 17, 3, tzinfo=UTC)
 
@@ -123,8 +123,8 @@ def test_watchers_of_a_tables_asset_expect_its_cluster() -> None:
     triggers: list[Any] = [
         FlussOffsetTrigger(table="a.b"),
         MessageQueueTrigger(scheme="fluss", table="a.b"),
-        FlussOffsetTrigger(table="a.b", cluster="other"),
+        FlussOffsetTrigger(table="a.b", cluster_alias="other"),
     ]
     for trigger, alias in zip(triggers, ("lake", "lake", "other"), strict=True):
-        fluss_table_asset("a.b", cluster="lake", watchers=[AssetWatcher("w", trigger)])
-        assert trigger.serialize()[1]["cluster"] == alias
+        fluss_table_asset("a.b", cluster_alias="lake", watchers=[AssetWatcher("w", trigger)])
+        assert trigger.serialize()[1]["cluster_alias"] == alias

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fluss_client import FlussConnection
-from fluss_orchestrate.core.provisioning import TableSpec, apply
+from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.running import run, states
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
@@ -28,7 +28,7 @@ def test_changes_and_columns(conn_id: str, client: FlussConnection, database: st
             "buckets": 1,
         }
     )
-    apply(client, [spec])
+    apply_tables(client, [spec])
     old = [{"id": n, "word": "a", "more": "m"} for n in range(4)]
     changes = [
         {"id": 1, "word": "b", "more": "n", "_change_type": "+U"},

@@ -8,6 +8,16 @@ from fluss_orchestrate.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fluss_orchestrate.airflow.operators.bulk_load import FlussBulkLoadOperator
+    from fluss_orchestrate.airflow.operators.checkpoints import (
+        FlussCheckpointAbandonOperator,
+        FlussCheckpointRetireOperator,
+    )
+    from fluss_orchestrate.airflow.operators.checks import (
+        FlussCheckFailedError,
+        FlussFreshnessCheckOperator,
+        FlussLagCheckOperator,
+        FlussRowCountCheckOperator,
+    )
     from fluss_orchestrate.airflow.operators.lake import (
         FlussCheckpointResetOperator,
         FlussTierToLakeOperator,
@@ -19,11 +29,29 @@ if TYPE_CHECKING:
         FlussProvisionTablesOperator,
     )
     from fluss_orchestrate.airflow.operators.scanning import FlussIncrementalScanOperator
+    from fluss_orchestrate.airflow.operators.transfers import (
+        FlussToIcebergOperator,
+        FlussToSqlOperator,
+    )
     from fluss_orchestrate.airflow.operators.writing import FlussWriteOperator
 
 __getattr__ = lazy_names(
     __name__,
     {
+        "checkpoints": (
+            "FlussCheckpointAbandonOperator",
+            "FlussCheckpointRetireOperator",
+        ),
+        "checks": (
+            "FlussCheckFailedError",
+            "FlussFreshnessCheckOperator",
+            "FlussLagCheckOperator",
+            "FlussRowCountCheckOperator",
+        ),
+        "transfers": (
+            "FlussToIcebergOperator",
+            "FlussToSqlOperator",
+        ),
         "bulk_load": ("FlussBulkLoadOperator",),
         "lake": ("FlussCheckpointResetOperator", "FlussTierToLakeOperator"),
         "provisioning": (
@@ -39,12 +67,20 @@ __getattr__ = lazy_names(
 
 __all__ = [
     "FlussBulkLoadOperator",
+    "FlussCheckFailedError",
+    "FlussCheckpointAbandonOperator",
     "FlussCheckpointResetOperator",
+    "FlussCheckpointRetireOperator",
     "FlussCreateDatabaseOperator",
     "FlussDropPartitionsOperator",
+    "FlussFreshnessCheckOperator",
     "FlussIncrementalScanOperator",
+    "FlussLagCheckOperator",
     "FlussPartitionWindowOperator",
     "FlussProvisionTablesOperator",
+    "FlussRowCountCheckOperator",
     "FlussTierToLakeOperator",
+    "FlussToIcebergOperator",
+    "FlussToSqlOperator",
     "FlussWriteOperator",
 ]

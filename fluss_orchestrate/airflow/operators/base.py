@@ -7,13 +7,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowTaskTerminated
 
-from fluss_orchestrate.airflow.agreement import check_assets, fluss_assets
+from fluss_orchestrate.airflow.assets import check_assets, fluss_assets
 from fluss_orchestrate.airflow.errors import airflow_errors
 from fluss_orchestrate.airflow.hooks import FlussHook
+from fluss_orchestrate.airflow.links import FlussTableLink
 from fluss_orchestrate.airflow.receipts import publish
 from fluss_orchestrate.airflow.templates import CheckedTemplates
+from fluss_orchestrate.airflow.version_compat import AirflowTaskTerminated
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,14 +25,19 @@ COLOUR = "#d5e8f7"
 
 
 class FlussOperator(CheckedTemplates, BaseOperator):
-    """An operator whose `work` gives a receipt, or other plain values, for XCom.
+    """An operator whose `work` returns a receipt, or other plain values, for XCom.
 
-    Receipts go into the extra of the events of the task's outlets too. An error that a retry
-    cannot mend fails the task at once. A kill stops the work where it is; what that leaves
-    unfinished the next try, or another run, goes on with.
+    The result also goes into the extra of the events of the task's outlets. An error that a retry
+    cannot mend fails the task at once. A kill stops the work where it is; the next try, or another
+    run, continues what is unfinished.
+
+    Args:
+        fluss_conn_id: The Airflow connection of the cluster.
+        **kwargs: The arguments of Airflow's `BaseOperator`.
     """
 
     template_fields: Sequence[str] = ("fluss_conn_id",)
+    operator_extra_links: Any = (FlussTableLink(),)
     ui_color = COLOUR
 
     def __init__(self, *, fluss_conn_id: str = FlussHook.default_conn_name, **kwargs: Any) -> None:
@@ -42,11 +48,22 @@ class FlussOperator(CheckedTemplates, BaseOperator):
 
     @cached_property
     def hook(self) -> FlussHook:
-        """The way to the client."""
+        """The hook of the task's connection."""
         return FlussHook(self.fluss_conn_id)
 
     def execute(self, context: Context) -> Any:
-        """Do the work and publish what it gave."""
+        """Do the work and publish what it returned.
+
+        Args:
+            context: Airflow's context.
+
+        Returns:
+            The result, as plain values; long lists of ranges are summarised.
+
+        Raises:
+            FlussTaskError: If a retry may help.
+            FlussTaskFailedError: If no retry can help.
+        """
         self._working = True
         try:
             self.check_not_empty()
@@ -63,33 +80,40 @@ class FlussOperator(CheckedTemplates, BaseOperator):
             check_assets(uris, (*flow.inputs, *flow.outputs))
 
     def work(self, context: Context) -> Mapping[str, Any]:
-        """The operator's own part; gives plain values."""
+        """Do the operator's own part.
+
+        Args:
+            context: Airflow's context.
+
+        Returns:
+            The result, as plain values.
+        """
         raise NotImplementedError
 
     def on_kill(self) -> None:
-        """Leave the work at once. Airflow itself would let it go on until it kills the process."""
+        """Stop the work at once. Airflow itself would let it go on until it kills the process."""
         if self._working:
             self._working = False
             raise AirflowTaskTerminated(f"{self.task_id} was told to stop; nothing was committed")
 
     def expected_flow(self) -> Flow | None:
-        """What the task will move, as far as its arguments tell; None when that is nothing."""
+        """Return what the task will move, as far as its arguments tell; None if that is nothing."""
         return None
 
     def get_openlineage_facets_on_start(self) -> Any:
-        """What OpenLineage shall know of the task before it has done anything."""
+        """Return the lineage of the task before it has done anything."""
         from fluss_orchestrate.airflow.lineage import lineage_of
 
         return lineage_of(self.expected_flow())
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """What OpenLineage shall know of the task when it is done."""
+        """Return the lineage of the task when it is done."""
         from fluss_orchestrate.airflow.lineage import lineage_of
 
         return lineage_of(self.flow)
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
-        """Everything if the work itself was done; else what the task was to move."""
+        """Return all of the lineage if the work was done; else what the task was to move."""
         from fluss_orchestrate.airflow.lineage import lineage_of
 
         return lineage_of(self.flow or self.expected_flow())

@@ -6,53 +6,72 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowOptionalProviderFeatureException
-
 from fluss_orchestrate.airflow.flows import Flow, Node, copies, named_table, path_node, table_node
 from fluss_orchestrate.airflow.operators.base import FlussOperator
-from fluss_orchestrate.airflow.run_keys import run_key
+from fluss_orchestrate.airflow.run_context import run_key
+from fluss_orchestrate.airflow.version_compat import (
+    AirflowException,
+    AirflowOptionalProviderFeatureException,
+)
+from fluss_orchestrate.deprecated import accepts_old_parameters
 
 try:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-except ImportError as error:
-    raise AirflowOptionalProviderFeatureException(
-        "FlussBulkLoadOperator needs Airflow's Spark provider: pip install "
-        "'fluss-orchestrate[airflow-spark]'"
-    ) from error
+except ImportError:
+    # The module is importable without the provider, so that `import *` of the package works.
+
+    class SparkSubmitOperator:  # type: ignore[no-redef]
+        """Stands for the operator of the Spark provider where that is not installed."""
+
+        template_fields: Sequence[str] = ()
+
+        def __init__(self, **kwargs: Any) -> None:
+            raise AirflowOptionalProviderFeatureException(
+                "FlussBulkLoadOperator needs Airflow's Spark provider: pip install "
+                "'fluss-orchestrate[airflow-spark]'"
+            )
+
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from fluss_orchestrate.airflow.submitting import FlussSparkSubmitHook
     from fluss_orchestrate.core.receipts import Receipt
-    from fluss_orchestrate.spark.load_spec import BulkLoadSpec
+    from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec
 
 DEFAULT_SPARK_CONN_ID = "spark_default"
 _OURS = ("application", "application_args")
 
 
 class FlussBulkLoadOperator(FlussOperator, SparkSubmitOperator):
-    """Load rows into a table by spark-submit, exactly once under the task run's id.
+    """Load rows into a table by spark-submit, exactly once under the id of the task run.
 
-    `source` says where rows come from, as a mapping with the fields of the core's `LoadSource`:
-    `{"kind": "parquet", "paths": ["..."]}`. `options` are further fields of `BulkLoadSpec`, such
-    as `transform_sql`, `columns`, `staging` or `dead_letter`.
+    It is a `SparkSubmitOperator` and takes all arguments of that one but the application. Every
+    try resumes the same load. The Fluss password goes to Spark by environment, never as an
+    argument. A kill ends the driver, its JVM and its Python workers: all that spark-submit has
+    started.
 
-    It is a `SparkSubmitOperator` and takes all that one's arguments but the application. The
-    master is that of the Airflow connection `spark_conn_id`, with its deploy mode and queue; or
-    `master`, and no connection is asked for. Every try resumes the same load. The Fluss password
-    goes to Spark by environment, never as an argument. A kill ends the driver, its JVM and its
-    Python workers: all that spark-submit has started.
+    Args:
+        table: The table, as `database.table`.
+        source: Where rows come from, as a mapping with the fields of the core's `LoadSource`, such
+            as `{"kind": "parquet", "paths": ["..."]}`.
+        load_id: The id of the load; the run key of the task run by default.
+        spark_conn_id: The Airflow connection with the master, the deploy mode and the queue.
+        master: The master; with it no connection is used.
+        load_options: Further fields of `BulkLoadSpec`, such as `transform_sql`, `columns`,
+            `staging` or `dead_letter`.
+        **kwargs: `fluss_conn_id`, and the arguments of `SparkSubmitOperator`.
     """
 
     template_fields: Sequence[str] = (
-        *("fluss_conn_id", "table", "source", "load_id", "options", "master"),
+        *("fluss_conn_id", "table", "source", "load_id", "load_options", "master"),
         *(name for name in SparkSubmitOperator.template_fields if name not in _OURS),
     )
     free_fields = tuple(SparkSubmitOperator.template_fields)
-    template_fields_renderers = {"source": "json", "options": "json", "conf": "json"}
+    template_fields_renderers = {"source": "json", "load_options": "json", "conf": "json"}
 
+    @accepts_old_parameters("FlussBulkLoadOperator")
     def __init__(
         self,
         *,
@@ -61,19 +80,21 @@ class FlussBulkLoadOperator(FlussOperator, SparkSubmitOperator):
         load_id: str | None = None,
         spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
         master: str | None = None,
-        options: Mapping[str, Any] | None = None,
+        load_options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", f"load {table}")
+        if not hasattr(SparkSubmitOperator, "execute"):
+            SparkSubmitOperator()
         super().__init__(conn_id=spark_conn_id, **kwargs)
         self.table = table
         self.source = source
         self.load_id = load_id
         self.master = master
-        self.options = options
+        self.load_options = load_options
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Submit, wait, and give the receipt."""
+        """Submit, wait, and return the receipt."""
         spec = self._spec(context)
         receipt = self._load(spec, context)
         self.log.info("%s: %d rows loaded", self.table, receipt.rows)
@@ -86,27 +107,27 @@ class FlussBulkLoadOperator(FlussOperator, SparkSubmitOperator):
         return receipt.to_json()
 
     def expected_flow(self) -> Flow:
-        """The files, where there are some, and the table."""
+        """Return the files, if there are some, and the table."""
         return Flow(self._files(), (named_table(self.hook.named_alias, self.table),))
 
     def _files(self) -> tuple[Node, ...]:
         return tuple(path_node(str(path)) for path in self.source.get("paths", ()))
 
     def on_kill(self) -> None:
-        """End all that was started, here and on the cluster; then leave the work."""
+        """End all that was started, here and on the cluster; then stop the work."""
         if self._hook is not None:
             self._hook.on_kill()
         FlussOperator.on_kill(self)
 
     def _load(self, spec: BulkLoadSpec, context: Context) -> Receipt:
         from fluss_orchestrate.core.clusters import ClusterRef
-        from fluss_orchestrate.spark.job import (
+        from fluss_orchestrate.core.spark_submit.job import (
             APPLICATION,
             failure,
             job_arguments,
             recorded_receipt,
         )
-        from fluss_orchestrate.spark.submit import SubmitResult
+        from fluss_orchestrate.core.spark_submit.submit import SubmitResult
 
         self.application = str(APPLICATION)
         self.application_args = job_arguments(spec, ClusterRef.of(self.hook.get_config()))
@@ -121,14 +142,14 @@ class FlussBulkLoadOperator(FlussOperator, SparkSubmitOperator):
 
     def _spec(self, context: Context) -> BulkLoadSpec:
         from fluss_client.errors import ConfigError
-        from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
+        from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
 
         try:
             return BulkLoadSpec(
                 source=LoadSource(**self.source),
                 table=self.table,
                 load_id=run_key(context) if self.load_id is None else self.load_id,
-                **(self.options or {}),
+                **(self.load_options or {}),
             )
         except TypeError as error:
             raise ConfigError(f"{self.task_id}: the load cannot be understood: {error}") from error

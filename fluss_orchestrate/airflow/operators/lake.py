@@ -7,27 +7,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.flows import Flow, Node, copies, named_table, table_node
-from fluss_orchestrate.airflow.links import LakeTableLink
+from fluss_orchestrate.airflow.links import FlussTableLink, LakeTableLink
 from fluss_orchestrate.airflow.operators.base import FlussOperator
+from fluss_orchestrate.airflow.operators.checkpoints import check_exists
 from fluss_orchestrate.airflow.scans import until_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from fluss_orchestrate.core.checkpoints import CheckpointStore
-
-NAMES_SHOWN_MAX = 5
-
 
 class FlussTierToLakeOperator(FlussOperator):
     """Bring everything that is in a log table into its lake, once.
 
-    For clusters without a tiering service of their own; `allow_tiering=True` says that there is
-    none. `catalog` overrides properties of the Iceberg catalog; secrets belong in the environment.
+    For clusters without a tiering service of their own.
+
+    Args:
+        table: The table, as `database.table`.
+        allow_tiering: Says that no tiering service runs beside this task; the task fails without
+            it.
+        catalog: Properties of the Iceberg catalog that differ from those of the table. Secrets
+            belong in the environment.
+        **kwargs: `fluss_conn_id`, and the arguments of Airflow's `BaseOperator`.
     """
 
     template_fields = ("fluss_conn_id", "table", "catalog")
-    operator_extra_links = (LakeTableLink(),)
+    operator_extra_links = (FlussTableLink(), LakeTableLink())
 
     def __init__(
         self,
@@ -43,11 +47,13 @@ class FlussTierToLakeOperator(FlussOperator):
         self.catalog = catalog
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Tier the table; the receipt names the snapshot."""
-        from fluss_orchestrate.core.lake import tier
+        """Tier the table, and return the receipt with the snapshot."""
+        from fluss_orchestrate.core.lake import tier_table
 
         client = self.hook.get_conn()
-        receipt = tier(client, self.table, allow_tiering=self.allow_tiering, overrides=self.catalog)
+        receipt = tier_table(
+            client, self.table, allow_tiering=self.allow_tiering, catalog=self.catalog
+        )
         self.log.info("%s: %d rows, snapshot %s", self.table, receipt.rows, receipt.snapshot_id)
         self.hook.report_read(self.table, receipt)
         table = table_node(client, self.table)
@@ -56,7 +62,7 @@ class FlussTierToLakeOperator(FlussOperator):
         return receipt.to_json()
 
     def expected_flow(self) -> Flow:
-        """The table, and its lake."""
+        """Return the table and its lake."""
         table = named_table(self.hook.named_alias, self.table)
         return Flow((table,), (_lake_of(table),))
 
@@ -66,13 +72,19 @@ def _lake_of(table: Node) -> Node:
 
 
 class FlussCheckpointResetOperator(FlussOperator):
-    """Set a checkpoint to `earliest`, `latest`, a time or offsets by bucket, and record why.
-
-    The checkpoint must exist, so that a mistyped name is an error; `create=True` makes one that
-    begins there.
+    """Set the position of a checkpoint, and record why.
 
     What a sink holds is not touched: rows that are read again are written again, unless the sink
-    keeps its own position and refuses.
+    keeps its own position and refuses them.
+
+    Args:
+        table: The table, as `database.table`.
+        checkpoint: The name of the checkpoint. It must exist, so that a mistyped name is an error.
+        to: `earliest`, `latest`, a time, offsets by bucket, or another task's receipt.
+        reason: Why; the name of the task by default.
+        abandon_pending: Give up a pending plan of another run; without it such a plan is an error.
+        create: Create the checkpoint, if it does not exist.
+        **kwargs: `fluss_conn_id`, and the arguments of Airflow's `BaseOperator`.
     """
 
     template_fields = ("fluss_conn_id", "table", "checkpoint", "to", "reason")
@@ -98,13 +110,13 @@ class FlussCheckpointResetOperator(FlussOperator):
         self.create = create
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Reset it; where it stands now."""
+        """Reset the checkpoint, and return its new position."""
         from fluss_orchestrate.core.incremental import IncrementalScan
 
         scan = IncrementalScan(self.hook.get_conn(), self.table, self.checkpoint)
         if not self.create:
-            self._check_exists(scan.store)
-        to = self.to if self.to in ("earliest", "latest") else until_of(self.to)
+            check_exists(scan.store, self.checkpoint, "reset", ", or say create=True")
+        to = self.to if self.to in ("earliest", "latest") else until_of(self.to, scan.connection)
         ti = context["ti"]
         reason = self.reason or f"Airflow: {ti.dag_id}.{ti.task_id} in {ti.run_id}"
         event = scan.reset(to, reason, abandon_pending=self.abandon_pending)
@@ -116,18 +128,3 @@ class FlussCheckpointResetOperator(FlussOperator):
             "reason": reason,
             "position": position.to_json(),
         }
-
-    def _check_exists(self, store: CheckpointStore) -> None:
-        from difflib import get_close_matches
-
-        from fluss_client.errors import ConfigError
-
-        if store.head(self.checkpoint) is not None:
-            return
-        names = store.names()
-        near = get_close_matches(self.checkpoint, names) or names[:NAMES_SHOWN_MAX]
-        raise ConfigError(
-            f"there is no checkpoint '{self.checkpoint}' to reset"
-            + (f"; there are {', '.join(near)}" if near else "")
-            + ". Mend the name, or say create=True to begin a new one"
-        )

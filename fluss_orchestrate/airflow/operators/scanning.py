@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fluss_orchestrate.airflow.callables import call_with_context
+from fluss_orchestrate.airflow.errors import argument_errors
 from fluss_orchestrate.airflow.flows import Flow, copies, named_table, table_node
-from fluss_orchestrate.airflow.intervals import Window
 from fluss_orchestrate.airflow.operators.base import FlussOperator
-from fluss_orchestrate.airflow.run_keys import run_key
+from fluss_orchestrate.airflow.run_context import Window, call_with_context, run_key
 from fluss_orchestrate.airflow.scans import scan_into, until_of, window_of
+from fluss_orchestrate.airflow.task_log import Progress, log_plan, log_result
+from fluss_orchestrate.deprecated import accepts_old_parameters
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from fluss_client import FlussConnection
     from fluss_orchestrate.airflow.targets import Target
     from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
-    from fluss_orchestrate.core.job import JobResult
     from fluss_orchestrate.core.plan import ScanPlan
     from fluss_orchestrate.core.receipts import Receipt
     from fluss_orchestrate.core.sinks import Sink
@@ -28,16 +28,29 @@ if TYPE_CHECKING:
 class FlussIncrementalScanOperator(FlussOperator):
     """Bring what is new in a table to a target, and move the checkpoint when it is there.
 
-    `sink` is a target (`ParquetTarget`, `IcebergTarget`, `FlussTarget`, `SqlTarget`), or a
-    function that gets an Arrow reader and what it names of the context; a function may be called
-    again with the same rows.
+    Every try of a run gets the same rows. Backfills always read intervals, and leave the
+    checkpoint as it is.
 
-    `mode="cursor"` continues where the checkpoint stands, up to `until`. `mode="interval"` reads
-    the rows committed in the run's data interval. Backfills always read intervals: they leave the
-    checkpoint alone. Every try of a run gets the same rows.
+    Args:
+        table: The table, as `database.table`.
+        checkpoint: The name of the checkpoint.
+        sink: A target (`ParquetTarget`, `IcebergTarget`, `FlussTarget`, `SqlTarget`), or a
+            function. The function gets an Arrow reader, and those values of Airflow's context that
+            it has parameters for; it may be called again with the same rows.
+        mode: `cursor` continues at the checkpoint, up to `until`. `interval` reads the rows
+            committed in the run's data interval.
+        until: Where a run in mode `cursor` ends: `latest`, `lake`, a time, offsets by bucket, or
+            another task's receipt.
+        columns: The columns to read; all by default.
+        max_offsets: The most offsets that one run reads.
+        settle_timeout: How many seconds a run waits for an end in time that is not final yet.
+        scan_options: Further arguments of the core's `IncrementalScan`, such as `start`,
+            `on_pending`, `on_retention` or `metadata_columns`.
+        **kwargs: `fluss_conn_id`, and the arguments of Airflow's `BaseOperator`.
 
-    `options` are further arguments of the core's `IncrementalScan`, such as `start`,
-    `on_pending`, `on_retention` or `metadata_columns`.
+    Raises:
+        ValueError: If `mode` is neither.
+        TypeError: If `sink` is neither a target nor a function.
     """
 
     template_fields: Sequence[str] = (
@@ -50,6 +63,7 @@ class FlussIncrementalScanOperator(FlussOperator):
         "max_offsets",
     )
 
+    @accepts_old_parameters("FlussIncrementalScanOperator")
     def __init__(
         self,
         *,
@@ -61,7 +75,7 @@ class FlussIncrementalScanOperator(FlussOperator):
         columns: Sequence[str] | None = None,
         max_offsets: int | str | None = None,
         settle_timeout: float = 300.0,
-        options: Mapping[str, Any] | None = None,
+        scan_options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -70,31 +84,46 @@ class FlussIncrementalScanOperator(FlussOperator):
         self.table = table
         self.checkpoint = checkpoint
         # Airflow calls a function in a template field while it renders, so it stands apart.
-        self.sink = None if callable(sink) else sink
+        self.sink = None if callable(sink) else _checked_sink(sink)
         self.function = sink if callable(sink) else None
         self.mode = mode
         self.until = until
         self.columns = columns
         self.max_offsets = max_offsets
         self.settle_timeout = settle_timeout
-        self.options = dict(options or {})
+        self.scan_options = dict(scan_options or {})
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Plan, write, commit; the receipt, with those of plans that other runs had left."""
+        """Plan, write and commit.
+
+        Returns:
+            The receipt, with those of plans that other runs had left unfinished.
+        """
         client = self.hook.get_conn()
         window = window_of(self.mode, context)
+        with argument_errors(f"the scan of {self.task_id}"):
+            until = until_of(self.until, client)
+            max_offsets = None if self.max_offsets is None else int(self.max_offsets)
+            scan, sink = self._scan(client, window), self._sink(client, context)
+        progress = Progress(self.log, "read")
         result = scan_into(
-            self._scan(client, window),
-            self._sink(client, context),
+            scan,
+            sink,
             run_key(context),
             window,
-            until=until_of(self.until),
-            max_offsets=None if self.max_offsets is None else int(self.max_offsets),
+            until=until,
+            max_offsets=max_offsets,
             settle_timeout_s=self.settle_timeout,
+            progress=progress.scanned,
+            planned=lambda run: log_plan(self.log, run),
         )
+        log_result(self.log, result, progress, self.table, self.checkpoint)
         self.hook.report_read(self.table, result.receipt)
         self.flow = self._flow(client, result.receipt)
-        return self._report(result)
+        return {
+            **result.receipt.to_json(),
+            "adopted": [receipt.to_json() for receipt in result.adopted],
+        }
 
     def _flow(self, client: FlussConnection, receipt: Receipt) -> Flow:
         source = table_node(client, self.table)
@@ -107,7 +136,7 @@ class FlussIncrementalScanOperator(FlussOperator):
         return Flow((source,), (target,), receipt, copies(target))
 
     def expected_flow(self) -> Flow:
-        """The table and the target."""
+        """Return the table and the target."""
         alias = self.hook.named_alias
         target = () if self.sink is None else (self.sink.node(alias),)
         return Flow((named_table(alias, self.table),), target)
@@ -117,7 +146,8 @@ class FlussIncrementalScanOperator(FlussOperator):
     ) -> IncrementalScan | IntervalScan:
         from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
 
-        options = {"columns": self.columns, **self.options}
+        check_scan_options(self.scan_options)
+        options = {"columns": self.columns, **self.scan_options}
         kind = IncrementalScan if window is None else IntervalScan
         return kind(client, self.table, self.checkpoint, **options)
 
@@ -125,7 +155,8 @@ class FlussIncrementalScanOperator(FlussOperator):
         from fluss_orchestrate.core.sinks import FunctionSink
 
         if self.sink is not None:
-            return self.sink.open(client)
+            opened: Sink = _checked_sink(self.sink).open(client)
+            return opened
 
         def call(reader: Any, plan: ScanPlan) -> None:
             self.take(reader, plan, context)
@@ -134,19 +165,47 @@ class FlussIncrementalScanOperator(FlussOperator):
         return FunctionSink(call, pass_plan=True, identity=f"{ti.dag_id}.{ti.task_id}")
 
     def take(self, reader: Any, plan: ScanPlan, context: Context) -> None:
-        """Call the user's function with the rows of a plan."""
+        """Call the user's function with the rows of a plan.
+
+        Args:
+            reader: The rows.
+            plan: The plan.
+            context: Airflow's context.
+        """
         assert self.function is not None
         call_with_context(self.function, (reader,), context)
 
-    def _report(self, result: JobResult) -> dict[str, Any]:
-        self.log.info(
-            "%s: %d rows in %d ranges under '%s'",
-            self.table,
-            result.rows,
-            len(result.receipt.ranges),
-            self.checkpoint,
-        )
-        return {
-            **result.receipt.to_json(),
-            "adopted": [receipt.to_json() for receipt in result.adopted],
-        }
+
+def check_scan_options(options: Mapping[str, Any]) -> None:
+    """Check the names of scan options.
+
+    Raises:
+        ConfigError: If a name is not known; it suggests one that is.
+    """
+    from dataclasses import fields
+    from difflib import get_close_matches
+
+    from fluss_client.errors import ConfigError
+    from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
+
+    own = {"name", "path", "columns"}
+    known = sorted({f.name for f in fields(ScanSettings)} - own | {"store", "lake_reader"})
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            said = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
+            raise ConfigError(f"scan_options has no '{name}': {said}")
+
+
+def _checked_sink(sink: Any) -> Any:
+    """Return the sink if it is a target, or an argument of Airflow that becomes one later."""
+    if hasattr(sink, "open") and hasattr(sink, "node"):
+        return sink
+    if hasattr(sink, "resolve"):  # the output of another task
+        return sink
+    said = f"{sink!r}" if sink is None or isinstance(sink, str) else type(sink).__name__
+    raise TypeError(
+        f"sink is a target or a function, not {said}: give ParquetTarget(path), "
+        "IcebergTarget(table, catalog), SqlTarget(table, conn_id), FlussTarget(table), or a "
+        "function that takes an Arrow reader"
+    )

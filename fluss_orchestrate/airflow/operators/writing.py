@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fluss_orchestrate.airflow.callables import call_with_context
 from fluss_orchestrate.airflow.flows import Flow, Node, copies, named_table, path_node, table_node
 from fluss_orchestrate.airflow.operators.base import FlussOperator
-from fluss_orchestrate.airflow.run_keys import run_key
+from fluss_orchestrate.airflow.receipts import parsed_text
+from fluss_orchestrate.airflow.run_context import call_with_context, run_key
+from fluss_orchestrate.airflow.task_log import Progress, log_load
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,14 +20,22 @@ if TYPE_CHECKING:
 class FlussWriteOperator(FlussOperator):
     """Append rows to a log table, or upsert them into a key table, exactly once.
 
-    `rows` is a path to Parquet, ORC, Arrow, CSV or JSON files, a list of dictionaries (such as an
-    upstream task's return value), anything that offers an Arrow stream, or a function that
-    returns one of these; the function gets what it names of Airflow's context.
-
     Every try of a task run writes under the same id, so a retry, a clear or a second process
     leaves each row once. A try with other rows, or the same in another order, is an error. In a
     key table, columns that the rows do not have keep their values, and a column `_change_type`
     says which rows are deletes; such rows need all columns.
+
+    Args:
+        table: The table, as `database.table`.
+        rows: A path to Parquet, ORC, Arrow, CSV or JSON files, a list of dictionaries (such as an
+            upstream task's return value), anything that offers an Arrow stream, or a function that
+            returns one of these. The function gets those values of Airflow's context that it has
+            parameters for. A template that renders to the text of a list is read as that list.
+        format: The format of the files, if their names do not tell.
+        load_id: The id of the load; the run key of the task run by default.
+        schema_policy: What happens with columns that the table lacks: `error` or `add_columns`.
+        create_partitions: Whether partitions that do not exist are created.
+        **kwargs: `fluss_conn_id`, and the arguments of Airflow's `BaseOperator`.
     """
 
     template_fields = ("fluss_conn_id", "table", "rows", "load_id", "format")
@@ -54,10 +63,11 @@ class FlussWriteOperator(FlussOperator):
         self.create_partitions = create_partitions
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Load the rows; the receipt."""
+        """Load the rows, and return the receipt."""
         from fluss_orchestrate.core.loading import load_rows
 
         client = self.hook.get_conn()
+        progress = Progress(self.log, "sent")
         receipt = load_rows(
             client,
             self.table,
@@ -65,8 +75,9 @@ class FlussWriteOperator(FlussOperator):
             run_key(context) if self.load_id is None else self.load_id,
             schema_policy=self.schema_policy,
             create_partitions=self.create_partitions,
+            progress=progress.sent,
         )
-        self.log.info("%s: %d rows written", self.table, receipt.rows)
+        log_load(self.log, receipt, progress, self.table)
         self.hook.report_write(self.table, receipt)
         table = table_node(client, self.table)
         files = self._files()
@@ -74,11 +85,13 @@ class FlussWriteOperator(FlussOperator):
         return receipt.to_json()
 
     def expected_flow(self) -> Flow:
-        """The files, where there are some, and the table."""
+        """Return the files, if there are some, and the table."""
         return Flow(self._files(), (named_table(self.hook.named_alias, self.table),))
 
     def _files(self) -> tuple[Node, ...]:
-        return (path_node(self.rows),) if isinstance(self.rows, str) else ()
+        if not isinstance(self.rows, str) or _is_text_of_rows(self.rows):
+            return ()
+        return (path_node(self.rows),)
 
     def _rows(self, client: FlussConnection, context: Context) -> Any:
         from fluss_orchestrate.core.loading import open_rows
@@ -86,6 +99,8 @@ class FlussWriteOperator(FlussOperator):
         rows = self.rows
         if self.make_rows is not None:
             rows = call_with_context(self.make_rows, (), context)
+        if isinstance(rows, str) and _is_text_of_rows(rows):
+            rows = _rows_of_text(rows)
         if isinstance(rows, str):
             return open_rows(rows, self.format)
         if isinstance(rows, Mapping):
@@ -95,14 +110,38 @@ class FlussWriteOperator(FlussOperator):
         return rows
 
 
+def _is_text_of_rows(text: str) -> bool:
+    """Return whether a template made text of a list or a mapping; no path begins like that."""
+    return text.lstrip()[:1] in ("[", "{")
+
+
+def _rows_of_text(text: str) -> Any:
+    from fluss_client.errors import CorruptDataError, RowError
+
+    try:
+        return parsed_text(text)
+    except CorruptDataError:
+        raise RowError(
+            f"rows is the text of a value that cannot be read back: {text[:100]}. Give the output "
+            "of the upstream task itself (rows=task.output), or set "
+            "render_template_as_native_obj=True on the DAG"
+        ) from None
+
+
 def _table_of(client: FlussConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> Any:
     """Dictionaries as an Arrow table with the types that the target has."""
     import pyarrow as pa
 
+    from fluss_client import TablePath
     from fluss_client.errors import RowError
-    from fluss_client.model.table import TablePath
     from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise RowError(
+                f"{table}: row {number}, counted from 0, is a {type(row).__name__}: rows is a list "
+                "of dictionaries, such as [{'id': 1}]"
+            )
     opened = client.get_table(TablePath.parse(table)).result()
     target = opened.arrow_schema
     given = {name: None for row in rows for name in row}

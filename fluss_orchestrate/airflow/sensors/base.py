@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from fluss_orchestrate.airflow.agreement import check_assets, fluss_assets
+from fluss_orchestrate.airflow.assets import check_assets, fluss_assets
 from fluss_orchestrate.airflow.errors import (
     FlussTaskError,
     FlussTaskFailedError,
     airflow_errors,
+    argument_errors,
 )
 from fluss_orchestrate.airflow.flows import named_table
 from fluss_orchestrate.airflow.hooks import FlussHook
+from fluss_orchestrate.airflow.links import FlussTableLink
 from fluss_orchestrate.airflow.receipts import publish
+from fluss_orchestrate.airflow.run_state import run_state
 from fluss_orchestrate.airflow.templates import CheckedTemplates
 from fluss_orchestrate.airflow.triggers.waiting import FlussConditionTrigger
 from fluss_orchestrate.airflow.triggers.watching import default_poll_interval
+from fluss_orchestrate.airflow.version_compat import (
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    conf,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from fluss_client import FlussConnection
-    from fluss_orchestrate.core.conditions import Condition
+    from fluss_orchestrate.core.conditions import Condition, LookReport
 
 STATE_KEY = "fluss_condition"
+TIMEOUT_GRACE_S = 60.0
+"""How much later than our own timeout Airflow's comes, which cannot say what was waited for."""
 
 
 class FlussSensor(CheckedTemplates, BaseSensorOperator):
@@ -37,22 +48,35 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
 
     What it waits for is resolved to offsets at the first look and stays: every retry, every
     reschedule and every restart of the triggerer waits for the same. A task that is cleared after
-    its arguments have changed makes its condition anew. `deferrable` sensors wait in the
-    triggerer, where all of them share one poller per cluster.
+    its arguments have changed makes its condition anew. The task log says what is waited for and
+    how far it is; a timeout says so, too.
+
+    Args:
+        table: The table, as `database.table`.
+        fluss_conn_id: The Airflow connection of the cluster.
+        deferrable: Whether the sensor waits in the triggerer, where all sensors of a cluster
+            share one poller. By default as `[operators] default_deferrable` says.
+        poll_interval: Seconds between two looks in the triggerer; `[fluss] poll_interval` by
+            default.
+        **kwargs: The arguments of Airflow's `BaseSensorOperator`, such as `timeout`,
+            `poke_interval`, `mode` and `soft_fail`.
     """
 
     template_fields: Sequence[str] = ("fluss_conn_id", "table")
+    operator_extra_links = (FlussTableLink(),)
 
     def __init__(
         self,
         *,
         table: str,
         fluss_conn_id: str = FlussHook.default_conn_name,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        deferrable: bool | None = None,
         poll_interval: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.table = table
         self.fluss_conn_id = fluss_conn_id
         self.deferrable = deferrable
@@ -60,20 +84,37 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
 
     @cached_property
     def hook(self) -> FlussHook:
-        """The way to the client."""
+        """The hook of the sensor's connection."""
         return FlussHook(self.fluss_conn_id)
 
     def condition(self, client: FlussConnection, context: Context) -> Condition:
-        """What to wait for, with everything resolved."""
+        """Return what to wait for, with everything resolved.
+
+        Args:
+            client: The cluster.
+            context: Airflow's context.
+        """
         raise NotImplementedError
 
     def execute(self, context: Context) -> Any:
-        """Look once; then wait in the triggerer, or poke."""
+        """Look once; then wait in the triggerer, or poke.
+
+        Args:
+            context: Airflow's context.
+
+        Returns:
+            What was found, as plain values.
+
+        Raises:
+            FlussTaskError: If a retry may help.
+            FlussTaskFailedError: If no retry can help.
+            AirflowSensorTimeout: If the time passes; it says how far the wait was.
+        """
         self.check_not_empty()
         with airflow_errors():
             self._check_assets()
         if not self.deferrable:
-            return super().execute(context)
+            return self._poke_until(context)
         with airflow_errors():
             condition = self._frozen(context)
             outcome = self._look(condition)
@@ -84,22 +125,59 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
                 fluss_conn_id=self.fluss_conn_id,
                 condition=condition.to_json(),
                 poll_interval=self.poll_interval,
+                deadline_ms=int((time.time() + self.timeout) * 1000),
+                timeout=self.timeout,
             ),
             method_name="execute_complete",
-            timeout=timedelta(seconds=self.timeout),
+            timeout=timedelta(seconds=self.timeout + TIMEOUT_GRACE_S),
         )
 
+    def _poke_until(self, context: Context) -> Any:
+        """Poke as Airflow does; a timeout says what was waited for, and how far it was."""
+        try:
+            return super().execute(context)
+        except (AirflowSensorTimeout, AirflowSkipException) as error:
+            if not str(error).startswith("Sensor has timed out"):
+                raise
+            from fluss_orchestrate.core.lake import WaitTimedOutError
+
+            with airflow_errors():
+                condition = self._frozen(context)
+            unmet = ": ".join([condition.unmet, *self._said[-1:]])
+            said = WaitTimedOutError.after(condition.path, self.timeout, unmet)
+            raise type(error)(f"{type(said).__name__}: {said}") from None
+
     def execute_complete(self, context: Context, event: Mapping[str, Any] | None = None) -> Any:
-        """Give what the trigger has found, or raise what it met."""
-        if not isinstance(event, Mapping) or event.get("status") not in ("success", "error"):
-            raise FlussTaskError(f"the trigger gave no event that can be understood: {event!r}")
-        if event["status"] == "error":
+        """Return what the trigger has found, or raise what it met.
+
+        Args:
+            context: Airflow's context.
+            event: The event of the trigger.
+
+        Raises:
+            FlussTaskError: If a retry may help.
+            FlussTaskFailedError: If no retry can help.
+            AirflowSensorTimeout: If the time has passed; it says how far the wait was.
+        """
+        status = event.get("status") if isinstance(event, Mapping) else None
+        if event is None or status not in ("success", "error", "timeout"):
+            raise FlussTaskError(f"the event of the trigger cannot be understood: {event!r}")
+        if status == "timeout":
+            raise AirflowSensorTimeout(str(event["message"]))
+        if status == "error":
             kind = FlussTaskError if event.get("retry", True) else FlussTaskFailedError
             raise kind(str(event["message"]))
         return publish(context, event["outcome"])
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
-        """One look."""
+        """Look once.
+
+        Args:
+            context: Airflow's context.
+
+        Returns:
+            Whether the condition holds, with what was found.
+        """
         with airflow_errors():
             outcome = self._look(self._frozen(context))
         if outcome is None:
@@ -109,7 +187,24 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
     def _look(self, condition: Condition) -> dict[str, Any] | None:
         from fluss_orchestrate.core.conditions import holds
 
-        return holds(self.hook.get_conn(), condition)
+        if not self._said:
+            self._say(f"waiting until {condition.wanted}")
+        return holds(self.hook.get_conn(), condition, self._report)
+
+    @cached_property
+    def _said(self) -> list[str]:
+        """What the log says of the looks of this process; the last one is for the timeout."""
+        return []
+
+    @cached_property
+    def _report(self) -> LookReport:
+        from fluss_orchestrate.core.conditions import LookReport
+
+        return LookReport(self._say)
+
+    def _say(self, text: str) -> None:
+        self._said[:] = [*self._said[-1:], text]
+        self.log.info("%s", text)
 
     def _check_assets(self) -> None:
         uris = fluss_assets(self)
@@ -117,20 +212,22 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
             check_assets(uris, [named_table(self.hook.named_alias, self.table)])
 
     def _frozen(self, context: Context) -> Condition:
-        """The condition of this task run: as it was kept, or made and kept now."""
+        """Return the condition of this task run: as it was kept, or made and kept now."""
         from fluss_orchestrate.core.conditions import condition_from_json
 
-        store: Any = context["task_state_store"]
+        store = run_state(context, self.hook)
         now = {"arguments": self._arguments(), "series": context["ti"].max_tries}
         kept = store.get(STATE_KEY)
         if isinstance(kept, Mapping) and not self._is_outdated(kept, now):
             return condition_from_json(kept.get("condition", kept))
-        made = self.condition(self.hook.get_conn(), context)
+        client = self.hook.get_conn()
+        with argument_errors(f"what {self.task_id} waits for"):
+            made = self.condition(client, context)
         store.set(STATE_KEY, {"condition": made.to_json(), **now})
         return made
 
     def _is_outdated(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-        """Whether the task was cleared and asks for something else now.
+        """Return whether the task was cleared and asks for something else now.
 
         Arguments alone do not tell: a template may give the present time at every look. A clear
         does: it raises the number of tries that the task may have, which retries leave alone.
@@ -140,6 +237,6 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
         return bool(kept["series"] != now["series"] and kept["arguments"] != now["arguments"])
 
     def _arguments(self) -> str:
-        """The rendered arguments, in a form that can be compared."""
+        """Return the rendered arguments in a form that can be compared."""
         given = repr([(name, getattr(self, name)) for name in self.template_fields])
         return hashlib.sha256(given.encode()).hexdigest()

@@ -18,12 +18,21 @@ DATA_INTERVAL_END = "data_interval_end"
 
 
 class FlussLakeSnapshotSensor(FlussSensor):
-    """Waits for a table's lake.
+    """Waits for the lake of a table.
 
-    Without arguments, for a snapshot that is newer than the one at the first look (or than
-    `after`). With `covers`, until the lake holds everything up to `latest` (the log's end at the
-    first look), a time, `data_interval_end`, offsets by bucket, or another task's receipt. With
-    `fresher_than`, until the oldest row that the lake lacks is younger than that.
+    Without arguments it waits for a snapshot that is newer than the one at the first look.
+
+    Args:
+        covers: Wait until the lake holds everything up to `latest` (the end of the log at the
+            first look), a time, `data_interval_end`, offsets by bucket, or another task's receipt.
+        fresher_than: Wait until the oldest row that the lake lacks is younger than this: a
+            `timedelta`, or seconds.
+        after: Wait for a snapshot other than the one with this id.
+        **kwargs: The arguments of `FlussSensor`: `table`, `fluss_conn_id`, `deferrable`,
+            `poll_interval`, and those of Airflow's `BaseSensorOperator`.
+
+    Raises:
+        ValueError: If more than one of `covers`, `fresher_than` and `after` is given.
     """
 
     template_fields = ("fluss_conn_id", "table", "covers", "after")
@@ -44,8 +53,8 @@ class FlussLakeSnapshotSensor(FlussSensor):
         self.after = after
 
     def condition(self, client: FlussConnection, context: Context) -> Condition:
-        """The snapshot, with its target resolved."""
-        from fluss_client.model.table import TablePath
+        """Return the condition of the snapshot, with its target resolved."""
+        from fluss_client import TablePath
         from fluss_orchestrate.core.conditions import LakeFresh, NewSnapshot
 
         path = TablePath.parse(self.table)
@@ -62,8 +71,8 @@ class FlussLakeSnapshotSensor(FlussSensor):
         return NewSnapshot(path, lake_status(client, path, times=False).snapshot_id)
 
     def _covering(self, client: FlussConnection, context: Context) -> Condition:
+        from fluss_client import TablePath
         from fluss_client.errors import ConfigError
-        from fluss_client.model.table import TablePath
         from fluss_orchestrate.core.conditions import LakeCovers
         from fluss_orchestrate.core.lake import freeze_target
         from fluss_orchestrate.core.times import as_time_ms
@@ -74,7 +83,7 @@ class FlussLakeSnapshotSensor(FlussSensor):
             wanted = context.get(DATA_INTERVAL_END)
             if wanted is None:
                 raise ConfigError(f"run {context['ti'].run_id} has no data interval to wait for")
-        wanted = until_of(wanted)
+        wanted = until_of(wanted, client)
         moment = as_time_ms(wanted)
         if moment is not None:
             # A time is exact once it is past and settled; the waiting sees to that.

@@ -15,18 +15,29 @@ if TYPE_CHECKING:
 
 
 class FlussTableSensor(FlussSensor):
-    """Waits until a table exists; gives its id."""
+    """Waits until a table exists, and returns its id.
+
+    Args:
+        **kwargs: The arguments of `FlussSensor`: `table`, `fluss_conn_id`, `deferrable`,
+            `poll_interval`, and those of Airflow's `BaseSensorOperator`.
+    """
 
     def condition(self, client: FlussConnection, context: Context) -> Condition:
-        """The table."""
-        from fluss_client.model.table import TablePath
+        """Return the condition of the table."""
+        from fluss_client import TablePath
         from fluss_orchestrate.core.conditions import TableExists
 
         return TableExists(TablePath.parse(self.table))
 
 
 class FlussPartitionSensor(FlussSensor):
-    """Waits until a partition exists; `partition` maps all or some columns to values."""
+    """Waits until a partition exists.
+
+    Args:
+        partition: The values of all or some partition columns.
+        **kwargs: The arguments of `FlussSensor`: `table`, `fluss_conn_id`, `deferrable`,
+            `poll_interval`, and those of Airflow's `BaseSensorOperator`.
+    """
 
     template_fields = ("fluss_conn_id", "table", "partition")
 
@@ -35,8 +46,8 @@ class FlussPartitionSensor(FlussSensor):
         self.partition = partition
 
     def condition(self, client: FlussConnection, context: Context) -> Condition:
-        """The partition."""
-        from fluss_client.model.table import TablePath
+        """Return the condition of the partition."""
+        from fluss_client import TablePath
         from fluss_orchestrate.core.conditions import PartitionExists
 
         spec = {column: str(value) for column, value in self.partition.items()}

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow.sdk.definitions.asset import AssetNameRef
-from airflow.sdk.execution_time.context import AssetStateStoreAccessor, AssetStateStoreAccessors
-from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
-
-from fluss_orchestrate.airflow.agreement import check_alias
-from fluss_orchestrate.airflow.assets import asset_uri
-from fluss_orchestrate.airflow.loading import loaded
-from fluss_orchestrate.airflow.patience import Backoff, patient_client
+from fluss_orchestrate.airflow.assets import asset_uri, check_alias
+from fluss_orchestrate.airflow.hooks import loaded
+from fluss_orchestrate.airflow.receipts import small
+from fluss_orchestrate.airflow.triggers.waiting import Retries, patient_client
+from fluss_orchestrate.airflow.version_compat import (
+    CAPABILITIES,
+    AdvanceItem,
+    SharedStreamProducer,
+)
 
 if TYPE_CHECKING:
     from fluss_client import FlussConnection
@@ -22,23 +23,67 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 CORE = "fluss_orchestrate.airflow.triggers.watched"
+ADVANCE_DELAY_S = 5.0
+"""How long after an event the cursor moves where Airflow does not say that it has stored it. The
+triggerer stores events about every second."""
 Cursor = dict[str, Any]
 Event = dict[str, Any]
-CursorStore = AssetStateStoreAccessor | AssetStateStoreAccessors
+
+
+class CursorStore(Protocol):
+    """Keeps the cursor of a watcher by a key."""
+
+    async def aget(self, key: str) -> Any:
+        """Return the cursor, or None."""
+
+    async def aset(self, key: str, value: Any) -> None:
+        """Keep the cursor."""
+
+
+class ClusterCursors:
+    """The cursors of one asset in the cluster itself, where Airflow has no state of assets.
+
+    Args:
+        conn_id: The Airflow connection of the cluster.
+        asset: The name of the asset.
+    """
+
+    def __init__(self, conn_id: str, asset: str) -> None:
+        self._conn_id = conn_id
+        self._asset = asset
+
+    async def aget(self, key: str) -> Any:
+        """Return the cursor, or None."""
+        core = await loaded(CORE)
+        client = await patient_client(self._conn_id)
+        return await core.stored_cursor(client, f"watch/{self._asset}#{key}")
+
+    async def aset(self, key: str, value: Any) -> None:
+        """Keep the cursor."""
+        core = await loaded(CORE)
+        client = await patient_client(self._conn_id)
+        await core.store_cursor(client, f"watch/{self._asset}#{key}", value)
 
 
 def cursor_store(trigger: FlussWatchTrigger) -> CursorStore:
-    """Where the cursor is: the state of the watched asset.
+    """Return where the cursor of a trigger is kept: in the state of the watched asset.
 
-    Outside of a triggerer, the state of the asset that the trigger names, or that
-    `fluss_table_asset` makes for the table.
+    Outside of a triggerer that is the state of the asset that the trigger names, or that
+    `fluss_table_asset` makes for the table. Before Airflow 3.3 it is a table of the cluster.
     """
-    watched = trigger.asset_state_store
+    name = trigger.asset or asset_uri(trigger.table, trigger.cluster_alias)
+    if not CAPABILITIES.asset_state:
+        return ClusterCursors(trigger.fluss_conn_id, name)
+    from airflow.sdk.definitions.asset import AssetNameRef
+    from airflow.sdk.execution_time.context import AssetStateStoreAccessor
+
+    watched: Any = trigger.asset_state_store
     if watched is None:
-        return AssetStateStoreAccessor(
-            name=trigger.asset or asset_uri(trigger.table, trigger.cluster)
-        )
-    return watched if trigger.asset is None else watched[AssetNameRef(trigger.asset)]
+        watched = AssetStateStoreAccessor(name=name)
+    elif trigger.asset is not None:
+        watched = watched[AssetNameRef(trigger.asset)]
+    found: CursorStore = watched
+    return found
 
 
 class EventNotStoredError(RuntimeError):
@@ -60,7 +105,7 @@ class WatchProducer(SharedStreamProducer):
         client = await patient_client(self._trigger.fluss_conn_id)
         errors = await loaded("fluss_client.errors")
         cursor: Cursor | None = None
-        backoff = Backoff()
+        retries = Retries()
         while True:
             try:
                 self._check_cluster(client)
@@ -72,10 +117,10 @@ class WatchProducer(SharedStreamProducer):
                 event, cursor = await self.next_event(client, cursor)
             except errors.FlussError as error:
                 # A table or a cluster that is away comes back; Airflow would restart at once.
-                await backoff.pause(error, f"watching {self._trigger.table}")
+                await retries.pause(error, f"watching {self._trigger.table}")
                 continue
-            backoff.reset()
-            yield {"schema_version": SCHEMA_VERSION, "kind": self.kind, **event}, cursor
+            retries.reset()
+            yield {"schema_version": SCHEMA_VERSION, "kind": self.kind, **small(event)}, cursor
             # What comes meanwhile goes into the next event together.
             await asyncio.sleep(self._trigger.poll_interval)
 
@@ -88,9 +133,16 @@ class WatchProducer(SharedStreamProducer):
                 )
         await self._keep(batch[-1].broker_payload)
 
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield events without acknowledgements; the cursor moves some seconds after each."""
+        async for event, cursor in self.open_stream():
+            yield event
+            await asyncio.sleep(ADVANCE_DELAY_S)
+            await self._keep(cursor)
+
     def _check_cluster(self, client: FlussConnection) -> None:
         """The event tells the table's URI, so the cluster must be the asset's."""
-        wanted, table = self._trigger.cluster, self._trigger.table
+        wanted, table = self._trigger.cluster_alias, self._trigger.table
         if wanted is not None:
             check_alias(f"the watcher of {table}", wanted, table, client.config.resolved_alias())
 

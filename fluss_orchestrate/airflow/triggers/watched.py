@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluss_client import FlussConnection
-from fluss_client.aio.connection import FlussConnection as AsyncConnection
-from fluss_client.model.table import TablePath
+from fluss_client import FlussConnection, TablePath
+from fluss_client.aio import FlussConnection as AsyncConnection
+from fluss_orchestrate.core.checkpoints import SchedulerState
 from fluss_orchestrate.core.conditions import NewSnapshot, RowsCame, wait_until
-from fluss_orchestrate.core.conditions.rows import position_from_json, position_to_json
+from fluss_orchestrate.core.conditions.tables import position_from_json, position_to_json
 from fluss_orchestrate.core.errors import TableIdentityChangedError
 from fluss_orchestrate.core.identity import table_uri
-from fluss_orchestrate.core.incremental.observe import TableView, observe
+from fluss_orchestrate.core.incremental.planning.observation import TableView, observe_table
 from fluss_orchestrate.core.lake.covers import awaited_snapshot
 from fluss_orchestrate.core.polling import on_its_loop
+
+
+async def stored_cursor(client: FlussConnection, name: str) -> Any:
+    """Return the cursor that the cluster keeps under a name, or None."""
+    return await on_its_loop(client, lambda core: SchedulerState(core).get(name))
+
+
+async def store_cursor(client: FlussConnection, name: str, cursor: dict[str, Any]) -> None:
+    """Keep a cursor in the cluster under a name."""
+    await on_its_loop(client, lambda core: SchedulerState(core).set(name, cursor))
 
 
 async def rows_cursor(client: FlussConnection, table: str, start: str) -> dict[str, Any]:
     """A cursor at the end of the table's logs, or at their beginning."""
 
     async def look(core: AsyncConnection) -> TableView:
-        return await observe(core.backend, core.config.resolved_alias(), TablePath.parse(table))
+        return await observe_table(core, TablePath.parse(table))
 
     view = await on_its_loop(client, look)
     position = position_to_json(view.latest) if start == "latest" else []

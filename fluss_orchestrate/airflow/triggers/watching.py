@@ -11,12 +11,13 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Hashable
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import conf
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from fluss_orchestrate.airflow.assets import CONFIG_SECTION
 from fluss_orchestrate.airflow.hooks import FlussHook
 from fluss_orchestrate.airflow.triggers.waiting import event_of
+from fluss_orchestrate.airflow.version_compat import CAPABILITIES, conf
+from fluss_orchestrate.deprecated import accepts_old_parameters
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.context import AssetStateStoreAccessors
@@ -33,12 +34,22 @@ def default_poll_interval() -> float:
 
 
 class FlussWatchTrigger(BaseEventTrigger):
-    """What both triggers share.
+    """A trigger for `AssetWatcher`, which goes on for ever.
 
-    The cursor is kept with the watched asset, whatever its name is. `asset` is needed only where
-    several assets are watched with equal arguments, for which Airflow runs one trigger: the name
-    of the one that keeps the cursor. `cluster` is the alias that the connection must have.
-    `start` says where to begin without a cursor.
+    Its cursor is kept with the watched asset, whatever the name of that is.
+
+    Args:
+        table: The table, as `database.table`.
+        fluss_conn_id: The Airflow connection of the cluster.
+        cluster_alias: The alias that the connection must have; `fluss_table_asset` sets it.
+        asset: The name of the asset that keeps the cursor. It is needed only if several assets
+            are watched with equal arguments, for which Airflow runs one trigger.
+        start: Where to begin without a cursor: `latest` or `earliest`.
+        poll_interval: Seconds between two looks; `[fluss] poll_interval` by default.
+        store: The state of the watched assets; Airflow sets it.
+
+    Raises:
+        ValueError: If `start` is neither.
     """
 
     def __init__(
@@ -46,7 +57,7 @@ class FlussWatchTrigger(BaseEventTrigger):
         *,
         table: str,
         fluss_conn_id: str = FlussHook.default_conn_name,
-        cluster: str | None = None,
+        cluster_alias: str | None = None,
         asset: str | None = None,
         start: str = "latest",
         poll_interval: float | None = None,
@@ -58,7 +69,7 @@ class FlussWatchTrigger(BaseEventTrigger):
         self.table = table
         self.fluss_conn_id = fluss_conn_id
         self.asset = asset
-        self.cluster = cluster
+        self.cluster_alias = cluster_alias
         self.start = start
         self.poll_interval = default_poll_interval() if poll_interval is None else poll_interval
         self.asset_state_store = store
@@ -67,7 +78,7 @@ class FlussWatchTrigger(BaseEventTrigger):
         """The arguments as plain values, always in the same order: Airflow compares them."""
         return {
             "asset": self.asset,
-            "cluster": self.cluster,
+            "cluster_alias": self.cluster_alias,
             "fluss_conn_id": self.fluss_conn_id,
             "poll_interval": self.poll_interval,
             "start": self.start,
@@ -106,37 +117,55 @@ class FlussWatchTrigger(BaseEventTrigger):
             yield event_of(payload)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """The same without Airflow's shared streams, for triggers that are run by hand."""
+        """Yield the events without Airflow's shared streams.
+
+        Airflow before 3.3 runs the trigger like this, and keeps its cursor some seconds after each
+        event. Later releases do so only for triggers that are run by hand, whose cursor is not
+        kept.
+        """
+        if not CAPABILITIES.acknowledged_streams:
+            async for event in self.producer().events():
+                yield event_of(event)
         async for payload, _ in self.producer().open_stream():
             yield event_of(payload)
 
 
 class FlussOffsetTrigger(FlussWatchTrigger):
-    """Fires when at least `rows` new rows have come to a table.
+    """Fires when enough new offsets have come to a table.
 
-    `start="latest"` begins with rows that come after the watcher, `earliest` with the first ones.
+    Args:
+        min_offsets: How many offsets one event needs at least.
+        **kwargs: `table`, `fluss_conn_id`, `cluster_alias`, `asset`, `start` (`latest` begins with
+            rows that come after the watcher, `earliest` with the first ones) and `poll_interval`.
     """
 
-    def __init__(self, *, rows: int = 1, **kwargs: Any) -> None:
+    @accepts_old_parameters("FlussOffsetTrigger")
+    def __init__(self, *, min_offsets: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.rows = rows
+        self.min_offsets = min_offsets
 
     def arguments(self) -> dict[str, Any]:
         """The arguments as plain values."""
-        return {**super().arguments(), "rows": self.rows}
+        return {**super().arguments(), "min_offsets": self.min_offsets}
 
     def producer(self) -> WatchProducer:
         """The stream of new rows."""
         from fluss_orchestrate.airflow.triggers.producing import RowsProducer
 
-        return RowsProducer(self, self.rows)
+        return RowsProducer(self, self.min_offsets)
 
 
 class FlussLakeSnapshotTrigger(FlussWatchTrigger):
     """Fires for every new lake snapshot of a table that is seen.
 
-    `start="latest"` begins after the snapshot that is there, `earliest` with it.
+    Args:
+        **kwargs: `table`, `fluss_conn_id`, `cluster_alias`, `asset`, `start` (`latest` begins after
+            the present snapshot, `earliest` with it) and `poll_interval`.
     """
+
+    @accepts_old_parameters("FlussLakeSnapshotTrigger")
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
 
     def producer(self) -> WatchProducer:
         """The stream of new snapshots."""

@@ -1,18 +1,20 @@
-"""The interval of time that a run stands for: its data interval, or what its schedule says.
+"""What Airflow's context says of a run: its run key, its time interval, the values of the context.
 
 A `schedule` of plain text or `timedelta` gives runs without data intervals in Airflow 3, unless
-`[scheduler] create_cron_data_intervals` is set: both ends are the logical date. Such a run stands
-for the time since the run before it.
+`[scheduler] create_cron_data_intervals` is set: both ends are the logical date. The interval of
+such a run is the time since the run before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
 
 Tick = Callable[[datetime], datetime | None]
 """When a schedule fires next, strictly after a time; None if never."""
@@ -88,11 +90,12 @@ def _ticks_of(timetable: Any) -> Tick | None:
     """The ticks of a timetable; None if they are not known here, or it has none."""
     try:
         import pendulum
-        from airflow.serialization.encoders import coerce_to_core_timetable
         from airflow.timetables.base import DataInterval, TimeRestriction
+
+        from fluss_orchestrate.airflow.version_compat import core_timetable
     except ImportError:  # a worker with the task SDK alone
         return None
-    known = coerce_to_core_timetable(timetable)
+    known = core_timetable(timetable)
     if not known.periodic:
         return None
     always = TimeRestriction(earliest=None, latest=None, catchup=True)
@@ -105,3 +108,39 @@ def _ticks_of(timetable: Any) -> Tick | None:
         return None if found is None or found.run_after is None else found.run_after
 
     return next_after
+
+
+def call_with_context(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    context: Context,
+    keywords: Mapping[str, Any] | None = None,
+) -> Any:
+    """`function(*arguments, **keywords)`, with the context's values that it names besides.
+
+    A parameter `context` gets the whole of it, `**kwargs` every key.
+    """
+    given = dict(keywords or {})
+    parameters = inspect.signature(function).parameters
+    values: dict[str, Any] = {**context, "context": context}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return function(*arguments, **{**context, **given})
+    positional = list(parameters)[: len(arguments)]
+    for name in parameters:
+        if name in values and name not in given and name not in positional:
+            given[name] = values[name]
+    return function(*arguments, **given)
+
+
+def run_key(context: Context) -> str:
+    """`airflow/dag/task/run/map index`: the same for every try of one task instance."""
+    ti = context["ti"]
+    parts = ["airflow", ti.dag_id, ti.task_id, ti.run_id]
+    if ti.map_index is not None and ti.map_index >= 0:
+        parts.append(str(ti.map_index))
+    return "/".join(parts)
+
+
+def is_backfill(context: Context) -> bool:
+    """Whether the run belongs to a backfill, which must leave the shared position alone."""
+    return str(context["dag_run"].run_type).rpartition(".")[2].lower().startswith("backfill")

@@ -1,0 +1,140 @@
+"""What the supported releases of Airflow have, and what is used where one of them lacks it.
+
+The provider runs on Airflow 3.0 and later. All imports whose place changed between 3.0 and 3.3 are
+made here, and `CAPABILITIES` says which parts of the newest release this installation has. Each
+capability has a named fallback that keeps the same promise:
+
+- `task_state` (3.3): the frozen target of a sensor and the results of `@task.fluss_scan` are kept
+  in Airflow's task state. Fallback: a table of the cluster itself,
+  `core.checkpoints.SchedulerState`.
+- `asset_state` (3.3): the cursor of a watcher is kept with the watched asset. Fallback: the same
+  table.
+- `acknowledged_streams` (3.3): the cursor of a watcher moves when Airflow has stored the event.
+  Fallback: it moves some seconds after the event was handed to Airflow, so that an event may come
+  twice.
+- `async_masking` (3.3): secrets are masked without blocking the event loop. Fallback: on a thread.
+- `lineage_extra` (3.2): counts of rows are added to the lineage of hooks. Fallback: lineage
+  without counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from airflow import __version__ as airflow_version
+
+try:
+    from airflow.sdk import BaseHook
+except ImportError:  # 3.0
+    from airflow.hooks.base import BaseHook  # type: ignore[no-redef,attr-defined,unused-ignore]
+
+try:
+    from airflow.sdk import conf
+except ImportError:  # 3.0, 3.1
+    from airflow.configuration import conf  # type: ignore[assignment,no-redef,unused-ignore]
+
+try:
+    from airflow.sdk.exceptions import (
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowOptionalProviderFeatureException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
+        AirflowTaskTerminated,
+    )
+except ImportError:  # 3.0, 3.1
+    from airflow.exceptions import (  # type: ignore[assignment,no-redef,attr-defined,unused-ignore]
+        AirflowException,
+        AirflowFailException,
+        AirflowNotFoundException,
+        AirflowOptionalProviderFeatureException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
+        AirflowTaskTerminated,
+    )
+
+try:
+    from airflow.sdk.lineage import get_hook_lineage_collector
+except ImportError:  # 3.0, 3.1
+    from airflow.lineage.hook import (  # type: ignore[no-redef,import-not-found,unused-ignore]
+        get_hook_lineage_collector,
+    )
+
+try:
+    from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
+except ImportError:  # before 3.3
+    AdvanceItem = Any  # type: ignore[misc,assignment,unused-ignore]
+    SharedStreamProducer = object  # type: ignore[misc,assignment,unused-ignore]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What this installation of Airflow has. Each field is described in the module's docstring."""
+
+    task_state: bool
+    asset_state: bool
+    acknowledged_streams: bool
+    async_masking: bool
+    lineage_extra: bool
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """Return the major and minor number of a version."""
+    major, minor, *_ = text.split(".")
+    return int(major), int(minor)
+
+
+AIRFLOW_VERSION = version_of(airflow_version)
+AIRFLOW_V_3_1_PLUS = AIRFLOW_VERSION >= (3, 1)
+AIRFLOW_V_3_2_PLUS = AIRFLOW_VERSION >= (3, 2)
+AIRFLOW_V_3_3_PLUS = AIRFLOW_VERSION >= (3, 3)
+CAPABILITIES = Capabilities(
+    task_state=AIRFLOW_V_3_3_PLUS,
+    asset_state=AIRFLOW_V_3_3_PLUS,
+    acknowledged_streams=SharedStreamProducer is not object,
+    async_masking=AIRFLOW_V_3_3_PLUS,
+    lineage_extra=AIRFLOW_V_3_2_PLUS,
+)
+
+
+def serializers() -> tuple[Any, Any]:
+    """Return Airflow's `serialize` and `deserialize` of plain and rich values."""
+    try:
+        from airflow.sdk.serde import deserialize, serialize
+    except ImportError:  # 3.0, 3.1
+        from airflow.serialization.serde import (  # type: ignore[no-redef,import-not-found,unused-ignore]
+            deserialize,
+            serialize,
+        )
+    return serialize, deserialize
+
+
+def core_timetable(timetable: Any) -> Any:
+    """Return the timetable of Airflow's core for that of a DAG; they are one class before 3.2."""
+    try:
+        from airflow.serialization.encoders import coerce_to_core_timetable
+    except ImportError:  # 3.0, 3.1
+        return timetable
+    return coerce_to_core_timetable(timetable)
+
+
+__all__ = [
+    "CAPABILITIES",
+    "AdvanceItem",
+    "AirflowException",
+    "AirflowFailException",
+    "AirflowNotFoundException",
+    "AirflowOptionalProviderFeatureException",
+    "AirflowSensorTimeout",
+    "AirflowSkipException",
+    "AirflowTaskTerminated",
+    "BaseHook",
+    "Capabilities",
+    "SharedStreamProducer",
+    "conf",
+    "core_timetable",
+    "get_hook_lineage_collector",
+    "serializers",
+]
