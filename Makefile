@@ -7,6 +7,11 @@ PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 # Tests mostly wait for servers, which the workers share.
 WORKERS ?= 2
+# Tests start hundreds of Python processes. Where this variable is set, each of them compiles Airflow,
+# Dagster and Spark again, which takes longer than importing them.
+export PYTHONDONTWRITEBYTECODE :=
+# The certificates of the system, so that `make setup` works behind proxies that inspect TLS.
+export UV_SYSTEM_CERTS ?= true
 
 UV := $(BIN)/uv
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
@@ -54,11 +59,11 @@ test: setup ## run the tests (real clusters included)
 
 .PHONY: demo
 demo: setup ## run the main job: Spark, Airflow and Dagster through crashes, every row counted
-	@$(BIN)/python -m fluss_orchestrate.demo --report demo-report.html $(ARGS)
+	@$(BIN)/python -m fluss_orchestrate._demo --report demo-report.html $(ARGS)
 
 .PHONY: demo-cluster
 demo-cluster: setup ## the same against a real Fluss cluster that it starts and stops
-	@$(BIN)/python -m fluss_orchestrate.demo --cluster --report demo-report.html $(ARGS)
+	@$(BIN)/python -m fluss_orchestrate._demo --cluster --report demo-report.html $(ARGS)
 
 .PHONY: test-long
 test-long: setup ## run the long form of one part's tests (PART=client, embedded, core, ...)
@@ -75,6 +80,10 @@ test-faults: setup ## inject faults in the long form, and write docs/reliability
 	@rm -f $(FAULT_RECORDS)
 	$(PYTEST) --long -n $(WORKERS) --dist worksteal --fault-records=$(FAULT_RECORDS) $(or $(ARGS),$(FAULT_TESTS)); status=$$?; \
 	  $(if $(ARGS),{ cat $(FAULT_RECORDS) 2>/dev/null || echo "no fault was recorded"; },$(BIN)/python -m tests.faults.reliability $(FAULT_RECORDS)) && exit $$status
+
+.PHONY: test-matrix
+test-matrix: setup ## run smoke tests on other versions of Airflow, Python, pandas, polars (ARGS="pandas")
+	$(BIN)/python -m tests.version_matrix $(ARGS); status=$$?; $(BIN)/python -m tests.support_matrix && exit $$status
 
 .PHONY: audit
 audit: setup ## look for known faults in the locked requirements; fails when it could not look
@@ -106,7 +115,10 @@ check: setup ## lint, format, types, locked files, generated code, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m fluss_client.wire.generate --check
+	$(BIN)/python fluss_client/facade/generate.py --check
 	$(BIN)/python -m tests.support_matrix --check
+	$(BIN)/python -m tests.configuration_page --check
+	$(BIN)/python -m tests.sink_declarations --check
 	$(MKDOCS) -d $(VENV)/site
 	$(MAKE) -s lock-check
 
@@ -114,6 +126,11 @@ check: setup ## lint, format, types, locked files, generated code, docs
 format: setup ## format and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+.PHONY: generate
+generate: setup ## write generated code anew: protocol messages, and the facade from aio
+	$(BIN)/python fluss_client/facade/generate.py
+	$(BIN)/python -m fluss_client.wire.generate
 
 .PHONY: lock
 lock: $(UV) ## pin and hash the requirement files anew (UPGRADE=1 takes newer versions)

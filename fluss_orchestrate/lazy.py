@@ -6,17 +6,31 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fluss_orchestrate.deprecated import new_name
+
 
 def lazy_names(
     package: str, homes: Mapping[str, Sequence[str]], needs: str | None = None
 ) -> Callable[[str], Any]:
-    """A module's `__getattr__`: `homes` says which submodule holds which names.
+    """Return a module's `__getattr__` that imports each name when it is first used.
 
-    `needs` is a framework, and the extra of that name, without which none of them can be had.
+    Args:
+        package: The package whose names these are.
+        homes: Which names each module holds. A module is named by its path below the package, or
+            in full if it is another module of fluss_orchestrate.
+        needs: A framework, and the extra of the same name, that all names need.
+
+    Returns:
+        The function; it raises `MissingExtraError` if the framework is not installed.
     """
-    home_of = {name: f"{package}.{home}" for home, names in homes.items() for name in names}
+    home_of = {
+        name: home if home.startswith("fluss_orchestrate.") else f"{package}.{home}"
+        for home, names in homes.items()
+        for name in names
+    }
 
     def find(name: str) -> Any:
+        name = new_name(package, name)
         home = home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

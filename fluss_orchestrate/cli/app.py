@@ -5,14 +5,65 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from fluss_orchestrate.cli import failures
-from fluss_orchestrate.cli.commands import COMMANDS, add_commands
+from fluss_orchestrate.cli.commands import (
+    bulk_load,
+    checkpoints,
+    cluster,
+    databases,
+    demo,
+    doctor,
+    embedded,
+    lake,
+    lookup,
+    offsets,
+    partitions,
+    read,
+    scan,
+    status,
+    tables,
+    write,
+)
+from fluss_orchestrate.cli.options import Command, Commands
+from fluss_orchestrate.cli.presentation import failures
+
+# Every command with the module that holds it, in the order of `--help`.
+COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {
+    "databases": databases.app,
+    "tables": tables.app,
+    "partitions": partitions.app,
+    "offsets": offsets.offsets,
+    "read": read.read,
+    "write": write.write,
+    "lookup": lookup.lookup,
+    "scan": scan.scan,
+    "checkpoints": checkpoints.app,
+    "lake": lake.app,
+    "bulk-load": bulk_load.bulk_load,
+    "status": status.status,
+    "cluster": cluster.app,
+    "embedded": embedded.app,
+    "demo": demo.demo,
+    "doctor": doctor.doctor,
+}
+
+# Commands that need a class of their own.
+CLASSES: dict[str, type[Command]] = {"scan": scan.ScanCommand}
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Hang every command and group on the root."""
+    for name, command in COMMANDS.items():
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name, cls=CLASSES.get(name, Command))(command)
 
 
 class Root(TyperGroup):
@@ -46,7 +97,7 @@ class Root(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-app = typer.Typer(
+app = Commands(
     name="fluss-orchestrate",
     cls=Root,
     help="Run Apache Fluss from Airflow, Dagster and Spark.",
@@ -59,7 +110,7 @@ add_commands(app)
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from fluss_client._version import __version__
+        from fluss_client import __version__
 
         print(__version__)
         raise typer.Exit()

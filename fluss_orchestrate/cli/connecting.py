@@ -2,28 +2,131 @@
 
 What is said on the command line wins over the environment, and that over the default profile.
 Sources are not mixed, so that a password never goes to a server that it was not meant for; only
-`--bootstrap` and `--config` add to a profile that is named beside them.
+`--bootstrap` and `--client-option` add to a profile that is named beside them.
+
+Profiles are named connections in the user's configuration directory:
+
+    # ~/.config/fluss-orchestrate/profiles.toml
+    default = "laptop"
+
+    [profiles.laptop]
+    "bootstrap.servers" = "embedded:~/fluss"
+
+    [profiles.production]
+    "bootstrap.servers" = "fluss-1:9123,fluss-2:9123"
+    "cluster.alias" = "production"
+    "security.protocol" = "sasl"
+    "security.sasl.username" = "etl"
+    password_file = "~/.config/fluss-orchestrate/production.password"
+
+A password never stands in this file: `password_env` names an environment variable that holds it,
+`password_file` a file that nobody else may read.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import stat
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fluss_orchestrate.cli.failures import CommandError, UsageError, one_line
-from fluss_orchestrate.cli.profiles import (
-    PROFILE_VARIABLE,
-    is_password,
-    load_profile,
-    profiles_path,
-    read_password,
-)
+from fluss_orchestrate.cli.presentation.failures import CommandError, UsageError, one_line
 
 if TYPE_CHECKING:
     from fluss_client import Config, FlussConnection
+
+
+PROFILE_VARIABLE = "FLUSS_PROFILE"
+PASSWORD_KEY = "security.sasl.password"  # noqa: S105 (the name of the key)
+_PASSWORD_PLACES = ("password_env", "password_file")
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def profiles_path() -> Path:
+    """Where the profiles are; the file may not exist."""
+    # The XDG rules say that a relative value is to be ignored.
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    folder = Path(base) if os.path.isabs(base) else Path.home() / ".config"
+    return folder / "fluss-orchestrate" / "profiles.toml"
+
+
+def load_profile(name: str | None) -> dict[str, str] | None:
+    """The configuration keys of a profile, its password included.
+
+    Without a name: the one that `FLUSS_PROFILE` or the file's `default` names; None if neither
+    does.
+    """
+    path = profiles_path()
+    wanted = name or os.environ.get(PROFILE_VARIABLE, "").strip() or None
+    if not path.is_file():
+        if wanted is not None:
+            raise UsageError(f"there is no profile '{wanted}': {path} does not exist")
+        return None
+    document = _read(path)
+    wanted = wanted or document.get("default")
+    if wanted is None:
+        return None
+    profiles = document.get("profiles", {})
+    found = profiles.get(wanted) if isinstance(profiles, Mapping) else None
+    if not isinstance(found, Mapping):
+        known = ", ".join(sorted(profiles)) if isinstance(profiles, Mapping) else ""
+        raise UsageError(f"{path} has no profile '{wanted}'; it has {known or 'none'}")
+    return _settings(path, str(wanted), found)
+
+
+def profile_names() -> list[str]:
+    """The names in the file, for completion and for `doctor`."""
+    path = profiles_path()
+    profiles = _read(path).get("profiles", {}) if path.is_file() else {}
+    return sorted(profiles) if isinstance(profiles, Mapping) else []
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path} is no TOML: {error}") from None
+
+
+def _settings(path: Path, name: str, found: Mapping[str, Any]) -> dict[str, str]:
+    places = {key: found[key] for key in _PASSWORD_PLACES if key in found}
+    settings = {key: _text(value) for key, value in found.items() if key not in places}
+    if any(is_password(key) for key in settings):
+        raise CommandError(
+            f"{path}: profile '{name}' holds a password; name where it is instead, with "
+            "password_env (a variable) or password_file (a file of mode 0600)"
+        )
+    if "password_env" in places:
+        variable = str(places["password_env"])
+        if variable not in os.environ:
+            raise CommandError(f"profile '{name}' takes its password from {variable}: set it")
+        settings[PASSWORD_KEY] = os.environ[variable]
+    elif places:
+        settings[PASSWORD_KEY] = read_password(Path(str(places["password_file"])).expanduser())
+    return settings
+
+
+def read_password(path: Path) -> str:
+    """The password in a file that only its owner may read."""
+    mode = path.stat().st_mode
+    if mode & _OTHERS:
+        raise CommandError(
+            f"{path} may be read by others (mode {stat.S_IMODE(mode):04o}): run chmod 600 on it"
+        )
+    return path.read_text().rstrip("\r\n")
+
+
+def is_password(key: str) -> bool:
+    """Whether a configuration key, in any spelling, holds a secret."""
+    return key.strip().lower().endswith("password")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
 
 BOOTSTRAP_VARIABLE = "FLUSS_BOOTSTRAP_SERVERS"
 PASSWORD_VARIABLE = "FLUSS_SASL_PASSWORD"  # noqa: S105 (the name of the variable)
@@ -38,18 +141,18 @@ class Target:
     bootstrap: str | None = None
     profile: str | None = None
     airflow_conn: str | None = None
-    config: Sequence[str] = ()
+    client_options: Sequence[str] = ()
 
     def settings(self) -> Config:
         """The client's configuration; `UsageError` when there is no address."""
         from fluss_client import Config
 
-        given = key_values(self.config, "--config")
+        given = key_values(self.client_options, "--client-option")
         for key in given:
             if is_password(key):
                 raise UsageError(
-                    f"--config {key} would show the password to everybody on this machine: set "
-                    f"{PASSWORD_VARIABLE} or {PASSWORD_FILE_VARIABLE}, or use a profile"
+                    f"--client-option {key} would show the password to everybody on this machine: "
+                    f"set {PASSWORD_VARIABLE} or {PASSWORD_FILE_VARIABLE}, or use a profile"
                 )
         if self.airflow_conn is not None:
             if self.bootstrap is not None or self.profile is not None:
@@ -92,14 +195,11 @@ def connect(target: Target) -> FlussConnection:
 
 def of_airflow(connection_id: str) -> Config:
     """The configuration of an Airflow connection; only here is Airflow imported."""
-    from fluss_client.errors import FlussError, MissingExtraError
+    from fluss_client.errors import FlussError
+    from fluss_orchestrate.core.clusters import scheduler_config
 
     try:
-        from fluss_orchestrate.airflow import FlussHook
-    except ImportError:
-        raise MissingExtraError("apache-airflow", "airflow") from None
-    try:
-        return FlussHook(connection_id).get_config()
+        return scheduler_config("airflow", connection_id)
     except FlussError:
         raise
     except Exception as error:
@@ -132,6 +232,6 @@ def _password_of_environment(config: Config) -> str:
 
 
 def _attribute(key: str) -> str:
-    from fluss_client.config import find_option
+    from fluss_client.engine import find_option
 
     return find_option(key).name

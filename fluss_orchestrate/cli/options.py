@@ -1,10 +1,19 @@
-"""Options and arguments that several commands have, spelled once."""
+"""Options and arguments that several commands share, and the classes that all commands share.
+
+Also the question before a command deletes something.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+from fluss_orchestrate.cli.presentation.failures import CommandError
+from fluss_orchestrate.deprecated import ALL_COMMANDS, Renamed, renamed
 
 _CONNECTION = "Connection"
 
@@ -41,13 +50,13 @@ AirflowOption = Annotated[
         help="An Airflow connection of type fluss.",
     ),
 ]
-ConfigOption = Annotated[
+ClientOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--config",
+        "--client-option",
         metavar="KEY=VALUE",
         rich_help_panel=_CONNECTION,
-        help="A client setting; may be repeated.",
+        help="A key of the client's configuration; may be repeated.",
     ),
 ]
 
@@ -73,3 +82,58 @@ def names(text: str | None) -> list[str] | None:
     if text is None:
         return None
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def make_sure(what: str, yes: bool) -> None:
+    """Go on only if the person at the terminal agrees, or `--yes` was given.
+
+    Where nobody can be asked it is refused: a script must say that it means it.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CommandError(f"this would {what}; nobody can be asked here, so say --yes to mean it")
+    print(f"This will {what}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandError("nothing was done")
+
+
+class Command(TyperCommand):
+    """A command that still accepts the old spellings of its options, with a note."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Replace old spellings with the new ones, then parse as typer does."""
+        words = ctx.command_path.split()
+        old = renamed(" ".join(words[1:]))
+        options = {option for parameter in self.params for option in parameter.opts}
+        shared = renamed(ALL_COMMANDS)
+        old |= {name: entry for name, entry in shared.items() if entry.new in options}
+        rest: list[str] = super().parse_args(ctx, list(_with_new_spellings(args, old)))
+        return rest
+
+
+def _with_new_spellings(args: Sequence[str], old: dict[str, Renamed]) -> Iterator[str]:
+    for position, argument in enumerate(args):
+        if argument == "--":
+            yield from args[position:]
+            return
+        option, equals, value = argument.partition("=")
+        entry = old.get(option)
+        if entry is None:
+            yield argument
+        else:
+            print(f"note: {entry.message}", file=sys.stderr)
+            yield f"{entry.new}{equals}{value}"
+
+
+class Commands(typer.Typer):
+    """A typer application whose commands are `Command`s."""
+
+    def command(self, name: str | None = None, **options: Any) -> Any:
+        """Register a command, as typer does."""
+        return super().command(name, **{"cls": Command, **options})
+
+
+def group(text: str) -> typer.Typer:
+    """Return a group that shows its help when it is called without a command."""
+    return Commands(help=text, no_args_is_help=True, rich_markup_mode="rich")

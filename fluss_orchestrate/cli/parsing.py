@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fluss_orchestrate.cli.failures import CommandError, UsageError
+from fluss_orchestrate.cli.presentation.failures import CommandError, UsageError
 
 if TYPE_CHECKING:
-    from fluss_client.model.table import TablePath
+    from fluss_client import TablePath
     from fluss_orchestrate.cli.session import Session
     from fluss_orchestrate.core.receipts import Receipt
 
@@ -97,8 +97,8 @@ def read_receipt(path: Path) -> Receipt:
 
 def path_of(table: str) -> TablePath:
     """`database.table` as a path."""
+    from fluss_client import TablePath
     from fluss_client.errors import SchemaError
-    from fluss_client.model.table import TablePath
 
     try:
         return TablePath.parse(table)

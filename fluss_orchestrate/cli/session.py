@@ -12,11 +12,11 @@ from fluss_orchestrate.cli.connecting import Target, connect
 from fluss_orchestrate.cli.options import (
     AirflowOption,
     BootstrapOption,
-    ConfigOption,
+    ClientOption,
     JsonOption,
     ProfileOption,
 )
-from fluss_orchestrate.cli.output import Output
+from fluss_orchestrate.cli.presentation.output import Output
 
 if TYPE_CHECKING:
     from fluss_client import FlussAdmin, FlussConnection
@@ -68,11 +68,11 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
         bootstrap: str | None,
         profile: str | None,
         airflow_conn: str | None,
-        config: list[str] | None,
+        client_options: list[str] | None,
         as_json: bool,
         **own_options: Any,
     ) -> None:
-        target = Target(bootstrap, profile, airflow_conn, tuple(config or ()))
+        target = Target(bootstrap, profile, airflow_conn, tuple(client_options or ()))
         with Session(target, as_json) as session:
             command(session, **own_options)
 
@@ -89,7 +89,7 @@ def _shared(
     bootstrap: BootstrapOption = None,
     profile: ProfileOption = None,
     airflow_conn: AirflowOption = None,
-    config: ConfigOption = None,
+    client_options: ClientOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """The options that every command with a connection has."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from fluss_orchestrate.cli.failures import CommandError
 from fluss_orchestrate.cli.parsing import path_of
+from fluss_orchestrate.cli.presentation.failures import CommandError
 
 if TYPE_CHECKING:
     from fluss_client import FlussConnection

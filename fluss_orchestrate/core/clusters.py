@@ -15,6 +15,7 @@ or from the file that FLUSS_CLUSTERS_FILE names, which only its owner may read:
 from __future__ import annotations
 
 import configparser
+import importlib
 import os
 import re
 import stat
@@ -23,9 +24,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluss_client.config import OPTIONS, Config, find_option
-from fluss_client.errors import ConfigError
-from fluss_client.facade.connection import FlussConnection
+from fluss_client import Config, FlussConnection
+from fluss_client.engine import OPTIONS, find_option
+from fluss_client.errors import ConfigError, MissingExtraError
 from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.identity import check_alias
 
@@ -33,6 +34,11 @@ CLUSTERS_FILE_VARIABLE = "FLUSS_CLUSTERS_FILE"
 VARIABLE_PREFIX = "FLUSS_CLUSTER_"
 DEFAULT_ALIAS = "default"
 CONNECTIONS_MAX = 16
+SCHEDULERS = {"airflow": ("fluss_orchestrate.airflow.hooks", "config_by_id", "apache-airflow")}
+"""Schedulers that keep connections: the module and function that read one, and the package needed.
+
+Shells do not import each other. One that needs the connection of another asks here, by name.
+"""
 CONNECT_TIMEOUT_S = 120.0
 
 
@@ -80,6 +86,26 @@ class ClusterRef:
         """The reference from `to_json`."""
         with plain.reading("reference to a cluster"):
             return cls(plain.text(value["alias"]), plain.mapping(value["properties"]))
+
+
+def scheduler_config(scheduler: str, connection_id: str) -> Config:
+    """Return the settings that a scheduler keeps under a connection id.
+
+    Args:
+        scheduler: A key of `SCHEDULERS`.
+        connection_id: The id of the connection within the scheduler.
+
+    Raises:
+        MissingExtraError: If the scheduler is not installed.
+    """
+    module, function, package = SCHEDULERS[scheduler]
+    try:
+        read = getattr(importlib.import_module(module), function)
+    except ImportError:
+        raise MissingExtraError(package, scheduler) from None
+    found = read(connection_id)
+    assert isinstance(found, Config)
+    return found
 
 
 def variable_of(alias: str, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Errors of checkpoints and incremental scans: what was found, where, and what to do next.
+"""Errors of checkpoints, incremental scans and spark-submit: what was found, and what to do next.
 
 Each carries fields beside its text, so that a shell can decide without reading the message. They
 all stand under the client's root, `FlussError`.
@@ -262,3 +262,18 @@ class NotYetError(ClientError):
         super().__init__(message)
         self.retry_after_ms = retry_after_ms
         self.ranges = tuple(ranges)
+
+
+class SparkSetupError(ClientError):
+    """Spark, as it is installed or started here, cannot do this; says what to do."""
+
+
+class SubmitError(ClientError):
+    """A spark-submit did not end well; `log_tail` holds its last lines, secrets left out."""
+
+    def __init__(
+        self, message: str, exit_code: int | None = None, log_tail: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        self.log_tail = log_tail

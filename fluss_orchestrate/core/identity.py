@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from fluss_client import TableInfo, TablePath
 from fluss_client.errors import ConfigError
-from fluss_client.model.table import TableInfo, TablePath
 from fluss_orchestrate.core import plain_values as plain
 
 URI_SCHEME = "fluss"

@@ -1,16 +1,15 @@
-"""The incremental job: plan, sink, commit, with whatever an earlier run left finished first."""
+"""The incremental job: finish pending plans of earlier runs, then plan, write and commit."""
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
-from fluss_orchestrate.core.incremental.intervals import IntervalScan
-from fluss_orchestrate.core.incremental.reading import ProgressHook, ScanProgress
+from fluss_orchestrate.core.incremental.planning.settings import Until
+from fluss_orchestrate.core.incremental.reading.reader import ProgressHook
+from fluss_orchestrate.core.incremental.run import ScanRun
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
-from fluss_orchestrate.core.incremental.settings import Until
-from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.incremental.time.intervals import IntervalScan
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.core.sinks.base import Sink
 from fluss_orchestrate.core.times import Time
@@ -38,20 +37,28 @@ def run_increment(
     *,
     max_offsets: int | None = None,
     progress: ProgressHook | None = None,
+    planned: Callable[[ScanRun], None] | None = None,
 ) -> JobResult:
-    """Bring what is new into the sink, exactly once if the sink can.
+    """Write the new rows of a table into a sink, exactly once if the sink can.
 
-    Killed at any point and started again under the same run key, it goes on with the same plan.
-    Once the plan is committed, another call with the run key writes nothing and gives its receipt.
+    A call that was killed continues with the same plan when it is made again under the same run
+    key. After the plan was committed, another call with the run key writes nothing and returns its
+    receipt.
+
+    Args:
+        scan: The scan, which has the table and the checkpoint.
+        sink: Where the rows go.
+        run_key: Names this run, for example by the scheduler's run id.
+        until: Where the plan ends: at the latest offsets, or at a time.
+        max_offsets: The most offsets that one plan takes.
+        progress: Called with the progress of each plan.
+        planned: Called with each plan's run before its rows are read.
+
+    Returns:
+        The receipt of this run's plan, and those of pending plans that it finished first.
     """
-    receipts: list[Receipt] = []
-    for run in scan.runs(run_key, until, max_offsets, progress, sink=sink):
-        if run.skipped:
-            # Another run's plan is pending: the sink is not touched.
-            run.receipt = scan.commit(run.plan)
-        else:
-            run.receipt = run.finished or _brought(scan, sink, run.plan, progress)
-        receipts.append(run.receipt)
+    runs = scan.runs(run_key, until, max_offsets, progress, sink=sink)
+    receipts = [run.write_to(sink) for run in _announced(runs, planned)]
     return JobResult(receipts[-1], tuple(receipts[:-1]))
 
 
@@ -63,59 +70,36 @@ def run_interval(
     until: Time,
     *,
     progress: ProgressHook | None = None,
+    planned: Callable[[ScanRun], None] | None = None,
 ) -> JobResult:
-    """Bring the rows committed in [since, until) into the sink, exactly once if the sink can.
+    """Write the rows committed in [since, until) into a sink, exactly once if the sink can.
 
-    An interval has one plan for ever, so a second backfill of it adds nothing. `NotYetError`
-    until the end of the interval is final.
+    An interval has one plan for ever, so a second backfill of it adds nothing.
+
+    Args:
+        scan: The scan, which has the table and the checkpoint.
+        sink: Where the rows go.
+        run_key: Names this run.
+        since: The first time of the interval.
+        until: The end of the interval, which is not part of it.
+        progress: Called with the progress of the plan.
+        planned: Called with the plan's run before its rows are read.
+
+    Returns:
+        The receipt of the interval's plan.
+
+    Raises:
+        NotYetError: If rows may still be committed before `until`.
     """
     run = scan.run(run_key, since, until, progress, sink=sink)
-    return JobResult(run.finished or _brought(scan, sink, run.plan, progress))
+    (run,) = _announced(iter((run,)), planned)
+    return JobResult(run.write_to(sink))
 
 
-def _brought(
-    scan: IncrementalScan | IntervalScan, sink: Sink, plan: ScanPlan, progress: ProgressHook | None
-) -> Receipt:
-    """Have the sink take the plan, then commit it."""
-    overall = _Overall(plan, progress)
-    done = sink.write(plan, lambda part: scan.read(part, overall.part()))
-    return scan.commit(
-        plan,
-        rows=done.rows,
-        bytes=done.bytes,
-        rows_moved=done.moved,
-        details={"sink": dict(done.details), "exactly_once": sink.exactly_once},
-    )
-
-
-class _Overall:
-    """How far a whole plan is, whose parts a sink may read at once."""
-
-    def __init__(self, plan: ScanPlan, tell: ProgressHook | None) -> None:
-        self._plan = plan
-        self._tell = tell
-        self._parts: list[ScanProgress] = []
-        self._lock = threading.Lock()
-
-    def part(self) -> ProgressHook | None:
-        """The hook of one part's reading."""
-        if self._tell is None:
-            return None
-        with self._lock:
-            at = len(self._parts)
-            self._parts.append(ScanProgress(0, 0, 0, 0))
-        return partial(self._told, at)
-
-    def _told(self, at: int, now: ScanProgress) -> None:
-        assert self._tell is not None
-        with self._lock:
-            self._parts[at] = now
-            offsets = sum(part.offsets for part in self._parts)
-            self._tell(
-                ScanProgress(
-                    sum(part.rows for part in self._parts),
-                    sum(part.bytes for part in self._parts),
-                    min(offsets, self._plan.offsets),  # a sink may read a part twice
-                    self._plan.offsets,
-                )
-            )
+def _announced(
+    runs: Iterator[ScanRun], planned: Callable[[ScanRun], None] | None
+) -> Iterator[ScanRun]:
+    for run in runs:
+        if planned is not None:
+            planned(run)
+        yield run

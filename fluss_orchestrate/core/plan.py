@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fluss_client import TableBucket
 from fluss_client.errors import CorruptDataError
-from fluss_client.model.table import TableBucket
 from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.identity import TableIdentity
 
@@ -259,3 +259,32 @@ def without(wanted: Iterable[BucketRange], taken: Iterable[BucketRange]) -> tupl
         if start < r.stop:
             left.append(replace(r, start=start))
     return tuple(left)
+
+
+BUCKETS_SHOWN_MAX = 3
+"""Buckets that a sentence names."""
+
+
+def behind_text(what: str, missing: Mapping[Place, tuple[int, int]]) -> str:
+    """Say how far buckets are behind their targets.
+
+    Args:
+        what: What is behind: the log, the lake.
+        missing: The offset that each bucket has, and the one that it should have.
+
+    Returns:
+        A sentence with the sum, and the buckets that are behind most.
+    """
+    behind = {place: wanted - max(0, held) for place, (held, wanted) in missing.items()}
+    worst = sorted(behind, key=lambda place: -behind[place])[:BUCKETS_SHOWN_MAX]
+    shown = ", ".join(
+        f"bucket {bucket}"
+        + ("" if partition is None else f" of partition {partition}")
+        + f" at {max(0, missing[partition, bucket][0])} of {missing[partition, bucket][1]}"
+        for partition, bucket in worst
+    )
+    more = "" if len(behind) <= BUCKETS_SHOWN_MAX else ", ..."
+    return (
+        f"{what} still lacks {sum(behind.values())} offsets in {len(behind)} bucket(s): "
+        f"{shown}{more}"
+    )

@@ -11,20 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from fluss_client.aio.connection import FlussConnection as AsyncConnection
+from fluss_client import FlussConnection
+from fluss_client.aio import FlussConnection as AsyncConnection
+from fluss_client.engine import async_connection, runtime
 from fluss_client.errors import ClosedError, FlussError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.runtime import runtime
 
 log = logging.getLogger(__name__)
 POLL_INTERVAL_S = 1.0
 QUESTIONS_AT_ONCE_MAX = 32
 BACKOFF_MAX_S = 60.0
 INTERVAL_MIN_S = 0.001
+REPORT_GAP_FIRST_S = 1.0
+REPORT_GAP_MAX_S = 60.0
 
 T = TypeVar("T")
 
@@ -38,16 +41,48 @@ class Question(Protocol):
 
 @dataclass(frozen=True)
 class Look:
-    """A question, how often to ask it, and what an answer means: None to go on waiting."""
+    """A question, how often to ask it, and what an answer means: None to go on waiting.
+
+    Args:
+        question: What to ask.
+        decide: Returns the result of the wait for an answer, or None to go on waiting.
+        interval_s: The time between two looks.
+        failed: Is called with an error after which the question is asked again.
+    """
 
     question: Question
     decide: Callable[[Any], Any]
     interval_s: float = POLL_INTERVAL_S
+    failed: Callable[[FlussError], None] | None = None
+
+
+class LookReport:
+    """Says how far a wait is: at its first look, then at intervals that double up to a limit.
+
+    So the log of a long wait stays short, however often it looks.
+
+    Args:
+        say: Is called with a sentence. It runs where the looks do.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._due_s = 0.0
+        self._gap_s = REPORT_GAP_FIRST_S
+
+    def look(self, tell: Callable[[], str]) -> None:
+        """Report a look if a report is due; `tell` makes the sentence only then."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + self._gap_s
+        self._gap_s = min(REPORT_GAP_MAX_S, self._gap_s * 2)
+        self._say(tell())
 
 
 @dataclass(eq=False)
 class _Waiter:
-    core: AsyncConnection
+    connection: AsyncConnection
     done: asyncio.Future[Any]
 
 
@@ -146,7 +181,7 @@ class Poller:
                 asker = waiting[0][0]
                 try:
                     self.requests += 1
-                    answer = await question.ask(asker.core)
+                    answer = await question.ask(asker.connection)
                 except ClosedError as error:
                     # Its connection is closed; the next one may have another.
                     asker.done.set_exception(error)
@@ -156,6 +191,9 @@ class Poller:
                         group.failures += 1
                         group.plan_next(asyncio.get_running_loop().time())
                         log.debug("asking %s: %s", question, error)
+                        for _, look in waiting:
+                            if look.failed is not None:
+                                look.failed(error)
                     else:
                         _fail(group, error)
                     return
@@ -201,6 +239,8 @@ async def on_its_loop(
     Cancelling the waiting cancels the coroutine.
     """
     if isinstance(connection, FlussConnection):
-        future = asyncio.run_coroutine_threadsafe(make(connection.core), runtime().loop)
+        future = asyncio.run_coroutine_threadsafe(
+            make(async_connection(connection)), runtime().loop
+        )
         return await asyncio.wrap_future(future)
     return await make(connection)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from fluss_client.errors import ClientError, ConfigError, FlussError, MissingExtraError
-from fluss_orchestrate.core.sink_errors import SinkError
+from fluss_orchestrate.core.sinks.errors import SinkError
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Engine

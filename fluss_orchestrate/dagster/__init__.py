@@ -16,37 +16,36 @@ if TYPE_CHECKING:
         build_fluss_lake_freshness_check,
         build_fluss_row_count_check,
         build_fluss_schema_check,
-    )
-    from fluss_orchestrate.dagster.connections import close_connections
-    from fluss_orchestrate.dagster.freshness import lake_freshness_policy
-    from fluss_orchestrate.dagster.handlers import (
-        FlussTypeHandler,
-        register_handler,
+        lake_freshness_policy,
     )
     from fluss_orchestrate.dagster.incremental import (
         TransformingSink,
         fluss_incremental,
         incremental_fluss_asset,
     )
-    from fluss_orchestrate.dagster.io_manager import FlussIOManager
-    from fluss_orchestrate.dagster.io_settings import (
+    from fluss_orchestrate.dagster.io.handlers import (
+        FlussTypeHandler,
+        register_type_handler,
+    )
+    from fluss_orchestrate.dagster.io.manager import FlussIOManager
+    from fluss_orchestrate.dagster.io.settings import (
         ReadMode,
         WriteMode,
     )
-    from fluss_orchestrate.dagster.lake_sensor import (
+    from fluss_orchestrate.dagster.partitions import (
+        fluss_time_partitions,
+        partitions_of_table,
+    )
+    from fluss_orchestrate.dagster.resource import FlussResource, close_connections
+    from fluss_orchestrate.dagster.sensors.lake import (
         build_fluss_lake_snapshot_sensor,
         fluss_lake_asset,
         fluss_lake_freshness_asset,
         lake_asset_key,
         lake_freshness_key,
     )
-    from fluss_orchestrate.dagster.offset_sensor import build_fluss_offset_sensor
-    from fluss_orchestrate.dagster.partition_sensor import build_fluss_partition_sensor
-    from fluss_orchestrate.dagster.partitions import (
-        fluss_time_partitions,
-        partitions_of_table,
-    )
-    from fluss_orchestrate.dagster.resource import FlussResource
+    from fluss_orchestrate.dagster.sensors.offsets import build_fluss_offset_sensor
+    from fluss_orchestrate.dagster.sensors.partitions import build_fluss_partition_sensor
     from fluss_orchestrate.dagster.spark import PipesFlussSparkClient
 
 __getattr__ = lazy_names(
@@ -58,28 +57,27 @@ __getattr__ = lazy_names(
             "build_fluss_lake_freshness_check",
             "build_fluss_row_count_check",
             "build_fluss_schema_check",
+            "lake_freshness_policy",
         ),
-        "connections": ("close_connections",),
-        "freshness": ("lake_freshness_policy",),
-        "handlers": ("FlussTypeHandler", "register_handler"),
+        "io.handlers": ("FlussTypeHandler", "register_type_handler"),
         "incremental": (
             "TransformingSink",
             "fluss_incremental",
             "incremental_fluss_asset",
         ),
-        "io_manager": ("FlussIOManager",),
-        "io_settings": ("ReadMode", "WriteMode"),
-        "lake_sensor": (
+        "io.manager": ("FlussIOManager",),
+        "io.settings": ("ReadMode", "WriteMode"),
+        "sensors.lake": (
             "build_fluss_lake_snapshot_sensor",
             "fluss_lake_asset",
             "fluss_lake_freshness_asset",
             "lake_asset_key",
             "lake_freshness_key",
         ),
-        "offset_sensor": ("build_fluss_offset_sensor",),
-        "partition_sensor": ("build_fluss_partition_sensor",),
+        "sensors.offsets": ("build_fluss_offset_sensor",),
+        "sensors.partitions": ("build_fluss_partition_sensor",),
         "partitions": ("fluss_time_partitions", "partitions_of_table"),
-        "resource": ("FlussResource",),
+        "resource": ("FlussResource", "close_connections"),
         "spark": ("PipesFlussSparkClient",),
     },
     needs="dagster",
@@ -111,5 +109,5 @@ __all__ = [
     "lake_freshness_key",
     "lake_freshness_policy",
     "partitions_of_table",
-    "register_handler",
+    "register_type_handler",
 ]

@@ -1,21 +1,29 @@
-"""Asset checks that ask Fluss, and a sensor that runs them on a schedule of their own."""
+"""Asset checks that ask Fluss, and a sensor that runs them on a schedule of their own.
 
-# Dagster reads the types of a check's arguments as it is made, so they are no strings here.
+Freshness policies of lakes that follow the settings of their tables.
+"""
+
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 
 from fluss_client import FlussConnection, TableInfo
+from fluss_client.engine import duration_ms
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.lake.status import lake_status
 from fluss_orchestrate.core.provisioning import TableSpec
+from fluss_orchestrate.core.provisioning.spec import LAKE_FRESHNESS
 from fluss_orchestrate.dagster.metadata import COLUMN_SCHEMA, column_schema
 from fluss_orchestrate.dagster.runs import UNFINISHED
 from fluss_orchestrate.dagster.work import row_count, table_info
+
+# Dagster reads the types of a check's arguments as it is made, so they are no strings here.
+
 
 CHECK_INTERVAL_S = 300
 CHECKS_TAG = "fluss/checks"
@@ -245,3 +253,29 @@ def _drift(wanted: dict[str, str], present: dict[str, str]) -> list[str]:
         if name in present and present[name] != wanted[name]
     ]
     return found
+
+
+FRESHNESS_DEFAULT = "3 min"
+FRESHNESS_LEAST_S = 60.0
+"""Dagster takes no shorter window."""
+
+
+def lake_freshness_policy(freshness: str | TableInfo, *, factor: float = 3.0) -> dg.FreshnessPolicy:
+    """A policy from `table.datalake.freshness`: warn after it, fail at `factor` times it.
+
+    It is for the asset of `fluss_lake_freshness_asset`, which has one already. On an asset that is
+    materialised for snapshots alone it would fail while nothing is written.
+
+    Args:
+        freshness: that option's text, such as `3min`, or the table itself.
+        factor: when it fails.
+    """
+    warn = timedelta(seconds=freshness_window_s(freshness))
+    return dg.FreshnessPolicy.time_window(fail_window=warn * max(factor, 1.01), warn_window=warn)
+
+
+def freshness_window_s(freshness: str | TableInfo) -> float:
+    """The time after which a lake is not fresh, as Dagster can take it."""
+    if isinstance(freshness, TableInfo):
+        freshness = freshness.properties.get(LAKE_FRESHNESS, FRESHNESS_DEFAULT)
+    return max(duration_ms(1)(LAKE_FRESHNESS, freshness) / 1000, FRESHNESS_LEAST_S)

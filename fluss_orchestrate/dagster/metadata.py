@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from fluss_client.model.table import TableInfo
+from fluss_client import TableInfo
 from fluss_orchestrate.core.identity import table_uri
 from fluss_orchestrate.core.receipts import Receipt
 

@@ -16,8 +16,13 @@ import dagster as dg
 import pyarrow as pa
 
 from fluss_client import TableInfo
-from fluss_client.codec.auto_partition import ENABLED, AutoPartition, TimeUnit, auto_partition_of
-from fluss_client.codec.partition_names import parse_partition_name
+from fluss_client.engine import (
+    ENABLED,
+    AutoPartition,
+    TimeUnit,
+    auto_partition_of,
+    parse_partition_name,
+)
 from fluss_client.errors import ConfigError, UnsupportedError
 from fluss_orchestrate.core.provisioning import PartitionWindow
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,22 +12,56 @@ import dagster as dg
 import pyarrow as pa
 from pydantic import Field
 
-from fluss_client import FlussConnection, TableInfo, TablePath
+from fluss_client import Config, FlussConnection, TableInfo, TablePath
+from fluss_client.engine import is_closed
 from fluss_client.errors import ConfigError
-from fluss_orchestrate.core.incremental.settings import Until
+from fluss_orchestrate import deprecated
+from fluss_orchestrate.core.incremental.planning.settings import Until
 from fluss_orchestrate.core.lake.covers import Target
 from fluss_orchestrate.core.lake.state import read_table
 from fluss_orchestrate.core.provisioning import PartitionWindow, TableSpec
 from fluss_orchestrate.core.provisioning.guards import PartitionGuard
-from fluss_orchestrate.core.schema_policy import SchemaPolicy
-from fluss_orchestrate.core.sinks.base import Sink
+from fluss_orchestrate.core.sinks.base import SchemaPolicy, Sink
 from fluss_orchestrate.dagster import work
-from fluss_orchestrate.dagster.connections import shared_connection
 from fluss_orchestrate.dagster.runs import StepContext
 
 if TYPE_CHECKING:
-    from fluss_orchestrate.spark.load_spec import LoadSource
-    from fluss_orchestrate.spark.submit import SparkSubmit
+    from fluss_orchestrate.core.spark_submit.load_spec import LoadSource
+    from fluss_orchestrate.core.spark_submit.submit import SparkSubmit
+
+
+CONNECT_TIMEOUT_S = 120.0
+
+_lock = threading.Lock()
+_open: dict[tuple[int, tuple[tuple[str, str], ...]], FlussConnection] = {}
+
+
+def shared_connection(settings: Mapping[str, str]) -> FlussConnection:
+    """The process's connection with these settings, opened when nobody did before."""
+    key = (os.getpid(), tuple(sorted(settings.items())))
+    with _lock:
+        found = _open.get(key)
+        if found is None or is_closed(found):
+            config = Config(dict(settings))
+            found = _open[key] = FlussConnection.create(config).result(CONNECT_TIMEOUT_S)
+        return found
+
+
+def close_connections() -> int:
+    """Close every connection of this process, as tests want to; how many there were."""
+    with _lock:
+        mine = [key for key in _open if key[0] == os.getpid()]
+        for key in mine:
+            _open.pop(key).close()
+        _open.clear()
+    return len(mine)
+
+
+# A fork while another thread opens a connection must not leave the child with a held lock.
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
+
 
 _PASSWORD_KEYS = ("password", "secret", "token")
 
@@ -47,16 +83,26 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     sasl_password: str = Field(
         default="", repr=False, description="The password: give it as an EnvVar."
     )
+    client_options: dict[str, str] = Field(
+        default_factory=dict, description="Further keys of the client's configuration; no secrets."
+    )
     options: dict[str, str] = Field(
-        default_factory=dict, description="Further keys of the client; no secrets."
+        default_factory=dict, description="Deprecated: use client_options."
     )
 
     def settings(self) -> dict[str, str]:
-        """The client's configuration."""
-        for key in self.options:
+        """Return the client's configuration.
+
+        Raises:
+            ConfigError: If `client_options` has a key of a password.
+        """
+        if self.options:
+            deprecated.warn(deprecated.renamed("FlussResource")["options"])
+        further = {**self.options, **self.client_options}
+        for key in further:
             if any(word in key.lower() for word in _PASSWORD_KEYS):
-                raise ConfigError(f"'{key}' does not belong in options: set sasl_password")
-        settings = {"bootstrap.servers": self.bootstrap_servers, **self.options}
+                raise ConfigError(f"'{key}' does not belong in client_options: set sasl_password")
+        settings = {"bootstrap.servers": self.bootstrap_servers, **further}
         if self.cluster_alias:
             settings["cluster.alias"] = self.cluster_alias
         if self.sasl_username:
@@ -92,34 +138,53 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Everything that a table holds, batch by batch; each bucket exact by itself."""
         return read_table(self.connection, table, columns, partition, as_of)
 
+    @deprecated.accepts_old_parameters("FlussResource.incremental")
     def incremental(
         self,
         context: StepContext,
         table: TablePath | str,
         sink: Sink,
         *,
-        name: str | None = None,
+        checkpoint: str | None = None,
         until: Until = "latest",
         max_offsets: int | None = None,
+        scan_options: Mapping[str, Any] | None = None,
         asset_key: dg.AssetKey | None = None,
-        **scan_options: Any,
+        **old_options: Any,
     ) -> dg.MaterializeResult[Any]:
         """Bring what is new in a table into the sink and commit the checkpoint last.
 
-        The checkpoint `name` is the asset's key unless given. In a run of time partitions, each
-        partition takes the rows that were committed in its window. `scan_options` are those of
-        `IncrementalScan`.
+        In a run of time partitions, each partition takes the rows that were committed in its time
+        window.
+
+        Args:
+            context: The step's context.
+            table: The table to read.
+            sink: Where the rows go.
+            checkpoint: The checkpoint's name; by default made of the asset's key.
+            until: Where this run ends: `latest`, `lake`, a time, offsets or a receipt.
+            max_offsets: The largest number of offsets that one run reads.
+            scan_options: Further arguments of `IncrementalScan`, such as `columns` or `start`.
+            asset_key: The asset that is materialised, where the context does not say it.
+            **old_options: Deprecated: the same as `scan_options`, as keyword arguments.
+
+        Returns:
+            The materialisation, with the receipt in its metadata.
         """
+        if old_options:
+            deprecated.warn(
+                deprecated.renamed("FlussResource.incremental")["**scan_options"], stacklevel=3
+            )
         return work.increment(
             self.connection,
             context,
             table,
             sink,
-            name=name,
+            checkpoint=checkpoint,
             until=until,
             max_offsets=max_offsets,
             asset_key=asset_key,
-            scan_options=scan_options,
+            scan_options={**old_options, **(scan_options or {})},
         )
 
     def append(
@@ -198,16 +263,32 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         *,
         submit: SparkSubmit | None = None,
         timeout_s: float | None = None,
+        load_options: Mapping[str, Any] | None = None,
         asset_key: dg.AssetKey | None = None,
-        **options: Any,
+        **old_options: Any,
     ) -> dg.MaterializeResult[Any]:
         """Load files, a table or a query by Spark, each row once; a retry resumes the load.
 
-        `options` are the further fields of `BulkLoadSpec`, such as `transform_sql`. Whatever ends
-        the step early ends the Spark job with it.
+        When the step ends early, the Spark job ends with it.
+
+        Args:
+            context: The step's context.
+            source: Where the rows come from.
+            table: The table that receives them, as `database.table`.
+            submit: How Spark is started; by default on this machine.
+            timeout_s: Seconds after which the job is killed.
+            load_options: Further fields of `BulkLoadSpec`, such as `transform_sql`.
+            asset_key: The asset that is materialised, where the context does not say it.
+            **old_options: Deprecated: the same as `load_options`, as keyword arguments.
+
+        Returns:
+            The materialisation, with the receipt in its metadata.
         """
         from fluss_orchestrate.dagster.spark import bulk_load_asset
 
+        if old_options:
+            deprecated.warn(deprecated.renamed("FlussResource.bulk_load")["**options"])
+        options = {**old_options, **(load_options or {})}
         return bulk_load_asset(
             self.connection, context, source, table, submit, timeout_s, asset_key, options
         )

@@ -15,11 +15,11 @@ import dagster as dg
 
 from fluss_client import Config, FlussConnection
 from fluss_orchestrate.core.clusters import ClusterRef, secret_variables
+from fluss_orchestrate.core.spark_submit.job import explain, submit_load
+from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
+from fluss_orchestrate.core.spark_submit.submit import RunningSubmit, SparkSubmit, SubmitResult
 from fluss_orchestrate.dagster.runs import StepContext, run_key_of
 from fluss_orchestrate.dagster.work import told
-from fluss_orchestrate.spark.job import explain, submit_load
-from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
-from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit, SubmitResult
 
 if TYPE_CHECKING:
     from fluss_orchestrate.dagster.resource import FlussResource

@@ -1,31 +1,43 @@
-"""What the resource's methods do: the core's work, told as a `MaterializeResult`."""
+"""What the resource's methods do: the core's work, told as a `MaterializeResult`.
+
+Data versions: the same as long as what an asset stands for is the same.
+
+They are digests of where the table's logs end, or of how far a checkpoint is. So a run that found
+nothing new leaves the version as it was, and what is downstream of it does not become stale.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from fluss_client import FlussConnection, TableInfo, TablePath
+from fluss_client import FlussConnection, OffsetSpec, TableInfo, TablePath
+from fluss_client.engine import backend_of, run_blocking
 from fluss_client.errors import ConfigError, InvalidTableError, UnsupportedError
+from fluss_orchestrate.core.checkpoints.position import place_order
+from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
-from fluss_orchestrate.core.incremental.settings import Until
+from fluss_orchestrate.core.incremental.planning.observation import observe_offsets, offsets_of
+from fluss_orchestrate.core.incremental.planning.settings import Until
 from fluss_orchestrate.core.job import run_increment, run_interval
-from fluss_orchestrate.core.lake.tiering import tier
+from fluss_orchestrate.core.lake.tiering import tier_table as tier_once
 from fluss_orchestrate.core.loading import load_rows
+from fluss_orchestrate.core.plan import Place
 from fluss_orchestrate.core.provisioning import (
     PartitionWindow,
     TableSpec,
-    apply,
-    apply_window,
-    plan_window,
+    apply_partition_window,
+    apply_tables,
+    plan_partition_window,
 )
 from fluss_orchestrate.core.provisioning.guards import PartitionGuard
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.core.schema_policy import SchemaPolicy
-from fluss_orchestrate.core.sinks.base import Sink
+from fluss_orchestrate.core.sinks.base import SchemaPolicy, Sink
 from fluss_orchestrate.dagster.metadata import (
     ROW_COUNT,
     increment_metadata,
@@ -41,7 +53,41 @@ from fluss_orchestrate.dagster.runs import (
     run_key_of,
     work_name,
 )
-from fluss_orchestrate.dagster.versions import plan_version, position_version, table_version
+
+
+def position_version(
+    table: TableIdentity, offsets: Mapping[Place, int], generation: Any = None
+) -> dg.DataVersion:
+    """Return the version of everything before some offsets; places without rows do not count."""
+    places = sorted((place for place, offset in offsets.items() if offset), key=place_order)
+    ends = [[*place, offsets[place]] for place in places]
+    return _digest([table.to_json(), ends, generation])
+
+
+def table_version(
+    connection: FlussConnection, info: TableInfo, partitions: Iterable[str] | None = None
+) -> dg.DataVersion:
+    """Return the version of a table, or of some of its partitions, as it is now."""
+    backend = backend_of(connection)
+    alias = connection.config.resolved_alias()
+    if partitions is None:
+        view = run_blocking(observe_offsets(backend, alias, info))
+        return position_version(view.identity, view.latest)
+    wanted = set(partitions)
+    found = connection.get_admin().result().list_partition_infos(info.table_path).result()
+    ids = [p.partition_id for p in found if p.partition_name in wanted]
+    latest = run_blocking(offsets_of(backend, info, ids, OffsetSpec.latest()))
+    return position_version(TableIdentity.of(alias, info), latest)
+
+
+def plan_version(receipts: Iterable[Receipt]) -> dg.DataVersion:
+    """Return the version of the rows of some intervals, each of which has one plan for ever."""
+    return _digest([[r.table.to_json(), [part.to_json() for part in r.ranges]] for r in receipts])
+
+
+def _digest(value: Any) -> dg.DataVersion:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return dg.DataVersion(hashlib.sha256(text.encode()).hexdigest()[:32])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +133,7 @@ def increment(
     table: TablePath | str,
     sink: Sink,
     *,
-    name: str | None,
+    checkpoint: str | None,
     until: Until,
     max_offsets: int | None,
     asset_key: dg.AssetKey | None,
@@ -95,7 +141,7 @@ def increment(
 ) -> dg.MaterializeResult[Any]:
     """Plan under the run's name, write, commit; then mirror it in tags and metadata."""
     worker = work_name(context, asset_key)
-    checkpoint = name or f"dagster/{worker}"
+    checkpoint = checkpoint or f"dagster/{worker}"
     run_key = run_key_of(context, asset_key)
     if is_partitioned(context):
         interval = IntervalScan(connection, table, checkpoint, **scan_options)
@@ -161,7 +207,7 @@ def provision(
     asset_key: dg.AssetKey | None,
 ) -> dg.MaterializeResult[Any]:
     """Carry out the difference between specs and cluster."""
-    done = apply(connection, specs, on_change=lambda change: context.log.info(str(change)))
+    done = apply_tables(connection, specs, on_change=lambda change: context.log.info(str(change)))
     return dg.MaterializeResult(
         asset_key=asset_key,
         metadata={
@@ -179,7 +225,9 @@ def move_window(
     asset_key: dg.AssetKey | None,
 ) -> dg.MaterializeResult[Any]:
     """Create and drop time partitions; what had to stay is in the metadata with its reason."""
-    done = apply_window(connection, plan_window(connection, window, guards=guards)).to_json()
+    done = apply_partition_window(
+        connection, plan_partition_window(connection, window, guards=guards)
+    ).to_json()
     for partition, reason in done["kept"].items():
         context.log.warning(f"{window.table}: partition {partition} stays: {reason}")
     info = table_info(connection, window.table)
@@ -202,7 +250,7 @@ def tier_table(
     asset_key: dg.AssetKey | None,
 ) -> dg.MaterializeResult[Any]:
     """One round of tiering."""
-    receipt = tier(connection, table, allow_tiering=allow_tiering)
+    receipt = tier_once(connection, table, allow_tiering=allow_tiering)
     context.log.info(f"{receipt.rows} rows went into the lake of {receipt.table.path}")
     return told(connection, receipt, asset_key)
 

@@ -11,35 +11,40 @@ from fluss_orchestrate.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fluss_orchestrate.core.clusters import ClusterRef
-    from fluss_orchestrate.spark.errors import FrameChangedError, SparkSetupError, SubmitError
+    from fluss_orchestrate.core.errors import SparkSetupError, SubmitError
+    from fluss_orchestrate.core.spark_submit.job import submit_load
+    from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
+    from fluss_orchestrate.core.spark_submit.submit import RunningSubmit, SparkSubmit, SubmitResult
+    from fluss_orchestrate.spark.errors import FrameChangedError
     from fluss_orchestrate.spark.fast import (
         exactly_once_batches,
         load_files,
         read_plan,
         write,
     )
-    from fluss_orchestrate.spark.iceberg import SparkIcebergSink
-    from fluss_orchestrate.spark.job import submit_load
-    from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
+    from fluss_orchestrate.spark.iceberg import SparkIcebergSink, SparkRangeWriter
     from fluss_orchestrate.spark.loading.load import run_load
     from fluss_orchestrate.spark.setup import make_session
     from fluss_orchestrate.spark.source.datasource import FlussDataSource, register
-    from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit, SubmitResult
-    from fluss_orchestrate.spark.tiering import SparkRangeWriter
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "errors": ("FrameChangedError", "SparkSetupError", "SubmitError"),
+        "fluss_orchestrate.core.clusters": ("ClusterRef",),
+        "fluss_orchestrate.core.errors": ("SparkSetupError", "SubmitError"),
+        "fluss_orchestrate.core.spark_submit.job": ("submit_load",),
+        "fluss_orchestrate.core.spark_submit.load_spec": ("BulkLoadSpec", "LoadSource"),
+        "fluss_orchestrate.core.spark_submit.submit": (
+            "RunningSubmit",
+            "SparkSubmit",
+            "SubmitResult",
+        ),
+        "errors": ("FrameChangedError",),
         "fast": ("exactly_once_batches", "load_files", "read_plan", "write"),
-        "iceberg": ("SparkIcebergSink",),
-        "job": ("ClusterRef", "submit_load"),
-        "load_spec": ("BulkLoadSpec", "LoadSource"),
+        "iceberg": ("SparkIcebergSink", "SparkRangeWriter"),
         "loading.load": ("run_load",),
         "setup": ("make_session",),
         "source.datasource": ("FlussDataSource", "register"),
-        "submit": ("RunningSubmit", "SparkSubmit", "SubmitResult"),
-        "tiering": ("SparkRangeWriter",),
     },
 )
 

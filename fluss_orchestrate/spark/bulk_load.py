@@ -24,12 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.path[:] = [entry for entry in sys.path if entry != here]
     from fluss_client.errors import FlussError
     from fluss_orchestrate.core.clusters import ClusterRef
-    from fluss_orchestrate.spark.job import ERROR_MARK, RECEIPT_MARK
-    from fluss_orchestrate.spark.load_spec import BulkLoadSpec
+    from fluss_orchestrate.core.spark_submit.job import ERROR_MARK, RECEIPT_MARK
+    from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec
+    from fluss_orchestrate.spark.errors import sentence
     from fluss_orchestrate.spark.loading.load import check_target, run_load
-    from fluss_orchestrate.spark.loading.progress import say
+    from fluss_orchestrate.spark.loading.waves import say
     from fluss_orchestrate.spark.setup import make_session
-    from fluss_orchestrate.spark.spark_errors import sentence
 
     parsed = _parse(arguments)
     spark = None

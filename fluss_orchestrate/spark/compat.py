@@ -16,7 +16,7 @@ from pyspark import __version__
 from pyspark.errors import PySparkException
 from pyspark.sql import datasource
 
-from fluss_orchestrate.spark.errors import SparkSetupError
+from fluss_orchestrate.core.errors import SparkSetupError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,24 +1,39 @@
-"""Errors of the Spark part. They stand under the client's root, `FlussError`."""
+"""Errors of Spark jobs, and `sentence`, which makes one sentence of an error of Spark."""
 
 from __future__ import annotations
 
+import re
+
 from fluss_client.errors import ClientError
-
-
-class SparkSetupError(ClientError):
-    """Spark, as it is installed or started here, cannot do this; says what to do."""
 
 
 class FrameChangedError(ClientError):
     """The table was changed since a frame was planned, and its rows of then cannot be read."""
 
 
-class SubmitError(ClientError):
-    """A spark-submit did not end well; `log_tail` holds its last lines, secrets left out."""
+LENGTH_MAX = 600
+_CLASS = re.compile(r"\b(?:[\w$]+\.)+(\w+(?:Error|Exception)): (.+)")
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] (.+)")
 
-    def __init__(
-        self, message: str, exit_code: int | None = None, log_tail: tuple[str, ...] = ()
-    ) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-        self.log_tail = log_tail
+
+def sentence(error: BaseException) -> str:
+    """The cause that tells most: our own error in a worker, Spark's condition, or the last one."""
+    text = str(error)
+    own = [
+        m for m in _CLASS.finditer(text) if m.group(0).startswith(("fluss_client", "fluss_orch"))
+    ]
+    if own:
+        return own[-1].group(2).strip()
+    causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
+    for line in [*text.splitlines(), *causes]:
+        found = _CONDITION.search(line)
+        if found is not None:
+            return _short(f"Spark says {found.group(1)}: {found.group(2)}", causes)
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return _short(first or type(error).__name__, causes)
+
+
+def _short(text: str, causes: list[str]) -> str:
+    if causes:
+        text = f"{text} ({causes[-1].removeprefix('Caused by: ').strip()})"
+    return text if len(text) <= LENGTH_MAX else text[: LENGTH_MAX - 1] + "…"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fluss_client.errors import MissingExtraError
-from fluss_orchestrate.spark.spark_home import check_master, check_pyspark, java_home
+from fluss_orchestrate.core.spark_submit.environment import check_master, check_pyspark, java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

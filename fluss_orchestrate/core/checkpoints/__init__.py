@@ -6,6 +6,11 @@
 from fluss_orchestrate.core.checkpoints.events import CheckpointState, Event, EventKind
 from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
 from fluss_orchestrate.core.checkpoints.position import TablePosition
+from fluss_orchestrate.core.checkpoints.scheduler_state import (
+    SchedulerState,
+    get_state,
+    set_state,
+)
 from fluss_orchestrate.core.checkpoints.sql_store import SqlCheckpointStore
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore, EventLog
 from fluss_orchestrate.core.checkpoints.transfer import (
@@ -21,9 +26,12 @@ __all__ = [
     "EventKind",
     "EventLog",
     "FlussCheckpointStore",
+    "SchedulerState",
     "SqlCheckpointStore",
     "TablePosition",
     "compact",
     "export_checkpoints",
+    "get_state",
     "import_checkpoints",
+    "set_state",
 ]

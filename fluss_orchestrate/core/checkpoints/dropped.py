@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fluss_client.model.table import PartitionInfo, TablePath
+from fluss_client import PartitionInfo, TablePath
 from fluss_orchestrate.core.checkpoints.events import (
     RESERVED,
     CheckpointState,

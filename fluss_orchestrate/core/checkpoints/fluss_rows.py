@@ -13,23 +13,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss_client.aio.lookup_keys import KeyMaker
-from fluss_client.backend.contract import Backend, BucketWrite, Payload
-from fluss_client.codec.blobs import Blobs
-from fluss_client.codec.rows import RowFormat, decode_row_scalar, encode_rows
-from fluss_client.codec.value_batch import decode_value
-from fluss_client.config import Config
-from fluss_client.errors import FlussError, RowError, SchemaError, TableNotExistError
-from fluss_client.model.schema import Schema
-from fluss_client.model.table import (
+from fluss_client import Config, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_client.engine import (
     KV_FORMAT,
-    TableBucket,
-    TableDescriptor,
-    TableInfo,
-    TablePath,
+    Backend,
+    Blobs,
+    BucketWrite,
+    Deadline,
+    KeyMaker,
+    Payload,
+    RowFormat,
+    decode_row_scalar,
+    decode_value,
+    encode_rows,
+    retrying,
+    workers,
 )
-from fluss_client.net.retry import Deadline, retrying
-from fluss_client.runtime import workers
+from fluss_client.errors import FlussError, RowError, SchemaError, TableNotExistError
 
 log = logging.getLogger(__name__)
 

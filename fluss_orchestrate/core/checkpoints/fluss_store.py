@@ -15,16 +15,13 @@ but the head is in the index, and the head is looked at anyway.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
+from fluss_client import FlussConnection, TablePath
+from fluss_client.engine import Backoff, Deadline, async_connection, backend_of, run_blocking
 from fluss_client.errors import TimedOutError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.table import TablePath
-from fluss_client.net.retry import Deadline, backoff_ms
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.events import (
     INDEXED_KINDS,
     RESERVED,
@@ -95,16 +92,16 @@ class FlussEventLog:
     def _opened(self) -> CheckpointTable:
         with self._open_lock:
             if self._table is None:
-                core = self._connection.core
-                self._table = runtime().call(
+                core = async_connection(self._connection)
+                self._table = run_blocking(
                     CheckpointTable.open(
-                        core.backend, core.config, self._path, self._replicas, EVENT_COLUMNS
+                        backend_of(core), core.config, self._path, self._replicas, EVENT_COLUMNS
                     )
                 )
             return self._table
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return runtime().call(work)
+        return run_blocking(work)
 
     def head(self, name: str, run_key: str | None = None) -> Event | None:
         """The last event, found with a few look-ups however long the history is."""
@@ -293,14 +290,15 @@ class FlussEventLog:
 
     async def _visible(self, table: CheckpointTable, key: Key) -> str:
         """The nonce of the row that holds a key which was put, by us or by another."""
-        deadline = Deadline(self._connection.config.request_timeout_ms)
+        config = self._connection.config
+        deadline = Deadline(config.request_timeout_ms, Backoff.of(config))
         for attempt in range(1 << 30):
             row = (await table.lookup([key]))[0]
             if row is not None:
                 return str(row["nonce"])
             if deadline.passed():
                 break
-            await asyncio.sleep(backoff_ms(attempt) / 1000)
+            await deadline.backoff.pause(attempt)
         raise TimedOutError(
             f"{self._path}: event {key[1]} of checkpoint '{key[0]}' was acknowledged but does "
             "not show; do the same again, which is safe"

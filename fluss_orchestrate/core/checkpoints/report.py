@@ -7,18 +7,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fluss_client import FlussConnection, OffsetSpec, TableInfo
+from fluss_client.engine import async_connection, backend_of, duration_ms, run_blocking
 from fluss_client.errors import ConfigError, LogOffsetOutOfRangeError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.cluster import OffsetSpec
-from fluss_client.model.table import TableInfo
-from fluss_client.options import duration_ms
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.events import Event, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
-from fluss_orchestrate.core.incremental.guards import check_identity
-from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
-from fluss_orchestrate.core.incremental.probe import Prober
+from fluss_orchestrate.core.incremental.planning.guards import check_identity
+from fluss_orchestrate.core.incremental.planning.observation import TableView, observe, offsets_of
+from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.metrics import record
 from fluss_orchestrate.core.plan import Place
 
@@ -177,21 +174,21 @@ def checkpoint_lag(connection: FlussConnection, store: CheckpointStore, name: st
     position = head.state.position
     if position is None:
         return Lag(name, "", ())
-    lag = runtime().call(_lag(connection, name, position))
+    lag = run_blocking(_lag(connection, name, position))
     record("fluss.checkpoint.lag", lag.offsets, table=lag.table, checkpoint=name)
     record("fluss.checkpoint.age", lag.age_ms / 1000, table=lag.table, checkpoint=name)
     return lag
 
 
 async def _lag(connection: FlussConnection, name: str, position: TablePosition) -> Lag:
-    core = connection.core
+    core = async_connection(connection)
     alias = core.config.resolved_alias()
-    view = await observe(core.backend, alias, position.table.path)
+    view = await observe(backend_of(core), alias, position.table.path)
     check_identity(position.table, view.identity)
     behind = [p for p, latest in view.latest.items() if latest > position.offsets.get(p, 0)]
     ids = list(dict.fromkeys(place[0] for place in behind))
-    earliest = await offsets_of(core.backend, view.info, ids, OffsetSpec.earliest())
-    prober = Prober(core.backend, core.config, view.info)
+    earliest = await offsets_of(backend_of(core), view.info, ids, OffsetSpec.earliest())
+    prober = Prober(backend_of(core), core.config, view.info)
     gate = asyncio.Semaphore(PLACES_AT_ONCE_MAX)
     ttl_ms = retention_ms(view.info)
 

@@ -7,13 +7,12 @@ claim its sequence, and begin again when another was first. No clock and no lock
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol
 
+from fluss_client.engine import Backoff
 from fluss_orchestrate.core.checkpoints import transitions
 from fluss_orchestrate.core.checkpoints.events import (
     RESERVED,
@@ -29,7 +28,8 @@ from fluss_orchestrate.core.receipts import Receipt
 
 CLAIM_ATTEMPTS_MAX = 100
 """How often a sequence may be lost to others before giving up; each loss is another's progress."""
-_PAUSE_MAX_S = 0.02
+CLAIM_PAUSE = Backoff(first_ms=1, max_ms=20)
+"""After a claim that another process won, so that processes do not stay in step."""
 
 
 class EventLog(Protocol):
@@ -270,7 +270,7 @@ class CheckpointStore:
             event = step(head)
             if event is None or self.log.append(event, head):
                 return event
-            pause(attempt)
+            CLAIM_PAUSE.pause_blocking(attempt)
         raise lost_too_often(name)
 
     def close(self) -> None:
@@ -295,11 +295,6 @@ def pending_of(event: Event) -> ScanPlan | None:
     if pending is None or position is None:
         return pending
     return replace(pending, begin=position.offsets)
-
-
-def pause(attempt: int) -> None:
-    """A moment's wait after a lost claim, so that racers do not stay in step."""
-    time.sleep(random.uniform(0, min(_PAUSE_MAX_S, 0.001 * (attempt + 1))))  # noqa: S311
 
 
 def lost_too_often(name: str) -> CheckpointConflictError:

@@ -8,13 +8,19 @@ from fluss_orchestrate.core.conditions.base import (
     wait_until,
 )
 from fluss_orchestrate.core.conditions.lake import LakeCovers, LakeFresh, NewSnapshot
-from fluss_orchestrate.core.conditions.rows import OffsetsReached, RowsCame
-from fluss_orchestrate.core.conditions.tables import PartitionExists, TableExists
+from fluss_orchestrate.core.conditions.tables import (
+    OffsetsReached,
+    PartitionExists,
+    RowsCame,
+    TableExists,
+)
+from fluss_orchestrate.core.polling import LookReport
 
 __all__ = [
     "Condition",
     "LakeCovers",
     "LakeFresh",
+    "LookReport",
     "NewSnapshot",
     "OffsetsReached",
     "Outcome",

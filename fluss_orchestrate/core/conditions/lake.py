@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from fluss_client.aio.connection import FlussConnection as AsyncConnection
-from fluss_client.model.cluster import LakeSnapshot
-from fluss_client.model.table import TablePath
+from fluss_client import LakeSnapshot, TablePath
+from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_orchestrate.core.conditions.base import Condition, Outcome
-from fluss_orchestrate.core.conditions.rows import position_to_json
+from fluss_orchestrate.core.conditions.tables import position_to_json
 from fluss_orchestrate.core.errors import NotYetError
-from fluss_orchestrate.core.lake.covers import LakeTarget, awaited_snapshot, resolve_target
+from fluss_orchestrate.core.lake.covers import (
+    LakeTarget,
+    LatestSnapshot,
+    awaited_snapshot,
+    resolve_target,
+    wait_for_snapshot,
+)
 from fluss_orchestrate.core.lake.status import LakeStatus, read_status
-from fluss_orchestrate.core.lake.waiting import LatestSnapshot, wait_for_snapshot
-from fluss_orchestrate.core.polling import Look
+from fluss_orchestrate.core.plan import Place, behind_text
+from fluss_orchestrate.core.polling import Look, LookReport
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,16 @@ class NewSnapshot(Condition):
     def looks(self, interval_s: float) -> Sequence[Look]:
         """Ask for the newest snapshot."""
         return [Look(LatestSnapshot(self.path), self._decide, interval_s)]
+
+    @property
+    def wanted(self) -> str:
+        """The table, and the snapshot that is known."""
+        known = "a lake snapshot" if self.after is None else f"a lake snapshot after {self.after}"
+        return f"{self.path} has {known}"
+
+    def found(self, answer: LakeSnapshot | None) -> str:
+        """Say which snapshot there is."""
+        return "it has none" if answer is None else f"the newest one is {answer.snapshot_id}"
 
     def _decide(self, snapshot: LakeSnapshot | None) -> Outcome | None:
         if snapshot is None or snapshot.snapshot_id == self.after:
@@ -59,23 +75,53 @@ class LakeCovers(Condition):
         """Waiting is `wait_for_snapshot`'s own matter."""
         return []
 
+    @property
+    def wanted(self) -> str:
+        """The offsets, or the time."""
+        if isinstance(self.target, LakeTarget):
+            total = sum(self.target.offsets.values())
+            upto = f"offset {total} ({len(self.target.offsets)} buckets)"
+        else:
+            upto = f"{datetime.fromtimestamp(self.target / 1000, UTC).isoformat()}"
+        return f"the lake of {self.path} holds everything up to {upto}"
+
+    def found(self, answer: Mapping[Place, tuple[int, int]]) -> str:
+        """Say which buckets are behind."""
+        return behind_text("the lake", answer)
+
     async def wait(
-        self, core: AsyncConnection, interval_s: float, timeout_s: float | None
+        self,
+        core: AsyncConnection,
+        interval_s: float,
+        timeout_s: float | None,
+        report: LookReport | None = None,
     ) -> Outcome:
         """Wait for the snapshot; a time that cannot be told yet is asked for again."""
         found = await wait_for_snapshot(
-            core, self.path, self.target, timeout_s=timeout_s, poll_interval_s=interval_s
+            core,
+            self.path,
+            self.target,
+            timeout_s=timeout_s,
+            poll_interval_s=interval_s,
+            report=report,
         )
         return snapshot_outcome(self.path, found)
 
-    async def check(self, core: AsyncConnection) -> Outcome | None:
+    async def check(
+        self, core: AsyncConnection, report: LookReport | None = None
+    ) -> Outcome | None:
         """One look, now; a time that cannot be told yet is not covered."""
         try:
             target = await resolve_target(core, self.path, self.target)
-        except NotYetError:
+        except NotYetError as error:
+            if report is not None:
+                report.look(lambda error=error: f"the time is not final yet: {error}")  # type: ignore[misc]
             return None
         snapshot = await awaited_snapshot(core, self.path)
-        if not target.covered_by(snapshot):
+        missing = target.missing(snapshot)
+        if missing:
+            if report is not None:
+                report.look(lambda: self.found(missing))
             return None
         return snapshot_outcome(self.path, snapshot or LakeSnapshot(-1))
 
@@ -121,6 +167,18 @@ class LakeFresh(Condition):
     def looks(self, interval_s: float) -> Sequence[Look]:
         """Ask for the lag."""
         return [Look(LakeLagNow(self.path), self._decide, interval_s)]
+
+    @property
+    def wanted(self) -> str:
+        """How fresh the lake should be."""
+        return f"the lake of {self.path} is less than {self.lag_ms} ms behind"
+
+    def found(self, answer: LakeStatus) -> str:
+        """Say how far the lake is behind."""
+        return (
+            f"it is {answer.lag_ms} ms and {answer.lag_offsets} offsets behind; its snapshot is "
+            f"{answer.snapshot_id}"
+        )
 
     def _decide(self, status: LakeStatus) -> Outcome | None:
         if status.lag_ms is None or status.lag_ms >= self.lag_ms:

@@ -1,10 +1,10 @@
 """Incremental scans: exactly what is new, once, and again the same after any crash."""
 
-from fluss_orchestrate.core.incremental.intervals import IntervalScan
-from fluss_orchestrate.core.incremental.reading import PlanReading, ReadOptions, ScanProgress
+from fluss_orchestrate.core.incremental.planning.settings import LakeReader, ScanSettings
+from fluss_orchestrate.core.incremental.reading.reader import PlanReading, ReadOptions, ScanProgress
 from fluss_orchestrate.core.incremental.run import ScanRun
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
-from fluss_orchestrate.core.incremental.settings import LakeReader, ScanSettings
+from fluss_orchestrate.core.incremental.time.intervals import IntervalScan
 
 __all__ = [
     "IncrementalScan",

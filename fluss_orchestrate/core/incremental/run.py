@@ -1,21 +1,32 @@
-"""One run of an incremental scan as a `with` block that commits when all went well."""
+"""`ScanRun`: one plan on its way from reading to commit, for both kinds of scans.
+
+The caller reads the rows within a `with` block, which commits when it ends well; or a sink takes
+them by `write_to`. Both ways end in the same commit.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from fluss_client.errors import ClosedError, ConfigError
-from fluss_orchestrate.core.incremental.reading import PlanReading, ProgressHook
+from fluss_orchestrate.core.incremental.reading.reader import (
+    PlanReading,
+    ProgressHook,
+    ScanProgress,
+)
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
 if TYPE_CHECKING:
-    from fluss_orchestrate.core.incremental.intervals import IntervalScan
     from fluss_orchestrate.core.incremental.scan import IncrementalScan
+    from fluss_orchestrate.core.incremental.time.intervals import IntervalScan
+    from fluss_orchestrate.core.sinks.base import Sink
 
 
 class ScanRun:
@@ -121,6 +132,29 @@ class ScanRun:
         if exc_type is None:
             self.commit()
 
+    def write_to(self, sink: Sink) -> Receipt:
+        """Have a sink write the rows of the plan, then commit it.
+
+        Nothing is written if there is nothing to do: the plan was committed before, or another
+        run's plan is pending.
+
+        Args:
+            sink: Where the rows go. The plan must have been made for it.
+
+        Returns:
+            The receipt of the commit.
+        """
+        if self.finished is None and not self.skipped:
+            overall = _Overall(self.plan, self._progress)
+            done = sink.write(self.plan, lambda part: self._scan.read(part, overall.part()))
+            self._given = {
+                "rows": done.rows,
+                "bytes": done.bytes,
+                "rows_moved": done.moved,
+                "details": {"sink": dict(done.details), "exactly_once": sink.exactly_once},
+            }
+        return self.commit()
+
     def commit(self) -> Receipt:
         """Commit now rather than at the end of the block; done once, however often called.
 
@@ -144,3 +178,37 @@ def skip_details(reason: str) -> dict[str, Any]:
     if not reason.strip():
         raise ConfigError("say why the rows are left out: skip(reason)")
     return {"skipped": True, "reason": reason}
+
+
+class _Overall:
+    """The progress of a whole plan, added up over its parts."""
+
+    def __init__(self, plan: ScanPlan, report: ProgressHook | None) -> None:
+        self._plan = plan
+        self._report = report
+        self._parts: list[ScanProgress] = []
+        # A sink may read several parts at once, each on its own thread.
+        self._lock = threading.Lock()
+
+    def part(self) -> ProgressHook | None:
+        """Return the hook for the reading of one part."""
+        if self._report is None:
+            return None
+        with self._lock:
+            at = len(self._parts)
+            self._parts.append(ScanProgress(0, 0, 0, 0))
+        return partial(self._update, at)
+
+    def _update(self, at: int, now: ScanProgress) -> None:
+        assert self._report is not None
+        with self._lock:
+            self._parts[at] = now
+            offsets = sum(part.offsets for part in self._parts)
+            self._report(
+                ScanProgress(
+                    sum(part.rows for part in self._parts),
+                    sum(part.bytes for part in self._parts),
+                    min(offsets, self._plan.offsets),  # a sink may read a part twice
+                    self._plan.offsets,
+                )
+            )

@@ -1,8 +1,10 @@
-"""Exactly what is new since the last successful run: plan, read, commit."""
+"""Exactly what is new since the last successful run: plan, read, commit.
+
+Setting a checkpoint by hand: where `earliest`, `latest`, a time or offsets are right now.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,48 +12,92 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss_client import FlussConnection, TablePath
+from fluss_client.engine import Backoff, Deadline, async_connection, backend_of, run_blocking
 from fluss_client.errors import ConfigError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.table import TablePath
-from fluss_client.net.retry import Deadline, backoff_ms
 from fluss_orchestrate.core.checkpoints import transitions
 from fluss_orchestrate.core.checkpoints.dropped import last_drop
 from fluss_orchestrate.core.checkpoints.events import Event, now_ms
 from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
+from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.checkpoints.store import (
     CLAIM_ATTEMPTS_MAX,
+    CLAIM_PAUSE,
     CheckpointStore,
     lost_too_often,
-    pause,
 )
-from fluss_orchestrate.core.errors import CheckpointConflictError, IncompleteReadError
-from fluss_orchestrate.core.incremental.finishing import last_commit_times
-from fluss_orchestrate.core.incremental.gate import Gate
-from fluss_orchestrate.core.incremental.gone import as_seen, draft_upon_drops
-from fluss_orchestrate.core.incremental.memory import PlanMemories, PlanMemory
-from fluss_orchestrate.core.incremental.planning import Planner
-from fluss_orchestrate.core.incremental.reading import (
-    PlanReading,
-    ProgressHook,
-    ReadOptions,
-    Tally,
-    prepare_plan,
+from fluss_orchestrate.core.errors import (
+    CheckpointConflictError,
+    IncompleteReadError,
+    PositionUnknownError,
 )
-from fluss_orchestrate.core.incremental.resetting import reset_position
-from fluss_orchestrate.core.incremental.run import ScanRun, skip_details
-from fluss_orchestrate.core.incremental.settings import (
+from fluss_orchestrate.core.incremental.planning.binding import BindingCheck
+from fluss_orchestrate.core.incremental.planning.bounds import first_starts, known_offsets
+from fluss_orchestrate.core.incremental.planning.guards import check_identity
+from fluss_orchestrate.core.incremental.planning.memory import PlanMemories, PlanMemory
+from fluss_orchestrate.core.incremental.planning.observation import observe_table
+from fluss_orchestrate.core.incremental.planning.partitions import as_seen, draft_upon_drops
+from fluss_orchestrate.core.incremental.planning.planner import Planner
+from fluss_orchestrate.core.incremental.planning.settings import (
     LakeReader,
     ScanSettings,
     Start,
     Until,
     names_of,
 )
+from fluss_orchestrate.core.incremental.reading.reader import (
+    PlanReading,
+    ProgressHook,
+    ReadOptions,
+    Tally,
+    prepare_plan,
+)
+from fluss_orchestrate.core.incremental.run import ScanRun, skip_details
+from fluss_orchestrate.core.incremental.time.timestamps import last_commit_times
 from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.plan import Place, ScanPlan
-from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.receipts import Receipt, whole_position
 from fluss_orchestrate.core.sinks.base import Sink
+from fluss_orchestrate.deprecated import accepts_old_parameters
+
+
+def reset_position(
+    connection: FlussConnection, settings: ScanSettings, to: Start | Receipt
+) -> TablePosition:
+    """The position of the table as it is now.
+
+    Raises:
+        PositionUnknownError: if offsets, or a receipt, do not name every bucket: rows of the others
+            would come again from the first one on.
+    """
+    if to == "state":
+        raise ConfigError(
+            "a checkpoint cannot be reset to 'state': plan with start='state' under a new name"
+        )
+    core = async_connection(connection)
+
+    async def find() -> TablePosition:
+        view = await observe_table(core, settings.path)
+        begin = to
+        if isinstance(begin, Receipt):
+            check_identity(begin.table, view.identity)
+            position = whole_position(begin, view.latest)
+            # Places that came after the receipt have not been read at all.
+            begin = {place: position.get(place, 0) for place in view.latest}
+        elif isinstance(begin, Mapping):
+            given = known_offsets(view, begin)
+            missing = [place for place in view.latest if place not in given]
+            if missing:
+                raise PositionUnknownError(view.identity, missing)
+        starts = await first_starts(backend_of(core), core.config, view, begin, settings)
+        return TablePosition(view.identity, starts, {}, view.partitions)
+
+    return run_blocking(find())
+
 
 RUN_KEY_LENGTH_MAX = 2_000
+PENDING_PAUSE = Backoff(first_ms=2_000, max_ms=2_000)
+"""Between two looks at another run's pending plan, which takes seconds or minutes."""
 
 
 class IncrementalScan:
@@ -63,11 +109,12 @@ class IncrementalScan:
     under one name: each offset is in exactly one committed plan.
     """
 
+    @accepts_old_parameters("IncrementalScan")
     def __init__(
         self,
         connection: FlussConnection,
         table: TablePath | str,
-        name: str,
+        checkpoint: str,
         store: CheckpointStore | None = None,
         columns: Sequence[str] | None = None,
         start: Start = "earliest",
@@ -78,12 +125,12 @@ class IncrementalScan:
         on_partition_gone: str = "fail",
         on_recreated: str = "fail",
         lake_reader: LakeReader | None = None,
-        **more: Any,
+        **scan_options: Any,
     ) -> None:
-        """`more` are the remaining fields of `ScanSettings`, such as `pending_timeout_ms`."""
+        """`scan_options` are the other fields of `ScanSettings`, such as `pending_timeout_ms`."""
         path = TablePath.parse(table) if isinstance(table, str) else table
         self.settings = ScanSettings(
-            name=name,
+            name=checkpoint,
             path=path,
             columns=names_of(columns),
             metadata_columns=names_of(metadata_columns) or (),
@@ -92,7 +139,7 @@ class IncrementalScan:
             on_retention=on_retention,
             on_partition_gone=on_partition_gone,
             on_recreated=on_recreated,
-            **more,
+            **scan_options,
         )
         self.connection = connection
         self.store = FlussCheckpointStore(connection) if store is None else store
@@ -102,8 +149,8 @@ class IncrementalScan:
 
             lake_reader = reader_of(connection)
         self._lake_reader = lake_reader
-        core = connection.core
-        self._planner = Planner(core.backend, core.config, self.settings, self.can_read_lake)
+        core = async_connection(connection)
+        self._planner = Planner(backend_of(core), core.config, self.settings, self.can_read_lake)
         self._memories = PlanMemories()
 
     @property
@@ -157,19 +204,19 @@ class IncrementalScan:
         self, run_key: str, until: Until, max_offsets: int | None, sink: Sink | None
     ) -> tuple[ScanPlan, Receipt | None]:
         deadline = Deadline(self.settings.pending_timeout_ms)
-        gate = self.gate(sink)
+        check = self.binding_check(sink)
         attempt = 0
         while attempt < CLAIM_ATTEMPTS_MAX:
             head = self.store.head(self.name, run_key)
             transitions.check_not_retired(self.name, head)
-            gate.check_head(head)
+            check.check_head(head)
             known = self.store.plan_of(self.name, run_key, head)
             if known is not None:
-                gate.check_plan(known)
+                check.check_plan(known)
                 receipt = self.store.receipt_of(known, head)
                 return known, None if receipt is None else receipt.repeated()
             if head is not None and head.state.pending is not None:
-                gate.check_plan(head.state.pending)
+                check.check_plan(head.state.pending)
                 answer = self._while_pending(head, run_key, deadline)
                 if answer is not None:
                     return answer, None
@@ -181,21 +228,25 @@ class IncrementalScan:
                 None if head is None else head.state.position,
                 partial(self._planner.draft, head, run_key, until, max_offsets),
             )
-            gate.check_plan(draft.plan)
-            gate.claim(head, draft)
+            check.check_plan(draft.plan)
+            check.claim(head, draft)
             recorded = self.store.try_plan(
-                head, draft.plan, draft.position, draft.details, gate.binding
+                head, draft.plan, draft.position, draft.details, check.binding
             )
             if recorded is not None:
                 self._memories.of(recorded).begin = draft.position
                 return recorded, None
-            pause(attempt)
+            CLAIM_PAUSE.pause_blocking(attempt)
             attempt += 1
         raise lost_too_often(self.name)
 
-    def gate(self, sink: Sink | None) -> Gate:
-        """What a plan of this scan must pass to go into a sink."""
-        return Gate(self.connection, self.store, self.settings, sink)
+    def binding_check(self, sink: Sink | None) -> BindingCheck:
+        """Return the checks of this checkpoint with a sink.
+
+        Args:
+            sink: Where the rows go; None if the caller takes them.
+        """
+        return BindingCheck(self.connection, self.store, self.settings, sink)
 
     def _while_pending(self, head: Event, run_key: str, deadline: Deadline) -> ScanPlan | None:
         """Another run's plan, or an empty one; None to look again."""
@@ -212,7 +263,7 @@ class IncrementalScan:
             return replace(pending, run_key=run_key, ranges=(), sequence=-1, created_ms=now_ms())
         if policy == "fail" or deadline.passed():
             transitions.check_idle(self.name, head)
-        time.sleep(backoff_ms(6) / 1000)
+        PENDING_PAUSE.pause_blocking(0)
         return None
 
     def read(self, plan: ScanPlan, progress: ProgressHook | None = None) -> pa.RecordBatchReader:
@@ -274,6 +325,7 @@ class IncrementalScan:
             if not tally.complete:
                 return self._committed_before(plan)
             rows = tally.rows
+        cost = {"state": tally.state.to_json()} if tally.state.sources else {}
         receipt = Receipt(
             kind="increment",
             table=plan.table,
@@ -285,7 +337,7 @@ class IncrementalScan:
             snapshot_id=snapshot_id,
             started_ms=plan.created_ms,
             finished_ms=now_ms(),
-            details={"name": plan.name, "sequence": plan.sequence, **(details or {})},
+            details={"name": plan.name, "sequence": plan.sequence, **cost, **(details or {})},
             rows_moved=rows_moved,
         )
         if plan.sequence < 0:

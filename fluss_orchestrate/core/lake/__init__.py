@@ -7,13 +7,23 @@ from fluss_orchestrate.core.lake.catalog import (
     open_catalog,
     redacted,
 )
-from fluss_orchestrate.core.lake.covers import LakeTarget, Target, covers, freeze_target
+from fluss_orchestrate.core.lake.covers import (
+    LakeTarget,
+    Target,
+    freeze_target,
+    lake_covers,
+    wait_for_snapshot,
+    wait_for_snapshot_blocking,
+)
+from fluss_orchestrate.core.lake.equality_deletes import read_with_deletes
 from fluss_orchestrate.core.lake.errors import (
     CommitConflictError,
+    EqualityDeleteError,
     KeyTableTieringError,
     LakeError,
     LakeRangeError,
     NoLakeError,
+    RowDeltaError,
     TieringContendedError,
     TieringFencedError,
     TieringNotAllowedError,
@@ -21,21 +31,30 @@ from fluss_orchestrate.core.lake.errors import (
     WaitTimedOutError,
 )
 from fluss_orchestrate.core.lake.reader import lake_reader, read_lake_offsets
+from fluss_orchestrate.core.lake.row_delta import (
+    RowDelta,
+    RowDeltaWriter,
+    commit_copy_on_write,
+    commit_row_delta,
+)
 from fluss_orchestrate.core.lake.state import read_receipt, read_table
 from fluss_orchestrate.core.lake.status import BucketLag, LakeStatus, lake_status
-from fluss_orchestrate.core.lake.tiering import tier
+from fluss_orchestrate.core.lake.tiering import tier_table
 from fluss_orchestrate.core.lake.tiering_worker import TieringWorker
-from fluss_orchestrate.core.lake.waiting import wait_for_snapshot, wait_for_snapshot_blocking
 
 __all__ = [
     "BucketLag",
     "CommitConflictError",
+    "EqualityDeleteError",
     "KeyTableTieringError",
     "LakeError",
     "LakeRangeError",
     "LakeStatus",
     "LakeTarget",
     "NoLakeError",
+    "RowDelta",
+    "RowDeltaError",
+    "RowDeltaWriter",
     "Target",
     "TieringContendedError",
     "TieringFencedError",
@@ -44,9 +63,11 @@ __all__ = [
     "TieringWorker",
     "WaitTimedOutError",
     "catalog_properties",
-    "covers",
+    "commit_copy_on_write",
+    "commit_row_delta",
     "freeze_target",
     "has_lake",
+    "lake_covers",
     "lake_reader",
     "lake_status",
     "load_lake_table",
@@ -54,8 +75,9 @@ __all__ = [
     "read_lake_offsets",
     "read_receipt",
     "read_table",
+    "read_with_deletes",
     "redacted",
-    "tier",
+    "tier_table",
     "wait_for_snapshot",
     "wait_for_snapshot_blocking",
 ]

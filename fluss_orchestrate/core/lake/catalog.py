@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from fluss_client import TableInfo
 from fluss_client.errors import ConfigError, MissingExtraError, UnsupportedError
-from fluss_client.model.table import TableInfo
 from fluss_orchestrate.core.lake.errors import NoLakeError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from fluss_orchestrate.core.lake.errors import CommitConflictError
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
 
 log = logging.getLogger(__name__)
 RETRIES_PROPERTY = "commit.retry.num-retries"
@@ -34,9 +34,7 @@ def commit_append(
     outcome is not known, the table is looked at; if it does not show the snapshot, the error is
     raised as it is, and the commit may still appear.
     """
-    from pyiceberg.exceptions import CommitFailedException
-
-    base = _without_retries(table)
+    base = without_retries(table)
     transaction = base.transaction()
     if table_properties:
         transaction.set_properties(dict(table_properties))
@@ -45,7 +43,18 @@ def commit_append(
     ).merge_append() as append:
         for file in files:
             append.append_data_file(file)
-    snapshot_id: int = append.snapshot_id
+    commit_once(table, transaction, append.snapshot_id)
+    return append.snapshot_id
+
+
+def commit_once(table: Table, transaction: Transaction, snapshot_id: int) -> None:
+    """Commit a transaction of a table from `without_retries`, which makes one snapshot.
+
+    Raises:
+        CommitConflictError: Another commit came first; nothing of this one is in the table.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+
     try:
         transaction.commit_transaction()
     except CommitFailedException as error:
@@ -55,7 +64,6 @@ def commit_append(
         if table.refresh().snapshot_by_id(snapshot_id) is None:
             raise
         log.warning("the commit of snapshot %s was reported as failed: %s", snapshot_id, error)
-    return snapshot_id
 
 
 def _forget_connections(table: Table) -> None:
@@ -69,7 +77,7 @@ def _forget_connections(table: Table) -> None:
         engine.dispose()
 
 
-def _without_retries(table: Table) -> Table:
+def without_retries(table: Table) -> Table:
     """The same table; pyiceberg reads how often to retry from its loaded properties.
 
     Only this copy says 0: what is committed is built from the catalog's own metadata.

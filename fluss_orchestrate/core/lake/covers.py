@@ -1,33 +1,38 @@
-"""Does the lake hold what is asked for? Targets are offsets, found once and then frozen.
-
-A target that moved with the log would let a waiter start late or never; one that is looked up by
-time twice could let it start early, because a server's answer for a time is not exact. So every
-way of saying "up to here" becomes offsets first.
-"""
+"""Whether a lake snapshot covers some offsets, and waiting until one does."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from fluss_client.aio.connection import FlussConnection as AsyncConnection
-from fluss_client.errors import ConfigError, LakeSnapshotNotExistError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.cluster import LakeSnapshot
-from fluss_client.model.table import TablePath
-from fluss_client.runtime import runtime
+from fluss_client import FlussConnection, LakeSnapshot, TablePath
+from fluss_client.aio import FlussConnection as AsyncConnection
+from fluss_client.engine import async_connection, backend_of, run_blocking
+from fluss_client.errors import (
+    ConfigError,
+    FlussError,
+    LakeSnapshotNotExistError,
+    TableNotExistError,
+)
 from fluss_orchestrate.core import plain_values as plain
-from fluss_orchestrate.core.errors import TableIdentityChangedError
+from fluss_orchestrate.core.errors import (
+    NotYetError,
+    PartitionGoneError,
+    TableIdentityChangedError,
+)
 from fluss_orchestrate.core.identity import TableIdentity
-from fluss_orchestrate.core.incremental.observe import observe
-from fluss_orchestrate.core.incremental.resolve import resolve_timestamp
-from fluss_orchestrate.core.incremental.settings import Offsets, place_offsets
+from fluss_orchestrate.core.incremental.planning.observation import observe
+from fluss_orchestrate.core.incremental.planning.settings import Offsets, place_offsets
+from fluss_orchestrate.core.incremental.time.timestamps import resolve_timestamp
 from fluss_orchestrate.core.lake.catalog import has_lake
-from fluss_orchestrate.core.lake.errors import NoLakeError
-from fluss_orchestrate.core.plan import Place, Position, ScanPlan
+from fluss_orchestrate.core.lake.errors import NoLakeError, WaitTimedOutError
+from fluss_orchestrate.core.plan import BucketRange, Place, Position, ScanPlan, behind_text
+from fluss_orchestrate.core.polling import POLL_INTERVAL_S, Look, LookReport, on_its_loop, poller_of
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.core.times import Time, as_time_ms
+from fluss_orchestrate.deprecated import accepts_old_parameters
 
 Target = str | Time | Offsets | ScanPlan | Receipt
 """`latest`, a time, offsets, a plan, or a receipt."""
@@ -100,14 +105,14 @@ async def resolve_target(
         return LakeTarget(target.table, {r.place: r.stop for r in target.ranges})
     alias = core.config.resolved_alias()
     if isinstance(target, Mapping):
-        info = await core.backend.get_table_info(table)
+        info = await backend_of(core).get_table_info(table)
         return LakeTarget(TableIdentity.of(alias, info), place_offsets(target))
-    view = await observe(core.backend, alias, table)
+    view = await observe(backend_of(core), alias, table)
     if target == "latest":
         return LakeTarget(view.identity, dict(view.latest))
     moment = as_time_ms(target)
     if moment is not None:
-        cut = await resolve_timestamp(core.backend, core.config, view, moment)
+        cut = await resolve_timestamp(backend_of(core), core.config, view, moment)
         return LakeTarget(view.identity, cut)
     raise ConfigError(f"{target!r} is no target: give 'latest', a time, offsets, a plan or receipt")
 
@@ -115,7 +120,7 @@ async def resolve_target(
 async def latest_snapshot(core: AsyncConnection, table: TablePath) -> LakeSnapshot | None:
     """The newest snapshot that the cluster knows of; None before the first."""
     try:
-        return await core.backend.get_lake_snapshot(table, None, False)
+        return await backend_of(core).get_lake_snapshot(table, None, False)
     except LakeSnapshotNotExistError:
         return None
 
@@ -127,12 +132,12 @@ async def awaited_snapshot(core: AsyncConnection, table: TablePath) -> LakeSnaps
         NoLakeError: if the table has no lake, so that none will ever come.
     """
     snapshot = await latest_snapshot(core, table)
-    if snapshot is None and not has_lake(await core.backend.get_table_info(table)):
+    if snapshot is None and not has_lake(await backend_of(core).get_table_info(table)):
         raise NoLakeError(table)
     return snapshot
 
 
-def covers(
+def lake_covers(
     connection: FlussConnection, table: TablePath | str, target: Target | LakeTarget
 ) -> bool:
     """Whether the lake holds everything up to the target now. Blocks; two requests or so.
@@ -140,13 +145,13 @@ def covers(
     To ask again and again about the same target, freeze it with `freeze_target` first.
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
-    core = connection.core
+    core = async_connection(connection)
 
     async def ask() -> bool:
         frozen = await resolve_target(core, path, target)
         return frozen.covered_by(await latest_snapshot(core, path))
 
-    return runtime().call(ask())
+    return run_blocking(ask())
 
 
 def freeze_target(
@@ -154,4 +159,170 @@ def freeze_target(
 ) -> LakeTarget:
     """The target as offsets, to be kept and asked about later. Blocks."""
     path = TablePath.parse(table) if isinstance(table, str) else table
-    return runtime().call(resolve_target(connection.core, path, target))
+    return run_blocking(resolve_target(async_connection(connection), path, target))
+
+
+INTERVALS_PER_PARTITION_CHECK = 10
+"""How many polls go by between two looks at whether waited-for partitions still exist."""
+
+
+@dataclass(frozen=True)
+class LatestSnapshot:
+    """The newest lake snapshot of a table; None before the first."""
+
+    path: TablePath
+
+    async def ask(self, core: AsyncConnection) -> LakeSnapshot | None:
+        """One request, and one more before the first snapshot: a table without a lake has none."""
+        return await awaited_snapshot(core, self.path)
+
+
+@dataclass(frozen=True)
+class PartitionIds:
+    """The ids of a table's partitions."""
+
+    path: TablePath
+
+    async def ask(self, core: AsyncConnection) -> frozenset[int]:
+        """One request."""
+        found = await backend_of(core).list_partitions(self.path, None)
+        return frozenset(p.partition_id for p in found)
+
+
+@dataclass
+class _Covering:
+    """What one waiter makes of the answers."""
+
+    target: LakeTarget
+    report: LookReport | None = None
+    missing: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
+    failure: FlussError | None = None
+
+    def of_snapshot(self, snapshot: LakeSnapshot | None) -> LakeSnapshot | None:
+        """The snapshot when it covers the target."""
+        self.missing = self.target.missing(snapshot)
+        self.failure = None
+        if self.missing:
+            if self.report is not None:
+                self.report.look(lambda: behind_text("the lake", self.missing))
+            return None
+        # Without one, nothing was asked for: an empty table is in the lake from the beginning.
+        return LakeSnapshot(-1) if snapshot is None else snapshot
+
+    def failed(self, error: FlussError) -> None:
+        """Remember that the cluster gave no answer."""
+        self.failure = error
+        if self.report is not None:
+            self.report.look(lambda: f"the cluster gave no answer: {error}")
+
+    def of_partitions(self, present: frozenset[int]) -> None:
+        """A partition that was dropped before it was tiered never comes."""
+        gone = [
+            BucketRange(place[0], None, place[1], max(0, held), wanted)
+            for place, (held, wanted) in self.missing.items()
+            if place[0] is not None and place[0] not in present
+        ]
+        if gone:
+            raise PartitionGoneError(self.target.table, gone)
+
+    def looks(self, interval_s: float) -> list[Look]:
+        """The questions to ask."""
+        path = self.target.table.path
+        looks = [Look(LatestSnapshot(path), self.of_snapshot, interval_s, self.failed)]
+        if any(place[0] is not None for place in self.target.offsets):
+            seldom_s = interval_s * INTERVALS_PER_PARTITION_CHECK
+            looks.append(Look(PartitionIds(path), self.of_partitions, seldom_s))
+        return looks
+
+
+@accepts_old_parameters("wait_for_snapshot")
+async def wait_for_snapshot(
+    connection: AsyncConnection | FlussConnection,
+    table: TablePath | str,
+    covers: Target | LakeTarget = "latest",
+    *,
+    timeout_s: float | None = None,
+    poll_interval_s: float = POLL_INTERVAL_S,
+    report: LookReport | None = None,
+) -> LakeSnapshot:
+    """Wait until the lake holds everything up to `covers`; the snapshot that does.
+
+    The target is resolved once and frozen; a time that cannot be told yet is asked for again when
+    it may be. Cancelling stops the waiting and nothing else. `WaitTimedOutError` after
+    `timeout_s`; `TableIdentityChangedError` or `PartitionGoneError` when it cannot come any more.
+    With a facade connection the waiting runs on the client's I/O thread, else on this loop.
+    """
+    path = TablePath.parse(table) if isinstance(table, str) else table
+    return await on_its_loop(
+        connection, lambda core: _wait(core, path, covers, timeout_s, poll_interval_s, report)
+    )
+
+
+def wait_for_snapshot_blocking(
+    connection: FlussConnection,
+    table: TablePath | str,
+    covers: Target | LakeTarget = "latest",
+    *,
+    timeout_s: float | None = None,
+    poll_interval_s: float = POLL_INTERVAL_S,
+) -> LakeSnapshot:
+    """`wait_for_snapshot` for code without an event loop."""
+    path = TablePath.parse(table) if isinstance(table, str) else table
+    return run_blocking(
+        _wait(async_connection(connection), path, covers, timeout_s, poll_interval_s)
+    )
+
+
+async def _wait(
+    core: AsyncConnection,
+    path: TablePath,
+    target: Target | LakeTarget,
+    timeout_s: float | None,
+    interval_s: float,
+    report: LookReport | None = None,
+) -> LakeSnapshot:
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout_s is None else loop.time() + timeout_s
+    while True:
+        left = None if deadline is None else deadline - loop.time()
+        try:
+            frozen = await resolve_target(core, path, target)
+            return await _wait_frozen(core, frozen, interval_s, left, report)
+        except NotYetError as error:
+            pause_s = error.retry_after_ms / 1000
+            if report is not None:
+                report.look(lambda error=error: f"the time is not final yet: {error}")  # type: ignore[misc]
+            if timeout_s is not None and left is not None and pause_s >= left:
+                await asyncio.sleep(max(0.0, left))
+                raise WaitTimedOutError.after(
+                    path, timeout_s, f"the target cannot be told yet: {error}"
+                ) from error
+            await asyncio.sleep(pause_s)
+
+
+async def _wait_frozen(
+    core: AsyncConnection,
+    target: LakeTarget,
+    interval_s: float,
+    timeout_s: float | None,
+    report: LookReport | None,
+) -> LakeSnapshot:
+    covering = _Covering(target, report)
+    try:
+        found: LakeSnapshot = await poller_of(core).wait(
+            core, covering.looks(interval_s), timeout_s
+        )
+        return found
+    except TableNotExistError:
+        raise TableIdentityChangedError(target.table, None) from None
+    except TimeoutError:
+        if timeout_s is None:
+            raise
+        unmet = behind_text("the lake", covering.missing)
+        if covering.failure is not None:
+            unmet += f"; the cluster gave no answer at the last look: {covering.failure}"
+        raise WaitTimedOutError.after(
+            target.table.path,
+            timeout_s,
+            f"{unmet}; see whether a tiering service runs (lake_status shows the lag)",
+        ) from None

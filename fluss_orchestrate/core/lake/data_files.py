@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fluss_client.errors import RowError
-from fluss_orchestrate.core.parquet_layout import ROW_GROUP_BYTES, columns_with_dictionary
+from fluss_orchestrate.core.sinks.parquet import ROW_GROUP_BYTES, columns_with_dictionary
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.partitioning import PartitionKey
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
 log = logging.getLogger(__name__)
@@ -67,14 +68,22 @@ def _has_nanoseconds(kind: pa.DataType) -> bool:
 class DataFileWriter:
     """One data file. `close` gives what a commit needs; `abort` leaves nothing behind."""
 
-    def __init__(self, table: Table, partition: PartitionKey | None, label: str) -> None:
+    def __init__(
+        self,
+        table: Table,
+        partition: PartitionKey | None,
+        label: str,
+        schema: Schema | None = None,
+    ) -> None:
+        """Begin a file; `schema` is for a file that has only some columns of the table."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow
         from pyiceberg.schema import sanitize_column_names
 
+        columns = table.schema() if schema is None else schema
         self._table = table
         self._partition = partition
-        self._file_schema = sanitize_column_names(table.schema())
-        self._target: pa.Schema = schema_to_pyarrow(table.schema())
+        self._file_schema = sanitize_column_names(columns)
+        self._target: pa.Schema = schema_to_pyarrow(columns)
         self._stored: pa.Schema = schema_to_pyarrow(self._file_schema)
         name = f"{label}-{uuid.uuid4()}.parquet"
         self.path: str = table.location_provider().new_data_location(name, partition)
@@ -207,10 +216,13 @@ class PartitionedWriter:
         if writer is None:
             while len(self._open) >= OPEN_FILES_MAX:
                 self._done.append(self._open.popitem(last=False)[1].close())
-            writer = DataFileWriter(self._table, self._key(values), self._label)
+            writer = self._new_file(self._key(values))
             self._open[values] = writer
         self._open.move_to_end(values)
         return writer
+
+    def _new_file(self, partition: PartitionKey | None) -> DataFileWriter:
+        return DataFileWriter(self._table, partition, self._label)
 
     def _key(self, values: tuple[Any, ...]) -> PartitionKey | None:
         return None if self._spec.is_unpartitioned() else partition_key(self._table, values)

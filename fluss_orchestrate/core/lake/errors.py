@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fluss_client import TablePath
 from fluss_client.errors import ClientError, UnsupportedError
-from fluss_client.model.table import TablePath
 
 
 class LakeError(ClientError):
@@ -61,6 +61,22 @@ class KeyTableTieringError(UnsupportedError):
         self.table = table
 
 
+class RowDeltaError(UnsupportedError):
+    """Rows of an Iceberg table cannot be replaced by key; `table` is the Iceberg table."""
+
+    def __init__(self, table: str, message: str) -> None:
+        super().__init__(f"{table}: {message}")
+        self.table = table
+
+
+class EqualityDeleteError(UnsupportedError):
+    """An equality-delete file cannot be applied, so the rows cannot be read correctly."""
+
+    def __init__(self, file: str, message: str) -> None:
+        super().__init__(f"{file}: {message}")
+        self.file = file
+
+
 class TieringFencedError(LakeError):
     """The coordinator gave this round of the table to another worker; nothing was committed."""
 
@@ -78,11 +94,15 @@ class TieringContendedError(LakeError):
 
 
 class WaitTimedOutError(LakeError):
-    """The lake did not get there in time; waiting again loses nothing."""
+    """What was waited for did not come in time; waiting again loses nothing."""
 
     retriable = True
+    unmet: str = ""
+    """What did not come, and how far it was at the last look."""
 
     @classmethod
     def after(cls, table: TablePath, seconds: float, unmet: str) -> WaitTimedOutError:
-        """The error of a wait that took so long; `unmet` says what did not come."""
-        return cls(table, f"after {round(seconds, 1):g} s {unmet}")
+        """Return the error of a wait that took so long; `unmet` says what did not come."""
+        error = cls(table, f"after {round(seconds, 1):g} s {unmet}")
+        error.unmet = unmet
+        return error

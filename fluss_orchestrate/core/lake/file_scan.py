@@ -69,6 +69,18 @@ def read_scan(scan: DataScan, table: Table, limit: int | None = None) -> pa.Reco
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
+def read_file(
+    table: Table, projected: Schema, row_filter: BooleanExpression, task: FileScanTask
+) -> Iterator[pa.RecordBatch]:
+    """Stream the rows of one Parquet file of a table, always in the same order.
+
+    Raises:
+        UnsupportedError: The file has no Iceberg field ids, or its deleted rows are listed in a
+            way that cannot be read here.
+    """
+    yield from _FileRead(table, projected, row_filter, task).batches()
+
+
 def _loses_nulls(kind: IcebergType) -> bool:
     """Whether pyiceberg's reader would make something empty of a null in such a column."""
     from pyiceberg.types import ListType, MapType, StructType

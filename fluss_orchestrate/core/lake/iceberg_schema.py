@@ -1,32 +1,33 @@
-"""Arrow columns as an Iceberg schema, and partitioning written as text.
-
-Iceberg has fewer types: small integers become `int`, times and timestamps have microseconds.
-"""
+"""Iceberg schemas for Arrow columns, and Iceberg partitioning from text."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss_client.errors import ConfigError, MissingExtraError, SchemaError
+from fluss_client.engine import iceberg_type
+from fluss_client.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
-    from pyiceberg.types import IcebergType
 
 FIRST_PARTITION_FIELD_ID = 1000
 _TERM = re.compile(r"(?:(?P<name>\w+)\s*\()?\s*(?:(?P<n>\d+)\s*,\s*)?(?P<column>[^(),]+?)\s*\)?\s*")
 
 
 def iceberg_schema(columns: pa.Schema) -> Schema:
-    """The Iceberg schema for Arrow columns: ids from 1, every column nullable.
+    """Return the Iceberg schema for Arrow columns: ids from 1, every column nullable.
 
-    A log outlives its schemas, so what is required today may be absent in older rows.
+    A log keeps rows of older schemas, in which a column that is required today may be absent.
+
+    Raises:
+        MissingExtraError: PyIceberg is not installed.
+        SchemaError: Iceberg has no type for a column.
     """
     try:
         from pyiceberg.schema import Schema
@@ -42,70 +43,16 @@ def iceberg_schema(columns: pa.Schema) -> Schema:
     )
 
 
-def iceberg_type(kind: pa.DataType, ids: Iterator[int]) -> IcebergType:
-    """The Iceberg type for an Arrow type; nested fields take their ids from `ids`."""
-    from pyiceberg import types as ice
-
-    plain = _plain(kind)
-    if plain is not None:
-        return plain
-    if pa.types.is_map(kind):
-        key, value = next(ids), next(ids)
-        return ice.MapType(
-            key,
-            iceberg_type(kind.key_type, ids),
-            value,
-            iceberg_type(kind.item_type, ids),
-            value_required=not kind.item_field.nullable,
-        )
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        element = next(ids)
-        inner = iceberg_type(kind.value_type, ids)
-        return ice.ListType(element, inner, element_required=not kind.value_field.nullable)
-    if pa.types.is_struct(kind):
-        numbers = [next(ids) for _ in kind]
-        return ice.StructType(
-            *(
-                ice.NestedField(at, f.name, iceberg_type(f.type, ids), required=not f.nullable)
-                for at, f in zip(numbers, kind, strict=True)
-            )
-        )
-    raise SchemaError(f"Iceberg has no type for Arrow's {kind}")
-
-
-def _plain(kind: pa.DataType) -> IcebergType | None:
-    from pyiceberg import types as ice
-
-    is_ = pa.types
-    tests: list[tuple[Any, type[Any]]] = [
-        (is_.is_boolean, ice.BooleanType),
-        (
-            lambda t: t in (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()),
-            ice.IntegerType,
-        ),
-        (lambda t: t in (pa.int64(), pa.uint32()), ice.LongType),
-        (is_.is_float32, ice.FloatType),
-        (is_.is_float64, ice.DoubleType),
-        (lambda t: is_.is_string(t) or is_.is_large_string(t), ice.StringType),
-        (lambda t: is_.is_binary(t) or is_.is_large_binary(t), ice.BinaryType),
-        (is_.is_fixed_size_binary, ice.BinaryType),
-        (is_.is_date32, ice.DateType),
-        (is_.is_time, ice.TimeType),
-    ]
-    for test, made in tests:
-        if test(kind):
-            return made()  # type: ignore[no-any-return]
-    if pa.types.is_decimal128(kind):
-        return ice.DecimalType(kind.precision, kind.scale)
-    if pa.types.is_timestamp(kind):
-        return ice.TimestampType() if kind.tz is None else ice.TimestamptzType()
-    return None
-
-
 def partition_spec(schema: Schema, terms: Sequence[str]) -> PartitionSpec:
-    """Partitioning from terms such as `region`, `day(at)`, `bucket(16, id)`, `truncate(4, zip)`.
+    """Return the partitioning that terms such as `day(at)` or `bucket(16, id)` describe.
 
-    `year`, `month`, `day` and `hour` take a date or timestamp; a bare column is its own value.
+    Args:
+        schema: The Iceberg schema.
+        terms: One term per partition field: a column for its own value, `year`, `month`, `day` or
+            `hour` of a date or timestamp, `bucket(n, column)`, or `truncate(n, column)`.
+
+    Raises:
+        ConfigError: A term is none of these, or names no column of the schema.
     """
     from pyiceberg import transforms
     from pyiceberg.partitioning import PartitionField, PartitionSpec

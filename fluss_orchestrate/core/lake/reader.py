@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from fluss_client.codec.partition_names import parse_partition_name
+from fluss_client import ChangeType, FlussConnection, TableInfo, TablePath
+from fluss_client.engine import backend_of, parse_partition_name, run_blocking, table_info
 from fluss_client.errors import LakeSnapshotNotExistError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.cluster import ChangeType
-from fluss_client.model.table import TableInfo, TablePath
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.errors import TableIdentityChangedError
 from fluss_orchestrate.core.identity import TableIdentity
-from fluss_orchestrate.core.incremental.settings import LakeReader
-from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
+from fluss_orchestrate.core.incremental.planning.settings import LakeReader
+from fluss_orchestrate.core.incremental.reading.columns import METADATA_FIELDS
 from fluss_orchestrate.core.lake.catalog import load_lake_table
 from fluss_orchestrate.core.lake.data_files import conform
 from fluss_orchestrate.core.lake.errors import LakeRangeError
@@ -170,9 +167,9 @@ def open_lake(
     overrides: Mapping[str, str] | None = None,
 ) -> tuple[LakeRead, Mapping[tuple[int | None, int], int]] | None:
     """The newest snapshot that Fluss says is readable, with its offsets; None before the first."""
-    backend = connection.core.backend
+    backend = backend_of(connection)
     try:
-        snapshot = runtime().call(backend.get_lake_snapshot(info.table_path, None, True))
+        snapshot = run_blocking(backend.get_lake_snapshot(info.table_path, None, True))
     except LakeSnapshotNotExistError:
         return None
     alias = connection.config.resolved_alias()
@@ -206,14 +203,14 @@ def lake_reader(
 
 def planned_table(connection: FlussConnection, plan: ScanPlan) -> TableInfo:
     """The plan's table with the schema that the plan has pinned."""
-    backend = connection.core.backend
-    info = runtime().call(backend.get_table_info(plan.table.path))
+    backend = backend_of(connection)
+    info = run_blocking(backend.get_table_info(plan.table.path))
     found = TableIdentity.of(connection.config.resolved_alias(), info)
     if found != plan.table:
         raise TableIdentityChangedError(plan.table, found)
     if info.schema_id == plan.schema_id:
         return info
-    schema_id, schema = runtime().call(backend.get_schema(info.table_path, plan.schema_id))
+    schema_id, schema = run_blocking(backend.get_schema(info.table_path, plan.schema_id))
     return replace(info, schema_id=schema_id, schema=schema)
 
 
@@ -234,7 +231,7 @@ def read_lake_offsets(
     when the lake does not hold all of them; part of the rows may have been given by then.
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
-    info = runtime().call(connection.core.backend.get_table_info(path))
+    info = table_info(connection, path)
     names = info.get_column_names() if columns is None else list(columns)
     opened = open_lake(connection, info, names, metadata_columns, overrides)
     if opened is None:

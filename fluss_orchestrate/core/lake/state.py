@@ -12,35 +12,39 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from fluss_client.aio.lookup_keys import KeyMaker
-from fluss_client.aio.ranges import read_ranges
-from fluss_client.codec.partition_names import spec_to_name
+from fluss_client import FlussConnection, OffsetSpec, TableInfo, TablePath
+from fluss_client.engine import (
+    BlockingState,
+    async_connection,
+    backend_of,
+    check_old_rows,
+    run_blocking,
+    spec_to_name,
+)
 from fluss_client.errors import PartitionNotExistError, SchemaError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.cluster import ChangeType, OffsetSpec
-from fluss_client.model.table import TableInfo, TablePath
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.errors import PositionUnknownError
-from fluss_orchestrate.core.incremental.guards import check_identity
-from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
-from fluss_orchestrate.core.incremental.reading import PlanReading
-from fluss_orchestrate.core.incremental.settings import Offsets
-from fluss_orchestrate.core.incremental.state import ALL_ROWS, check_old_rows
-from fluss_orchestrate.core.incremental.until import known_offsets
+from fluss_orchestrate.core.incremental.planning.bounds import known_offsets
+from fluss_orchestrate.core.incremental.planning.guards import check_identity
+from fluss_orchestrate.core.incremental.planning.observation import (
+    TableView,
+    observe_table,
+    offsets_of,
+)
+from fluss_orchestrate.core.incremental.planning.settings import Offsets
+from fluss_orchestrate.core.incremental.reading.reader import PlanReading
 from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
 from fluss_orchestrate.core.lake.covers import LakeTarget, Target, resolve_target
 from fluss_orchestrate.core.lake.reader import FROM_THE_FIRST, LakeRead, open_lake
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt, whole_position
+from fluss_orchestrate.deprecated import accepts_old_parameters
 
-ROWS_PER_BATCH = 1 << 16
-_STAYS = (ChangeType.Insert, ChangeType.UpdateAfter)
+SMALL_LIMIT = 10_000
 
 
+@accepts_old_parameters("read_table")
 def read_table(
     connection: FlussConnection,
     table: TablePath | str,
@@ -48,26 +52,30 @@ def read_table(
     partition: str | Mapping[str, str] | None = None,
     as_of: Target | LakeTarget | None = None,
     *,
-    overrides: Mapping[str, str] | None = None,
+    catalog: Mapping[str, str] | None = None,
+    limit: int | None = None,
 ) -> pa.RecordBatchReader:
-    """Everything that a table holds, batch by batch.
+    """Everything that a table holds, batch by batch, in bounded memory.
 
     `partition` is a partition's name, or its values by column. `as_of` is a time, offsets, a
     receipt or a plan: exactly what had been written up to there, as long as the log (of a key
     table: its changelog, with old rows) is still there from that offset on. Each bucket by itself
-    is exact; the buckets together are not one snapshot. A bucket of a key table is held in memory
-    as a whole. Partitions that were dropped are not read, though the lake may still have them.
+    is exact; the buckets together are not one snapshot. The rows of a key table come from its
+    latest KV snapshot and the changelog after it. Partitions that were dropped are not read,
+    though the lake may still have them. `limit` is the number of rows to return at most: any rows,
+    and of a key table a few rows without reading all of it.
 
     Raises:
-        ScanTooLargeError: A bucket of a key table holds more rows than a server is asked for at
-            once; raised when that bucket is read.
+        StateUnavailableError: A bucket of a key table has no KV snapshot that can be opened, no
+            complete changelog, and too many rows to be collected by a server; raised when that
+            bucket is read.
         ScanLostError: The server was lost while it collected a bucket's rows.
         UnsupportedError: `as_of` for a key table whose changelog has no old rows
             (`table.changelog.image` is not FULL).
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
-    core = connection.core
-    view = runtime().call(observe(core.backend, connection.config.resolved_alias(), path))
+    core = async_connection(connection)
+    view = run_blocking(observe_table(core, path))
     info = view.info
     names = _names(info, columns)
     stops: Mapping[Place, int] = view.latest
@@ -77,7 +85,7 @@ def read_table(
     elif isinstance(as_of, (Mapping, LakeTarget)):
         stops = _named(view, as_of if isinstance(as_of, Mapping) else as_of.offsets)
     elif as_of is not None:
-        stops = runtime().call(resolve_target(core, path, as_of)).offsets
+        stops = run_blocking(resolve_target(core, path, as_of)).offsets
     chosen = _partition_id(view, partition)
     places = [
         p for p in view.latest if stops.get(p, 0) > 0 and (partition is None or p[0] == chosen)
@@ -85,13 +93,22 @@ def read_table(
     ends = [view.range_of(p, 0, stops[p]) for p in places]
     schema = pa.schema([info.schema.arrow.field(name) for name in names])
     if not info.has_primary_key():
-        batches = _log(connection, view, ends, names, overrides)
+        batches = _log(connection, view, ends, names, catalog)
     elif as_of is None:
-        batches = read_keys(connection, info, ends, names)
+        batches = read_keys(connection, info, ends, names, limit)
     else:
         check_old_rows(info)
         batches = PlanReading(connection, _plan(view, ends, names, "state")).batches()
+    if limit is not None:
+        batches = _first_rows(batches, limit)
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _first_rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    left = limit
+    while left > 0 and (batch := next(batches, None)) is not None:
+        yield batch.slice(0, left)
+        left -= batch.num_rows
 
 
 def _named(view: TableView, offsets: Offsets) -> dict[Place, int]:
@@ -110,10 +127,8 @@ def read_receipt(
 
     Rows that others wrote into the same ranges meanwhile are among them.
     """
-    core = connection.core
-    view = runtime().call(
-        observe(core.backend, connection.config.resolved_alias(), receipt.table.path)
-    )
+    core = async_connection(connection)
+    view = run_blocking(observe_table(core, receipt.table.path))
     check_identity(receipt.table, view.identity)
     if view.info.has_primary_key():
         raise SchemaError(
@@ -227,8 +242,8 @@ def _cut(
     held: Mapping[Place, int],
 ) -> tuple[list[BucketRange], list[BucketRange]]:
     """The ranges that the lake holds, and those that only the log has."""
-    earliest = runtime().call(
-        offsets_of(connection.core.backend, view.info, view.partition_ids(), OffsetSpec.earliest())
+    earliest = run_blocking(
+        offsets_of(backend_of(connection), view.info, view.partition_ids(), OffsetSpec.earliest())
     )
     parts, tail = [], []
     for end in ends:
@@ -262,59 +277,33 @@ def read_keys(
     names: Sequence[str],
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Each bucket's rows, with all changes since before they were asked for laid over them.
+    """Return the current rows of each bucket, one bucket after the other.
 
-    With a limit, servers are asked for that many rows only, and at most that many are given.
+    Args:
+        connection: The connection.
+        info: A table with a primary key.
+        ends: The buckets.
+        names: The columns.
+        limit: The number of rows to return at most.
     """
     left = limit
-    index = info.schema.index
-    wanted = tuple(sorted({index[name] for name in (*names, *info.primary_keys)}))
-    maker = KeyMaker(info, info.primary_keys, info.physical_primary_keys)
     for end in ends:
         if left is not None and left <= 0:
             return
-        asked = ALL_ROWS if left is None else left
-        scanned, changes, kinds = runtime().call(_fetch(connection, info, end, wanted, asked))
-        if changes is not None:
-            scanned = _replayed(maker, scanned, changes, kinds)
-        rows = scanned.select(list(names)).slice(0, asked)
-        left = None if left is None else left - rows.num_rows
-        for start in range(0, rows.num_rows, ROWS_PER_BATCH):
-            yield rows.slice(start, ROWS_PER_BATCH)
-
-
-async def _fetch(
-    connection: FlussConnection,
-    info: TableInfo,
-    end: BucketRange,
-    wanted: tuple[int, ...],
-    limit: int,
-) -> tuple[pa.RecordBatch, pa.RecordBatch | None, np.ndarray]:
-    """A scan of one bucket, and the changes from the offset before it to the one after it."""
-    core = connection.core
-    bucket = end.table_bucket(info.table_id)
-    scanned = await core.backend.limit_scan(info, bucket, limit, wanted)
-    latest = await core.backend.list_offsets(
-        info, end.partition_id, [end.bucket], OffsetSpec.latest()
-    )
-    batches, kinds = [], []
-    ranges = {bucket: (end.stop, max(end.stop, latest[end.bucket]))}
-    async for part in read_ranges(core.backend, info, ranges, wanted, config=core.config):
-        assert part.change_types is not None
-        batches.append(part.batch)
-        kinds.append(part.change_types.to_numpy())
-    if not batches:
-        return scanned, None, np.zeros(0, np.uint8)
-    return scanned, pa.concat_batches(batches), np.concatenate(kinds)
-
-
-def _replayed(
-    maker: KeyMaker, scanned: pa.RecordBatch, changes: pa.RecordBatch, kinds: np.ndarray
-) -> pa.RecordBatch:
-    """The scan with the last change of every touched key; the scan may have seen some already."""
-    keys = maker.encode_many(scanned).keys.to_arrow()
-    touched = maker.encode_many(changes).keys.to_arrow()
-    last = {key: at for at, key in enumerate(touched.to_pylist())}
-    kept = sorted(at for at in last.values() if kinds[at] in _STAYS)
-    untouched = scanned.filter(pc.invert(pc.is_in(keys, value_set=touched)))
-    return pa.concat_batches([untouched, changes.take(pa.array(kept, pa.int64()))])
+        bucket = end.table_bucket(info.table_id)
+        if left is not None and left <= SMALL_LIMIT:
+            # A server stops after so many rows, which costs less than to open a snapshot.
+            index = info.schema.index
+            wanted = tuple(sorted({index[name] for name in names}))
+            scan = backend_of(connection).limit_scan(info, bucket, left, wanted)
+            rows = run_blocking(scan).select(list(names))
+            left -= rows.num_rows
+            yield rows
+            continue
+        with BlockingState(async_connection(connection), info, bucket, columns=names) as state:
+            for batch in state:
+                rows = batch if left is None else batch.slice(0, left)
+                left = None if left is None else left - rows.num_rows
+                yield rows
+                if left is not None and left <= 0:
+                    break

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fluss_client.aio.connection import FlussConnection as AsyncConnection
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.cluster import LakeSnapshot, OffsetSpec
-from fluss_client.model.table import TablePath
-from fluss_client.runtime import runtime
+from fluss_client import FlussConnection, LakeSnapshot, OffsetSpec, TablePath
+from fluss_client.aio import FlussConnection as AsyncConnection
+from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.identity import TableIdentity
-from fluss_orchestrate.core.incremental.observe import TableView, observe, offsets_of
-from fluss_orchestrate.core.incremental.probe import Prober
+from fluss_orchestrate.core.incremental.planning.observation import (
+    TableView,
+    observe_table,
+    offsets_of,
+)
+from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.lake.covers import LakeTarget, latest_snapshot
 from fluss_orchestrate.core.metrics import record
 from fluss_orchestrate.core.plan import Place
@@ -108,9 +110,9 @@ async def read_status(core: AsyncConnection, table: TablePath, times: bool = Tru
     lake, so that the lake never seems to be ahead.
     """
     snapshot = await latest_snapshot(core, table)
-    view = await observe(core.backend, core.config.resolved_alias(), table)
+    view = await observe_table(core, table)
     earliest = await offsets_of(
-        core.backend, view.info, view.partition_ids(), OffsetSpec.earliest()
+        backend_of(core), view.info, view.partition_ids(), OffsetSpec.earliest()
     )
     held: dict[Place, int] = {}
     if snapshot is not None:
@@ -143,7 +145,7 @@ async def _ages(
     earliest: Mapping[Place, int],
     now: int,
 ) -> dict[Place, int]:
-    prober = Prober(core.backend, core.config, view.info)
+    prober = Prober(backend_of(core), core.config, view.info)
     gate = asyncio.Semaphore(PROBES_AT_ONCE_MAX)
 
     async def age(place: Place, latest: int) -> int:
@@ -169,7 +171,7 @@ def lake_status(
 ) -> LakeStatus:
     """The lake of a table as it is now. Blocks."""
     path = TablePath.parse(table) if isinstance(table, str) else table
-    status = runtime().call(read_status(connection.core, path, times))
+    status = run_blocking(read_status(async_connection(connection), path, times))
     record("fluss.lake.lag", status.lag_offsets, table=status.table.uri)
     if status.lag_ms is not None:
         record("fluss.lake.age", status.lag_ms / 1000, table=status.table.uri)

@@ -19,17 +19,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fluss_client import (
+    BucketCommit,
+    FlussConnection,
+    OffsetSpec,
+    TableBucket,
+    TableInfo,
+    TablePath,
+)
+from fluss_client.engine import async_connection, backend_of, run_blocking, table_info
 from fluss_client.errors import LakeSnapshotNotExistError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.cluster import OffsetSpec
-from fluss_client.model.lake import BucketCommit
-from fluss_client.model.table import TableBucket, TableInfo, TablePath
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.position import place_order
 from fluss_orchestrate.core.errors import RetentionPassedError
 from fluss_orchestrate.core.identity import TableIdentity
-from fluss_orchestrate.core.incremental.observe import TableView, observe_offsets, offsets_of
+from fluss_orchestrate.core.incremental.planning.observation import (
+    TableView,
+    observe_offsets,
+    offsets_of,
+)
 from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
 from fluss_orchestrate.core.lake.commits import commit_append
 from fluss_orchestrate.core.lake.data_files import delete_files
@@ -52,6 +60,7 @@ from fluss_orchestrate.core.lake.tiering_files import (
 from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.plan import BucketRange, Place
 from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.deprecated import accepts_old_parameters
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -74,12 +83,13 @@ class Known:
     offsets: Mapping[Place, int]
 
 
-def tier(
+@accepts_old_parameters("tier_table")
+def tier_table(
     connection: FlussConnection,
     table: TablePath | str,
     *,
     allow_tiering: bool = False,
-    overrides: Mapping[str, str] | None = None,
+    catalog: Mapping[str, str] | None = None,
     progress: TieringProgressHook = lambda *_: None,
     write: RangeWriter = write_ranges,
 ) -> Receipt:
@@ -93,8 +103,8 @@ def tier(
     if not allow_tiering:
         raise TieringNotAllowedError
     path = TablePath.parse(table) if isinstance(table, str) else table
-    info = runtime().call(connection.core.backend.get_table_info(path))
-    return TieringRound(connection, info, overrides, progress=progress, write=write).run()
+    info = table_info(connection, path)
+    return TieringRound(connection, info, catalog, progress=progress, write=write).run()
 
 
 class TieringRound:
@@ -114,7 +124,7 @@ class TieringRound:
         if not has_lake(info):
             raise NoLakeError(info.table_path)
         self._connection = connection
-        self._backend = connection.core.backend
+        self._backend = backend_of(connection)
         self._alias = connection.config.resolved_alias()
         self._info = info
         self._overrides = overrides
@@ -148,13 +158,15 @@ class TieringRound:
         known = self._known()
         if not self._is_current(table, known):
             return None
-        view = runtime().call(observe_offsets(self._backend, self._alias, self._info))
+        view = run_blocking(observe_offsets(self._backend, self._alias, self._info))
         if not self._has_newest_schema():
             return None
         ranges = self._ranges(view, known)
         if not ranges:
             return self._receipt(started, known.snapshot_id, None, view)
-        files = self._write(self._connection.core, self._info, table, ranges, self._progress)
+        files = self._write(
+            async_connection(self._connection), self._info, table, ranges, self._progress
+        )
         ends = {**known.offsets, **{r.place: r.stop for r in ranges}}
         try:
             path = self._prepare(files, ends)
@@ -179,7 +191,7 @@ class TieringRound:
 
     def _has_newest_schema(self) -> bool:
         """Whether every row that was there when offsets were looked at has no other columns."""
-        newest = runtime().call(self._backend.get_table_info(self._info.table_path))
+        newest = run_blocking(self._backend.get_table_info(self._info.table_path))
         if newest.table_id == self._info.table_id and newest.schema_id != self._info.schema_id:
             self._info = newest
             return False
@@ -191,7 +203,7 @@ class TieringRound:
     def _known(self) -> Known:
         path = self._info.table_path
         try:
-            snapshot = runtime().call(self._backend.get_lake_snapshot(path, None, False))
+            snapshot = run_blocking(self._backend.get_lake_snapshot(path, None, False))
         except LakeSnapshotNotExistError:
             return Known(None, {})
         offsets = {
@@ -244,7 +256,7 @@ class TieringRound:
         if self._known().snapshot_id != known.snapshot_id:
             # Another worker has told Fluss of it already, and may have gone on from there.
             return
-        runtime().call(
+        run_blocking(
             self._backend.commit_lake_snapshot(
                 self._info, snapshot_id, path, buckets, oldest_to_keep
             )
@@ -254,7 +266,7 @@ class TieringRound:
         if not view.latest:
             return []
         ids = view.partition_ids()
-        earliest = runtime().call(offsets_of(self._backend, self._info, ids, OffsetSpec.earliest()))
+        earliest = run_blocking(offsets_of(self._backend, self._info, ids, OffsetSpec.earliest()))
         ranges, lost = [], []
         for place in sorted(view.latest, key=place_order):
             first = earliest.get(place, 0)
@@ -279,7 +291,7 @@ class TieringRound:
         # All offsets, not only those that moved: what the lake holds then depends on nothing
         # that another worker tells Fluss meanwhile.
         offsets = {self._bucket(place): end for place, end in ends.items()}
-        return runtime().call(
+        return run_blocking(
             self._backend.prepare_lake_snapshot(self._info, offsets, ignore_previous=True)
         )
 

@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from fluss_client.aio.connection import FlussConnection as AsyncConnection
-from fluss_client.aio.fetch_state import Piece
-from fluss_client.aio.projection import Projection
-from fluss_client.aio.ranges import RangeReader
-from fluss_client.codec.partition_names import parse_partition_name
-from fluss_client.model.table import TableInfo
-from fluss_client.runtime import runtime
+from fluss_client import RecordBatch, TableInfo
+from fluss_client.aio import FlussConnection as AsyncConnection
+from fluss_client.engine import (
+    Projection,
+    RangeReader,
+    backend_of,
+    iceberg_type,
+    parse_partition_name,
+    run_blocking,
+    runtime,
+)
 from fluss_orchestrate.core.lake.data_files import DataFileWriter, delete_files, partition_key
 from fluss_orchestrate.core.lake.errors import LakeError, TieringVerifyError
-from fluss_orchestrate.core.lake.iceberg_schema import iceberg_type
 from fluss_orchestrate.core.plan import BucketRange, Place
 
 if TYPE_CHECKING:
@@ -148,22 +151,22 @@ def _gap(info: TableInfo, part: BucketRange, at: int, found: int) -> TieringVeri
     )
 
 
-def _pieces(core: AsyncConnection, info: TableInfo, part: BucketRange) -> Iterator[Piece]:
+def _pieces(core: AsyncConnection, info: TableInfo, part: BucketRange) -> Iterator[RecordBatch]:
     ranges = {part.table_bucket(info.table_id): (part.start, part.stop)}
     projection = Projection.of(info.schema, None)
 
     async def opened() -> RangeReader:
-        return RangeReader(core.backend, info, ranges, projection, core.config, True)
+        return RangeReader(backend_of(core), info, ranges, projection, core.config, True)
 
-    reader = runtime().call(opened())
+    reader = run_blocking(opened())
     try:
-        while pieces := runtime().call(reader.read(PIECES_AT_ONCE_MAX)):
+        while pieces := run_blocking(reader.read(PIECES_AT_ONCE_MAX)):
             yield from pieces
     finally:
         asyncio.run_coroutine_threadsafe(reader.close(), runtime().loop)
 
 
-def _with_place(piece: Piece, bucket: int) -> pa.RecordBatch:
+def _with_place(piece: RecordBatch, bucket: int) -> pa.RecordBatch:
     count = piece.batch.num_rows
     offsets = np.arange(piece.base_offset, piece.base_offset + count, dtype=np.int64)
     columns = [

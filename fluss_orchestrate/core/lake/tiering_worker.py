@@ -14,10 +14,9 @@ import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
+from fluss_client import FlussConnection, TieringTable
+from fluss_client.engine import backend_of, run_blocking, runtime
 from fluss_client.errors import FlussError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.lake import TieringTable
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.lake.errors import (
     KeyTableTieringError,
     TieringFencedError,
@@ -26,6 +25,7 @@ from fluss_orchestrate.core.lake.errors import (
 from fluss_orchestrate.core.lake.tiering import TieringRound
 from fluss_orchestrate.core.lake.tiering_files import RangeWriter, write_ranges
 from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.deprecated import accepts_old_parameters
 
 log = logging.getLogger(__name__)
 RENEW_INTERVAL_S = 30.0
@@ -40,12 +40,13 @@ class TieringWorker:
     `write` says who writes the files of a round.
     """
 
+    @accepts_old_parameters("TieringWorker")
     def __init__(
         self,
         connection: FlussConnection,
         *,
         allow_tiering: bool = False,
-        overrides: Mapping[str, str] | None = None,
+        catalog: Mapping[str, str] | None = None,
         renew_interval_s: float = RENEW_INTERVAL_S,
         idle_interval_s: float = IDLE_INTERVAL_S,
         on_receipt: Callable[[Receipt], None] = lambda _: None,
@@ -54,7 +55,7 @@ class TieringWorker:
         if not allow_tiering:
             raise TieringNotAllowedError
         self._connection = connection
-        self._overrides = overrides
+        self._catalog = catalog
         self._renew_interval_s = renew_interval_s
         self._idle_interval_s = idle_interval_s
         self._on_receipt = on_receipt
@@ -102,13 +103,13 @@ class TieringWorker:
         return receipt
 
     def _tier(self, given: TieringTable, lease: _Lease) -> Receipt:
-        backend = self._connection.core.backend
+        backend = backend_of(self._connection)
         assert given.table_path is not None
-        info = runtime().call(backend.get_table_info(given.table_path))
+        info = run_blocking(backend.get_table_info(given.table_path))
         if info.table_id != given.table_id:
             raise TieringFencedError(given.table_path, "it was dropped and created again")
         return TieringRound(
-            self._connection, info, self._overrides, lease.confirm, write=self._write
+            self._connection, info, self._catalog, lease.confirm, write=self._write
         ).run()
 
     def _beat(
@@ -118,8 +119,8 @@ class TieringWorker:
         finished: TieringTable | None = None,
         failed: TieringTable | None = None,
     ) -> TieringTable | None:
-        answer = runtime().call(
-            self._connection.core.backend.lake_tiering_heartbeat(
+        answer = run_blocking(
+            backend_of(self._connection).lake_tiering_heartbeat(
                 (),
                 () if finished is None else (finished,),
                 () if failed is None else (failed,),
@@ -146,7 +147,7 @@ class _Lease:
         async def begin() -> asyncio.Task[None]:
             return asyncio.get_running_loop().create_task(self._renew())
 
-        self._renewing = runtime().call(begin())
+        self._renewing = run_blocking(begin())
         return self
 
     def __exit__(
@@ -161,7 +162,7 @@ class _Lease:
 
     def confirm(self) -> None:
         """Ask the coordinator whether the table is still this worker's; raise if it is not."""
-        runtime().call(self._beat())
+        run_blocking(self._beat())
         if self._lost is not None:
             assert self._given.table_path is not None
             raise TieringFencedError(
@@ -179,7 +180,7 @@ class _Lease:
                 log.warning("renewing %s: %s", self._given.table_path, error)
 
     async def _beat(self) -> None:
-        answer = await self._connection.core.backend.lake_tiering_heartbeat(
+        answer = await backend_of(self._connection).lake_tiering_heartbeat(
             (self._given,), (), (), False, ()
         )
         error = answer.errors.get(self._given.table_id)

@@ -6,7 +6,7 @@ from fluss_orchestrate.core.loading.errors import (
     RowsDifferError,
     RowsUsedError,
 )
-from fluss_orchestrate.core.loading.load import as_reader, load_is_known, load_rows
+from fluss_orchestrate.core.loading.load import as_reader, load_is_known, load_receipt, load_rows
 from fluss_orchestrate.core.loading.sources import SourceError, open_rows
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "SourceError",
     "as_reader",
     "load_is_known",
+    "load_receipt",
     "load_rows",
     "open_rows",
 ]

@@ -8,25 +8,22 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import RowError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.table import TablePath
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.loading.errors import RowsUsedError, checked_load_id
+from fluss_orchestrate.core.loading.ledger import DEFAULT_LEDGER, open_ledger
 from fluss_orchestrate.core.loading.sending import (
-    DEFAULT_LEDGER,
     Loaded,
     PinnedLoad,
     Progress,
-    open_ledger,
 )
-from fluss_orchestrate.core.loading.target import LoadTarget
-from fluss_orchestrate.core.loading.units import BatchRows, Unit
+from fluss_orchestrate.core.loading.units import BatchRows, LoadTarget, Unit
 from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.core.schema_policy import SchemaPolicy
+from fluss_orchestrate.core.sinks.base import SchemaPolicy
 
 PINS_KIND = "load"
 _read: weakref.WeakSet[pa.RecordBatchReader] = weakref.WeakSet()
@@ -139,6 +136,24 @@ def load_is_known(
     target = LoadTarget(connection, table, SchemaPolicy.ERROR)
     pins = open_ledger(connection, ledger, ledger_replicas)
     return PinnedLoad(connection, pins, target, PINS_KIND, load_id).is_known()
+
+
+def load_receipt(
+    connection: FlussConnection,
+    table: TablePath | str,
+    load_id: str,
+    *,
+    ledger: TablePath = DEFAULT_LEDGER,
+    ledger_replicas: int = REPLICAS_WANTED,
+) -> Receipt | None:
+    """Return the receipt of a load that is done, from the ledger, or None. Blocks."""
+    checked_load_id(load_id)
+    target = LoadTarget(connection, table, SchemaPolicy.ERROR)
+    pins = open_ledger(connection, ledger, ledger_replicas)
+    loaded = PinnedLoad(connection, pins, target, PINS_KIND, load_id).done()
+    if loaded is None:
+        return None
+    return _receipt(connection, target, load_id, loaded, now_ms(), True)
 
 
 def _marked(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

@@ -15,36 +15,29 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss_client.aio.connection import FlussConnection as AsyncConnection
-from fluss_client.aio.pieces import Deletes
-from fluss_client.aio.pinned import append_pinned, upsert_pinned
-from fluss_client.backend.contract import Backend
-from fluss_client.codec.partition_names import parse_partition_name
-from fluss_client.errors import PartitionNotExistError
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.cluster import OffsetSpec
-from fluss_client.model.table import TableBucket, TableInfo, TablePath
-from fluss_client.runtime import runtime
-from fluss_orchestrate.core.checkpoints.events import now_ms
-from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, CheckpointTable
-from fluss_orchestrate.core.checkpoints.position import place_order
-from fluss_orchestrate.core.loading.errors import (
-    EXPIRED_TEXT,
-    PinExpiredError,
-    RowsDifferError,
-    differ_text,
+from fluss_client import FlussConnection, OffsetSpec, TableBucket, TableInfo
+from fluss_client.aio import FlussConnection as AsyncConnection
+from fluss_client.engine import (
+    Backend,
+    Deletes,
+    append_pinned,
+    async_connection,
+    backend_of,
+    parse_partition_name,
+    run_blocking,
+    runtime,
+    upsert_pinned,
 )
-from fluss_orchestrate.core.loading.pins import Cut, Pins
-from fluss_orchestrate.core.loading.placing import Placed
-from fluss_orchestrate.core.loading.target import LoadTarget
+from fluss_client.errors import PartitionNotExistError
+from fluss_orchestrate.core.checkpoints.fluss_rows import CheckpointTable
+from fluss_orchestrate.core.checkpoints.position import place_order
+from fluss_orchestrate.core.loading.errors import RowsDifferError, differ_text
+from fluss_orchestrate.core.loading.ledger import Cut, LoadLedger, Pins
 from fluss_orchestrate.core.loading.units import BatchRows as BatchRows
-from fluss_orchestrate.core.loading.units import Unit, batch_rows_of
+from fluss_orchestrate.core.loading.units import LoadTarget, Placed, Unit, batch_rows_of
 from fluss_orchestrate.core.plan import BucketRange, Place, Position
 
-DEFAULT_LEDGER = TablePath("fluss_orchestrate", "load_pins")
 BLOCK_UNITS = 8
-PIN_AGE_MAX_MS = 6 * 24 * 3600 * 1000
-"""Servers forget writer ids after seven days."""
 
 CutUnits = Callable[[BatchRows], Iterator[Unit]]
 Progress = Callable[[int, int], None]
@@ -72,16 +65,6 @@ class Loaded:
         return cls(int(value["rows"]), int(value["bytes"]), ranges)
 
 
-def open_ledger(
-    connection: FlussConnection,
-    path: TablePath = DEFAULT_LEDGER,
-    replicas: int = REPLICAS_WANTED,
-) -> CheckpointTable:
-    """The table of all pins, created when it is not there."""
-    core = connection.core
-    return runtime().call(CheckpointTable.open(core.backend, core.config, path, replicas))
-
-
 class PinnedLoad:
     """One load into one table. Calls block."""
 
@@ -98,10 +81,12 @@ class PinnedLoad:
         progress: Progress | None = None,
     ) -> None:
         self._connection = connection
-        self._core = connection.core
+        self._core = async_connection(connection)
         self._target = target
         self._load_id = load_id
-        self._pins = Pins(self._core.backend, ledger, target.info, kind, load_id, columns)
+        self._pins = Pins(
+            LoadLedger(backend_of(self._core), ledger, target.info, kind, load_id), columns
+        )
         self._create_partitions = create_partitions
         self._progress = progress
         self._partition_ids: dict[str, int] = {}
@@ -110,7 +95,7 @@ class PinnedLoad:
 
     def done(self) -> Loaded | None:
         """What was loaded, if all of it was."""
-        found = runtime().call(self._pins.done())
+        found = run_blocking(self._pins.done())
         return None if found is None else Loaded.from_json(found)
 
     def run(self, cut_units: CutUnits) -> Loaded:
@@ -119,8 +104,8 @@ class PinnedLoad:
         `cut_units(batch_rows)` gives the load's units in order, with batches of as many rows as
         `batch_rows` says for a sample.
         """
-        cut = runtime().call(self._pins.cut())
-        units = cut_units(_CutRule(cut, self._begin, self._check_age))
+        cut = run_blocking(self._pins.cut())
+        units = cut_units(_CutRule(cut, self._begin, self._pins.check_age))
         rows = size = blocks = 0
         under_way: concurrent.futures.Future[None] | None = None
         try:
@@ -141,19 +126,19 @@ class PinnedLoad:
             under_way.result()
         self._report(rows, size)
         # Only an attempt that had rows has begun the load.
-        if (cut is not None and not rows) or runtime().call(self._pins.holds_block(blocks)):
+        if (cut is not None and not rows) or run_blocking(self._pins.holds_block(blocks)):
             raise self._other_count("more rows then than now")
-        loaded = Loaded(rows, size, runtime().call(self._ranges()))
-        runtime().call(self._pins.finish(loaded.to_json()))
+        loaded = Loaded(rows, size, run_blocking(self._ranges()))
+        run_blocking(self._pins.finish(loaded.to_json()))
         return self.done() or loaded
 
     def is_known(self) -> bool:
         """Whether some attempt has begun this load."""
-        return runtime().call(self._pins.cut()) is not None or self.done() is not None
+        return run_blocking(self._pins.cut()) is not None or self.done() is not None
 
     def verify(self, cut_units: CutUnits, loaded: Loaded) -> None:
         """`RowsDifferError` when these are not the rows of this load, which is done."""
-        cut = runtime().call(self._pins.cut())
+        cut = run_blocking(self._pins.cut())
         rows = 0
 
         async def never() -> Position:
@@ -165,7 +150,7 @@ class PinnedLoad:
             rows += sum(unit.mark.rows for unit in block)
             if rows > loaded.rows:
                 break
-            runtime().call(self._pins.block(number, [unit.mark for unit in block], never))
+            run_blocking(self._pins.block(number, [unit.mark for unit in block], never))
         if rows != loaded.rows:
             word = "more" if rows > loaded.rows else "fewer"
             raise self._other_count(f"{loaded.rows} rows then, {word} now")
@@ -178,17 +163,13 @@ class PinnedLoad:
             self._progress(rows, size)
 
     def _begin(self, sample: pa.RecordBatch) -> Cut:
-        return runtime().call(self._pins.begin(batch_rows_of(sample)))
-
-    def _check_age(self, cut: Cut) -> None:
-        if now_ms() - cut.created_ms > PIN_AGE_MAX_MS:
-            raise PinExpiredError(str(self._target.info.table_path), self._load_id, EXPIRED_TEXT)
+        return run_blocking(self._pins.begin(batch_rows_of(sample)))
 
     async def _send_block(self, number: int, units: Sequence[Unit]) -> None:
         names = {p.partition for unit in units for p in unit.placed if p.partition is not None}
         for name in sorted(names - self._partition_ids.keys()):
             self._partition_ids[name] = await partition_id_of(
-                self._core.backend, self._target.info, name, self._create_partitions
+                backend_of(self._core), self._target.info, name, self._create_partitions
             )
         places = {self._place(p) for unit in units for p in unit.placed}
         new = places - self._before.keys()
@@ -234,7 +215,7 @@ class PinnedLoad:
             wanted.setdefault(partition_id, []).append(bucket)
         ends: dict[Place, int] = {}
         for partition_id, buckets in wanted.items():
-            found = await self._core.backend.list_offsets(
+            found = await backend_of(self._core).list_offsets(
                 self._target.info, partition_id, sorted(buckets), OffsetSpec.latest()
             )
             ends.update({(partition_id, bucket): offset for bucket, offset in found.items()})
@@ -293,7 +274,7 @@ async def send_pinned(
     """Append batches to a bucket, or upsert them, under a writer id that was pinned."""
     if info.has_primary_key():
         await upsert_pinned(
-            core.backend,
+            backend_of(core),
             info,
             bucket,
             batches,
@@ -303,7 +284,7 @@ async def send_pinned(
         )
     else:
         rows = [batch for batch, _ in batches]
-        await append_pinned(core.backend, info, bucket, rows, writer_id, config=core.config)
+        await append_pinned(backend_of(core), info, bucket, rows, writer_id, config=core.config)
 
 
 async def partition_id_of(backend: Backend, info: TableInfo, name: str, create: bool) -> int:

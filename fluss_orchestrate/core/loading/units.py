@@ -1,23 +1,224 @@
-"""Rows cut into units: the same rows give the same units, whatever batches they come in."""
+"""The units of a load: rows cut at fixed row counts and placed into the buckets of the target.
+
+The same rows give the same units and buckets, whatever batches they come in: only then can a later
+attempt send them again under the same writer ids. `LoadTarget` is the table that is loaded, and
+`TargetColumns` says which of its columns the rows have.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_client.aio.arrow_input import ArrowInput
-from fluss_client.aio.pinned import PINNED_BATCHES_MAX
+from fluss_client import ChangeType, FlussConnection, TableBucket, TableInfo, TablePath
+from fluss_client.engine import (
+    PINNED_BATCHES_MAX,
+    ArrowInput,
+    Deletes,
+    Placement,
+    grouped,
+    numbered,
+    table_info,
+)
 from fluss_client.errors import RowError
-from fluss_client.model.cluster import ChangeType
-from fluss_client.model.table import TableInfo
-from fluss_orchestrate.core.loading.pins import DIGEST_OF_TABLE, Cut, UnitMark
-from fluss_orchestrate.core.loading.placing import Changes, Placed, Placer
-from fluss_orchestrate.core.loading.target_columns import TargetColumns
+from fluss_orchestrate.core.checkpoints.fluss_rows import MERGE_ENGINE
+from fluss_orchestrate.core.loading.ledger import DIGEST_OF_TABLE, Cut, UnitMark
+from fluss_orchestrate.core.sinks.base import SchemaPolicy, columns_to_add
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumns:
+    """The columns that upserts write."""
+
+    positions: tuple[int, ...] | None = None
+    """None for all."""
+    table: str = ""
+    missing: tuple[str, ...] = ()
+    """The columns that the rows lack."""
+    why_not: str = ""
+    """Why the server takes no partial updates of this table, if it takes none."""
+
+    @classmethod
+    def of(cls, info: TableInfo, names: Collection[str]) -> TargetColumns:
+        """For rows with these columns. `RowError` if they lack one of the primary key.
+
+        In tables without a primary key, and with the first_row merge engine, there is nothing to
+        keep: no write changes a row that is there.
+        """
+        schema, keys = info.schema, info.primary_keys
+        missing = tuple(c.name for c in schema.columns if c.name not in names)
+        engine = info.properties.get(MERGE_ENGINE, "").lower()
+        if not keys or not missing or engine == "first_row":
+            return cls()
+        lost = [name for name in keys if name in missing]
+        if lost:
+            table = info.table_path
+            raise RowError(f"the rows lack {', '.join(lost)} of the primary key of {table}")
+        free = {*keys, *schema.auto_increment_columns}
+        strict = [c.name for c in schema.columns if not (c.type.nullable or c.name in free)]
+        why_not = ""
+        if engine == "versioned":
+            why_not = "its merge engine is versioned"
+        elif strict:
+            why_not = f"it has columns that are NOT NULL beside its key ({', '.join(strict)})"
+        positions = tuple(at for at, c in enumerate(schema.columns) if c.name in names)
+        return cls(positions, str(info.table_path), missing, why_not)
+
+    def refusal(self, changes: Changes, first_row: int | None) -> RowError | None:
+        """Why rows with these changes must not be sent, if so.
+
+        The error names the row of a delete if `first_row`, the number of the first row, is known.
+        """
+        lacking = ", ".join(self.missing)
+        if self.why_not:
+            return RowError(
+                f"the rows lack {lacking} of {self.table}. The server takes no partial updates of "
+                f"this table, because {self.why_not}, so the values there would be set to null. "
+                "Give the rows all columns; null in them is written as null"
+            )
+        if self.positions is None or changes is None:
+            return None
+        deletes = changes == ChangeType.Delete
+        if not deletes.any():
+            return None
+        row = "the row"
+        if first_row is not None:
+            row = f"row {first_row + int(deletes.argmax())}, counted from 0,"
+        return RowError(
+            f"{row} is a delete, and the rows lack {lacking} of {self.table}. Rows with deletes "
+            "need all columns of the table: a delete of some columns only sets them to null. Give "
+            "the rows all columns; of a delete only the key counts, its other values may be null"
+        )
+
+    def check(self, changes: Changes, first_row: int | None = None) -> None:
+        """Raise the refusal, if there is one."""
+        refusal = self.refusal(changes, first_row)
+        if refusal is not None:
+            raise refusal
+
+
+class LoadTarget:
+    """One table, as it was last looked up."""
+
+    def __init__(
+        self, connection: FlussConnection, table: TablePath | str, policy: SchemaPolicy
+    ) -> None:
+        self.path = TablePath.parse(table) if isinstance(table, str) else table
+        self._connection = connection
+        self._policy = policy
+        self.info = self._look_up()
+
+    def _look_up(self) -> TableInfo:
+        return table_info(self._connection, self.path)
+
+    def cutter(self, schema: pa.Schema, bucket: int | None = None) -> Cutter:
+        """What cuts rows of `schema` for this table; columns are added first where they may be.
+
+        Rows of a table without keys go to `bucket`, or to the buckets in turn.
+        """
+        info = self._look_up()
+        taken = [f for f in schema if not (f.name == CHANGE_TYPE and info.has_primary_key())]
+        missing = columns_to_add(
+            str(self.path), info.get_column_names(), pa.schema(taken), self._policy
+        )
+        if missing:
+            admin = self._connection.get_admin().result()
+            admin.alter_table(self.path, add_columns=missing).result()
+            info = self._look_up()
+        self.info = info
+        names = [f.name for f in taken]
+        return Cutter(info, names, bucket, TargetColumns.of(info, names))
+
+
+Changes = npt.NDArray[np.uint8] | None
+"""The codes of `ChangeType`, one per row."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows for one bucket, in their order, with the deletes among them."""
+
+    partition: str | None
+    bucket: int
+    rows: pa.RecordBatch
+    deletes: Deletes
+
+    def table_bucket(self, table_id: int, partition_ids: dict[str, int]) -> TableBucket:
+        """The bucket as the client names it."""
+        found = None if self.partition is None else partition_ids[self.partition]
+        return TableBucket(table_id, self.bucket, partition_id=found)
+
+    def cut(self, batch_rows: int) -> list[tuple[pa.RecordBatch, Deletes]]:
+        """Batches of at most so many rows."""
+        return [
+            (
+                self.rows.slice(start, batch_rows),
+                None if self.deletes is None else self.deletes[start : start + batch_rows],
+            )
+            for start in range(0, self.rows.num_rows, batch_rows)
+        ]
+
+
+class Placer:
+    """Places rows by their keys; those of a table without keys go where they are told."""
+
+    def __init__(self, info: TableInfo) -> None:
+        self._placement = Placement(info)
+
+    def place(self, rows: pa.RecordBatch, changes: Changes, bucket: int) -> list[Placed]:
+        """Rows in the table's wire schema by bucket.
+
+        Args:
+            rows: The rows.
+            changes: What happened to each row; None if all are upserts or appends. Rows as they
+                were before an update are left out.
+            bucket: For tables without keys; it is taken modulo their number of buckets.
+        """
+        deletes: Deletes = None
+        if changes is not None:
+            kept = changes != ChangeType.UpdateBefore
+            if not kept.all():
+                rows, changes = rows.filter(pa.array(kept)), changes[kept]
+            deletes = changes == ChangeType.Delete
+        if rows.num_rows == 0:
+            return []
+        names, codes = self._placement.partitions(rows)
+        count = self._placement.bucket_count
+        numbers = numbered(codes, self._buckets(rows, bucket), count)
+        placed = []
+        for number, mine, mask in grouped(rows, deletes, numbers, max(1, len(names)) * count):
+            code, own = divmod(number, count)
+            marked = mask if mask is not None and mask.any() else None
+            placed.append(Placed(names[code] if names else None, own, mine, marked))
+        return placed
+
+    def numbers(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        """One number per row, the same for rows of one bucket, in any batch and any process.
+
+        The rows need no more columns than those that place them.
+        """
+        numbers = np.zeros(rows.num_rows, np.uint32)
+        names, codes = self._placement.partitions(rows)
+        if codes is not None:
+            numbers += np.array([zlib.crc32(name.encode()) for name in names], np.uint32)[codes]
+        buckets = self._buckets(rows, 0)
+        if buckets is not None:
+            numbers += buckets.astype(np.uint32)
+        return numbers.view(np.int32)
+
+    def _buckets(self, rows: pa.RecordBatch, bucket: int) -> npt.NDArray[np.int64] | None:
+        if self._placement.by_key:
+            return self._placement.buckets(rows)
+        return np.full(rows.num_rows, bucket % self._placement.bucket_count, np.int64)
+
 
 CHANGE_TYPE = "_change_type"
 BATCH_BYTES = 1 << 20

@@ -1,7 +1,6 @@
 """Tables and partitions that exist before the data arrives, and go away on time."""
 
-from fluss_orchestrate.core.provisioning.apply import apply, plan
-from fluss_orchestrate.core.provisioning.changes import (
+from fluss_orchestrate.core.provisioning.apply import (
     AddColumns,
     Change,
     CreateDatabase,
@@ -10,13 +9,15 @@ from fluss_orchestrate.core.provisioning.changes import (
     ProvisionPlan,
     RebuildNeededError,
     SetOptions,
+    apply_tables,
+    plan_tables,
 )
-from fluss_orchestrate.core.provisioning.spec import ColumnSpec, TableSpec, load_specs
+from fluss_orchestrate.core.provisioning.spec import ColumnSpec, TableSpec, load_table_specs
 from fluss_orchestrate.core.provisioning.window import (
     PartitionWindow,
     WindowPlan,
-    apply_window,
-    plan_window,
+    apply_partition_window,
+    plan_partition_window,
 )
 
 __all__ = [
@@ -32,9 +33,9 @@ __all__ = [
     "SetOptions",
     "TableSpec",
     "WindowPlan",
-    "apply",
-    "apply_window",
-    "load_specs",
-    "plan",
-    "plan_window",
+    "apply_partition_window",
+    "apply_tables",
+    "load_table_specs",
+    "plan_partition_window",
+    "plan_tables",
 ]

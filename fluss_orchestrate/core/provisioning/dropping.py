@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fluss_client import FlussConnection
+from fluss_client import FlussConnection, OffsetSpec, PartitionInfo, TableInfo, TablePath
+from fluss_client.engine import backend_of, run_blocking
 from fluss_client.errors import ClientError, PartitionNotExistError
-from fluss_client.model.cluster import OffsetSpec
-from fluss_client.model.table import PartitionInfo, TableInfo, TablePath
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints import CheckpointStore
 from fluss_orchestrate.core.checkpoints.dropped import (
     NO_RECORDS,
@@ -23,7 +21,7 @@ from fluss_orchestrate.core.checkpoints.dropped import (
     record_dropped,
 )
 from fluss_orchestrate.core.identity import TableIdentity
-from fluss_orchestrate.core.incremental.observe import offsets_of
+from fluss_orchestrate.core.incremental.planning.observation import offsets_of
 from fluss_orchestrate.core.provisioning.guards import (
     PartitionGuard,
     first_reason,
@@ -106,9 +104,9 @@ class PartitionDropper:
 
     def _ends(self, table: TableInfo, partition: PartitionInfo) -> dict[int, int]:
         """The end of each bucket, by the partition's id: its name may have a new one."""
-        backend = self._connection.core.backend
+        backend = backend_of(self._connection)
         ids = [partition.partition_id]
-        places = runtime().call(offsets_of(backend, table, ids, OffsetSpec.latest()))
+        places = run_blocking(offsets_of(backend, table, ids, OffsetSpec.latest()))
         if not places:
             raise PartitionNotExistError(f"{self._path} has no {partition.partition_name} any more")
         return {bucket: end for (_, bucket), end in places.items()}

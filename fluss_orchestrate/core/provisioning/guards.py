@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
-from fluss_client import FlussAdmin, FlussConnection, OffsetSpec
+from fluss_client import (
+    FlussAdmin,
+    FlussConnection,
+    OffsetSpec,
+    PartitionInfo,
+    TableBucket,
+    TableInfo,
+)
 from fluss_client.errors import LakeSnapshotNotExistError
-from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
 from fluss_orchestrate.core.checkpoints.events import Event, EventKind
 from fluss_orchestrate.core.checkpoints.position import TablePosition

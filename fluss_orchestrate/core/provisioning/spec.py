@@ -28,12 +28,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss_client import Column, DataType, Schema, TableDescriptor, TablePath
+from fluss_client.engine import from_arrow, parse_type
 from fluss_client.errors import MissingExtraError, SchemaError
-from fluss_client.model.arrow import from_arrow
-from fluss_client.model.schema import Column, Schema
-from fluss_client.model.table import TableDescriptor, TablePath
-from fluss_client.model.type_text import parse_type
-from fluss_client.model.types import DataType
 
 LAKE_ENABLED = "table.datalake.enabled"
 LAKE_FRESHNESS = "table.datalake.freshness"
@@ -171,7 +168,7 @@ class TableSpec:
         )
 
 
-def load_specs(source: str | Path) -> list[TableSpec]:
+def load_table_specs(source: str | Path) -> list[TableSpec]:
     """The specs in a YAML file, or in YAML text when `source` is no path to a file."""
     try:
         import yaml

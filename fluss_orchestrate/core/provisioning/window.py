@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from fluss_client import FlussConnection
-from fluss_client.codec.auto_partition import AutoPartition, TimeUnit, time_zone
+from fluss_client import FlussConnection, PartitionInfo, TableInfo, TablePath
+from fluss_client.engine import AutoPartition, TimeUnit, time_zone
 from fluss_client.errors import ConfigError, InvalidPartitionError, SchemaError
-from fluss_client.model.table import PartitionInfo, TableInfo, TablePath
 from fluss_orchestrate.core.checkpoints import CheckpointStore
 from fluss_orchestrate.core.provisioning.dropping import PartitionDropper
 from fluss_orchestrate.core.provisioning.guards import PartitionGuard, first_reason, usual_guards
@@ -88,7 +87,7 @@ class WindowPlan:
         }
 
 
-def plan_window(
+def plan_partition_window(
     connection: FlussConnection,
     window: PartitionWindow,
     *,
@@ -141,7 +140,7 @@ def plan_window(
     return WindowPlan(window, create, tuple(drop), tuple(kept), guards, store)
 
 
-def apply_window(connection: FlussConnection, planned: WindowPlan) -> WindowPlan:
+def apply_partition_window(connection: FlussConnection, planned: WindowPlan) -> WindowPlan:
     """Create and drop as planned, and record the drops for scans; may be repeated.
 
     Returns:

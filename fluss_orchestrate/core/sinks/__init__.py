@@ -1,21 +1,58 @@
-"""Where the rows of a plan go, exactly once under its id."""
+"""Sinks: where the rows of a plan are written, exactly once.
 
-from fluss_orchestrate.core.loading.errors import PinExpiredError
-from fluss_orchestrate.core.schema_policy import SchemaPolicy
-from fluss_orchestrate.core.sink_errors import (
-    SinkChangesError,
-    SinkContendedError,
-    SinkError,
-    SinkPositionError,
-    SinkSchemaError,
-    SinkValueError,
+Each name is imported when it is first used, so that a part of the core that needs only the errors
+does not load every sink.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fluss_orchestrate.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fluss_orchestrate.core.loading.errors import PinExpiredError
+    from fluss_orchestrate.core.sinks.base import (
+        ReadPlan,
+        SchemaPolicy,
+        Sink,
+        SinkResult,
+        range_plan,
+    )
+    from fluss_orchestrate.core.sinks.errors import (
+        SinkChangesError,
+        SinkContendedError,
+        SinkError,
+        SinkPositionError,
+        SinkSchemaError,
+        SinkValueError,
+    )
+    from fluss_orchestrate.core.sinks.fluss_table import FlussTableSink
+    from fluss_orchestrate.core.sinks.function import FunctionSink
+    from fluss_orchestrate.core.sinks.iceberg import IcebergSink
+    from fluss_orchestrate.core.sinks.parquet import ParquetSink
+    from fluss_orchestrate.core.sinks.sql import SqlSink
+
+__getattr__ = lazy_names(
+    "fluss_orchestrate.core",
+    {
+        "loading.errors": ("PinExpiredError",),
+        "sinks.base": ("ReadPlan", "SchemaPolicy", "Sink", "SinkResult", "range_plan"),
+        "sinks.errors": (
+            "SinkChangesError",
+            "SinkContendedError",
+            "SinkError",
+            "SinkPositionError",
+            "SinkSchemaError",
+            "SinkValueError",
+        ),
+        "sinks.fluss_table": ("FlussTableSink",),
+        "sinks.function": ("FunctionSink",),
+        "sinks.iceberg": ("IcebergSink",),
+        "sinks.parquet": ("ParquetSink",),
+        "sinks.sql": ("SqlSink",),
+    },
 )
-from fluss_orchestrate.core.sinks.base import ReadPlan, Sink, SinkResult, range_plan
-from fluss_orchestrate.core.sinks.fluss_table import FlussTableSink
-from fluss_orchestrate.core.sinks.function import FunctionSink
-from fluss_orchestrate.core.sinks.iceberg import IcebergSink
-from fluss_orchestrate.core.sinks.parquet import ParquetSink
-from fluss_orchestrate.core.sinks.sql import SqlSink
 
 __all__ = [
     "FlussTableSink",

@@ -1,76 +1,130 @@
-"""Sinks: where the rows of a plan go, exactly once under the plan's id.
+"""What a sink is: it writes the rows of a plan exactly once, under the plan's id.
 
-A sink has an identity: the place where its rows end up. A checkpoint belongs to one of them, so
-that two runs that share a name by mistake do not share its rows out between two places.
+A sink gets the plan and a function `read`, which is `IncrementalScan.read`. `read` takes the plan,
+or a part of it (`range_plan`, `plan.split`), and returns the rows, the same rows in every call. So
+a sink chooses itself whether it uses one reader for the whole plan or one reader per range.
 
-A sink is given the plan and `read`, which is `IncrementalScan.read`: called with the plan, or with
-a part of it (`range_plan`, `plan.split`), it gives the rows, the same ones every time. So a sink
-chooses its own cut: one reader for everything, or one per range.
-
-What every sink but `FunctionSink` promises: whatever dies in between, and however often `write` is
-called for a plan, by whichever processes at once, the sink ends up with the plan's rows once. A
+Every sink except `FunctionSink` promises: however often `write` is called for a plan, by however
+many processes at once, and wherever a process dies, the sink holds the rows of the plan once. The
 plan is committed to its checkpoint after `write` has returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import enum
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
+from fluss_orchestrate.core.sinks.errors import SinkSchemaError
 
 ReadPlan = Callable[[ScanPlan], pa.RecordBatchReader]
 
 
 @dataclass(frozen=True, slots=True)
 class SinkResult:
-    """What a sink holds of one plan."""
+    """What a sink holds of one plan.
+
+    Attributes:
+        rows: The rows of the plan in the sink.
+        bytes: Their size in the sink, as far as it is known.
+        details: Facts that only this kind of sink has, as plain values for a receipt; no secrets.
+        moved: The rows that this call has written; None if it has written all of them.
+    """
 
     rows: int
     bytes: int = 0
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What only this sink has, as plain values for a receipt; never a secret."""
     moved: int | None = None
-    """Rows that this call has written; None for all of them."""
 
 
 class Sink(Protocol):
-    """Takes plans. Calls block; one sink may be used for many plans, one after the other."""
+    """Writes plans. Calls block. One sink may be used for many plans, one after the other."""
 
     @property
     def identity(self) -> str:
-        """Where the rows end up: the kind, and the configured name, path or table.
+        """The kind of the sink and the configured name, path or table that it writes to.
 
-        Never an address or a credential: those change while the place stays the same.
+        A checkpoint belongs to one identity, so that two jobs that use the same checkpoint name by
+        mistake do not divide the rows between two sinks. The identity contains no address and no
+        credential, because those may change while the sink stays the same.
         """
 
     @property
     def needs_change_type(self) -> bool:
-        """Whether rows of a key table must say what change they are.
+        """Whether rows of a key table must have the column `_change_type`.
 
-        True where rows are appended or upserted: without `_change_type` a delete would come back
-        as a row.
+        True for sinks that append or upsert rows: without the column, a deleted row would be
+        written as a row.
         """
 
     @property
     def exactly_once(self) -> bool:
         """Whether a repeated `write` leaves each row once."""
 
-    def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """What the sink holds of the plan, if it holds all of it; None if `write` has work."""
-
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Take all rows of the plan, or raise. Does nothing for a plan that is done already."""
+        """Write all rows of the plan, or raise. Does nothing if the sink holds the plan already.
+
+        Args:
+            plan: The plan.
+            read: Returns the rows of the plan, or of a part of it.
+
+        Returns:
+            What the sink holds of the plan.
+        """
+
+
+class SchemaPolicy(enum.StrEnum):
+    """What a sink does with columns that its table lacks.
+
+    `error` refuses the plan. `add_columns` adds the columns at the end, nullable; it never drops
+    or changes a column.
+    """
+
+    ERROR = "error"
+    ADD_COLUMNS = "add_columns"
+
+
+def columns_to_add(
+    sink: str, present: Iterable[str], wanted: pa.Schema, policy: SchemaPolicy
+) -> list[pa.Field]:
+    """Return the columns of `wanted` that the sink lacks.
+
+    Args:
+        sink: The sink's name, for the error.
+        present: The names of the columns that the sink has.
+        wanted: The columns of the rows.
+        policy: Whether the sink may add columns.
+
+    Raises:
+        SinkSchemaError: Columns are missing and the policy is `error`.
+    """
+    have = set(present)
+    missing = [field for field in wanted if field.name not in have]
+    if missing and policy is SchemaPolicy.ERROR:
+        names = [field.name for field in missing]
+        raise SinkSchemaError(
+            sink,
+            f"it has no column {', '.join(names)}; add them there, or let the sink add them with "
+            "schema_policy='add_columns'. To read without them (columns=), `abandon` the pending "
+            "plan first, which pins its columns, and `reset` the checkpoint to current if it has "
+            "committed plans",
+            names,
+        )
+    return [field.with_nullable(True) for field in missing]
 
 
 def identity_of(sink: Sink) -> str:
-    """The sink's identity; its class where it was written before sinks had one."""
+    """Return the sink's identity, or the name of its class if the sink has none.
+
+    Sinks of users that were written for an earlier version have no identity.
+    """
     return str(getattr(sink, "identity", "") or type(sink).__qualname__)
 
 
 def range_plan(plan: ScanPlan, part: BucketRange) -> ScanPlan:
-    """The plan for one of its ranges alone."""
+    """Return the plan with only one of its ranges."""
     return replace(plan, ranges=(part,))

@@ -1,41 +1,54 @@
-"""A Fluss table that holds every plan exactly once: a log table by appends, a key table by upserts.
+"""A Fluss table as a sink: rows are appended to a log table and upserted into a key table.
 
-A plan is a load whose id is the plan's (see `loading`): it does not matter who sends its rows, how
-often, or how late. A run that wakes up after newer plans were written does not put its old values
-over theirs. A finished plan is recorded and never sent again.
+A plan is written as a load whose id is the plan's id (see `core/loading`), so the servers recognise
+rows that are sent again, by any process and at any time. A process that was paused while others
+wrote newer plans does not overwrite their values. A finished plan is recorded in the ledger of
+loads and is never sent again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.table import TablePath
+from fluss_client import FlussConnection, TablePath
 from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, CheckpointTable
+from fluss_orchestrate.core.loading.ledger import DEFAULT_LEDGER, open_ledger
 from fluss_orchestrate.core.loading.sending import (
-    DEFAULT_LEDGER,
     BatchRows,
     Loaded,
     PinnedLoad,
-    open_ledger,
 )
-from fluss_orchestrate.core.loading.target import LoadTarget
-from fluss_orchestrate.core.loading.units import CHANGE_TYPE, Unit
+from fluss_orchestrate.core.loading.units import CHANGE_TYPE, LoadTarget, Unit
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.schema_policy import SchemaPolicy
-from fluss_orchestrate.core.sink_errors import SinkSchemaError
-from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult, range_plan
+from fluss_orchestrate.core.sinks.base import ReadPlan, SchemaPolicy, SinkResult, range_plan
+from fluss_orchestrate.core.sinks.errors import SinkSchemaError
+from fluss_orchestrate.core.sinks.registry import (
+    SCHEMA_POLICY,
+    FieldKind,
+    LineageNode,
+    SinkDeclaration,
+    SinkField,
+    Values,
+    register,
+)
 
 PINS_KIND = "sink"
 
 
 class FlussTableSink:
-    """Writes plans into another Fluss table, of the same cluster or another one.
+    """Writes plans into another Fluss table, of the same cluster or of another one.
 
-    Into a key table, rows are upserts; with `_change_type` among the plan's metadata columns,
-    `-D` rows are deletes and `-U` rows are left out. A target without a bucket key gets each
-    source bucket's rows in one bucket, in their order. Partitions of the target must exist, unless
-    `create_partitions`.
+    Rows for a key table are upserts. If `_change_type` is among the metadata columns of the plan,
+    `-D` rows are deletes and `-U` rows are left out. In a table without a bucket key, the rows of
+    one source bucket go into one bucket and keep their order.
+
+    Args:
+        connection: The connection to the cluster of the table.
+        table: The table.
+        schema_policy: What happens with columns that the table lacks.
+        create_partitions: Whether partitions that do not exist are created.
+        ledger: The table that records the loads.
+        ledger_replicas: The number of replicas of the ledger, if it has to be created.
     """
 
     exactly_once = True
@@ -65,17 +78,19 @@ class FlussTableSink:
         return f"fluss:{self._connection.config.resolved_alias()}/{self._path}"
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """What was written for the plan, if all of it was."""
+        """Return what was written for the plan; None if the plan is not finished."""
         if plan.is_empty:
             return SinkResult(0)
         done = self._load(plan, self._target()).done()
         return None if done is None else self._result(done, moved=0)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Send every unit of the plan, then record that it is done.
+        """Send every unit of the plan, then record that the plan is finished.
 
-        `PinExpiredError` for a plan that was begun more than six days ago and not finished: its
-        rows may be there or not, and servers cannot tell any more.
+        Raises:
+            SinkSchemaError: The plan has the column `_change_type` and the table is a log table.
+            PinExpiredError: The plan was begun more than six days ago and not finished. The servers
+                do not know any more which of its rows they have.
         """
         if plan.is_empty:
             return SinkResult(0)
@@ -121,3 +136,47 @@ class FlussTableSink:
 
     def _result(self, loaded: Loaded, moved: int | None = None) -> SinkResult:
         return SinkResult(loaded.rows, loaded.bytes, {"table": str(self._path)}, moved)
+
+
+def _make(values: Values, connection: FlussConnection) -> FlussTableSink:
+    return FlussTableSink(
+        values["connection"] or connection,
+        values["table"],
+        create_partitions=values["create_partitions"],
+        schema_policy=values["schema_policy"],
+    )
+
+
+register(
+    SinkDeclaration(
+        name="fluss_table",
+        short="fluss",
+        sink=FlussTableSink,
+        summary="Another Fluss table.",
+        promise="exactly once",
+        how="every unit of rows has a writer id that is pinned to the plan; servers drop batches "
+        "that they know. A plan that was begun and not finished within six days is refused "
+        "(`PinExpiredError`)",
+        place="database.table",
+        fields=(
+            SinkField("table", "The table, as database.table.", templated=True),
+            SinkField(
+                "connection",
+                "The cluster of the table; the one that is read, if not given.",
+                FieldKind.CLUSTER,
+                default=None,
+                templated=True,
+                connection="fluss",
+            ),
+            SinkField(
+                "create_partitions",
+                "Whether partitions that do not exist are created.",
+                FieldKind.FLAG,
+                default=False,
+            ),
+            SCHEMA_POLICY,
+        ),
+        make=_make,
+        dataset=lambda values, alias: LineageNode(f"fluss://{alias}", values["table"]),
+    )
+)

@@ -1,4 +1,4 @@
-"""Rows for any function that takes an Arrow reader."""
+"""A function as a sink: it gets the rows of a plan as an Arrow reader, at least once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import pyarrow as pa
 
 from fluss_orchestrate.core.checkpoints.events import CALLER
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.sink_errors import SinkError
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
+from fluss_orchestrate.core.sinks.errors import SinkError
 
 
 class FunctionSink:
     """Calls `function(reader)` with the rows of a plan, **at least once**.
 
-    Only the function knows what it did before it failed or died, so its rows may be given again:
-    it must not mind that, or keep the plan's id itself (`pass_plan=True` calls
-    `function(reader, plan)`). It must read to the end; a reader that was left half read is an
-    error, because the rest would be lost.
+    Only the function knows what it did before it failed or its process died, so it may get the same
+    rows again. Either it can handle that, or it stores the plan's id with the rows.
 
-    `identity` names what the function writes to, such as a task or an asset: a checkpoint then
-    belongs to that name. Functions without one all have the same.
+    Args:
+        function: Gets an Arrow reader, and must read it to the end. If it does not, `write` raises,
+            because the remaining rows would be lost.
+        pass_plan: Whether the function is called as `function(reader, plan)`.
+        identity: What the function writes to, such as a task or an asset. A checkpoint belongs to
+            this name. All functions without an identity share one.
     """
 
     exactly_once = False
@@ -35,12 +37,12 @@ class FunctionSink:
         self._function = function
         self._pass_plan = pass_plan
 
-    def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """Never known."""
-        return None
-
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Call the function with one reader over the whole plan."""
+        """Call the function with one reader of the whole plan.
+
+        Raises:
+            SinkError: The function did not read all rows.
+        """
         counted = _Counted(read(plan))
         reader = pa.RecordBatchReader.from_batches(counted.schema, counted.batches())
         if self._pass_plan:
@@ -48,7 +50,8 @@ class FunctionSink:
         else:
             self._function(reader)
         if not counted.finished:
-            # What the function did not ask for yet; an empty rest is no reason to complain.
+            # A function may stop before the reader says that it has ended. This is an error only
+            # if rows were left.
             left = sum(batch.num_rows for batch in reader)
             if left:
                 raise SinkError(

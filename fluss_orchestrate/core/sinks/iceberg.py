@@ -1,10 +1,10 @@
-"""An Iceberg table that holds every plan exactly once.
+"""An Iceberg table as a sink.
 
-The plan's id and the position where it ends are table properties, set in the same commit as the
-data: `fluss.sink.<name>.plan-id`, `.position` and `.rows`. The commit goes against the snapshot
-that was looked at, and is never repeated blindly: who loses a race looks again, finds the plan
-there or tries on top of the newer snapshot. The table's position is the authority; a plan that
-neither lies behind it nor begins at it is refused.
+The plan's id and the position where it ends are table properties that are set in the same commit as
+the data: `fluss.sink.<name>.plan-id`, `.position` and `.rows`. A commit is based on the snapshot
+that the sink has loaded. If another commit was faster, the sink loads the table again and looks for
+the plan before it tries again. The position in the table decides: a plan that neither ends before
+it nor begins at it is refused.
 """
 
 from __future__ import annotations
@@ -17,26 +17,40 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from fluss_client.engine import iceberg_type
+from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.lake.commits import commit_append
 from fluss_orchestrate.core.lake.data_files import PartitionedWriter, delete_files
 from fluss_orchestrate.core.lake.errors import CommitConflictError
-from fluss_orchestrate.core.lake.iceberg_schema import (
-    iceberg_schema,
-    iceberg_type,
-    partition_spec,
-)
+from fluss_orchestrate.core.lake.iceberg_schema import iceberg_schema, partition_spec
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.schema_policy import SchemaPolicy, columns_to_add
-from fluss_orchestrate.core.sink_errors import SinkContendedError, SinkError, SinkSchemaError
-from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
-from fluss_orchestrate.core.sinks.position import SinkPosition, Standing, position_after, standing
+from fluss_orchestrate.core.sinks.base import ReadPlan, SchemaPolicy, SinkResult, columns_to_add
+from fluss_orchestrate.core.sinks.errors import SinkContendedError, SinkError, SinkSchemaError
+from fluss_orchestrate.core.sinks.position import (
+    PlanState,
+    SinkPosition,
+    plan_state,
+    position_after,
+)
+from fluss_orchestrate.core.sinks.registry import (
+    SCHEMA_POLICY,
+    FieldKind,
+    LineageNode,
+    SinkDeclaration,
+    SinkField,
+    Values,
+    address_node,
+    register,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
+
+    from fluss_client import FlussConnection
 
 COMMIT_ATTEMPTS_MAX = 30
 COMMIT_PAUSE_MAX_S = 1.0
@@ -47,11 +61,18 @@ PLAN_ID_SUMMARY = "fluss-plan-id"
 class IcebergSink:
     """Appends plans to one Iceberg table.
 
-    `catalog` is a pyiceberg catalog, or the properties to open one with. A table that does not
-    exist is created with the columns of the first plan, partitioned by `partition_by` (`region`,
-    `day(at)`, `bucket(16, id)`). Existing tables may have any partitioning that pyiceberg can
-    compute. Files that a crash leaves behind belong to no snapshot; Iceberg's orphan file removal
-    takes them.
+    A table that does not exist is created with the columns of the first plan. Existing tables may
+    have any partitioning that pyiceberg can compute. Files that a crash leaves behind belong to no
+    snapshot; Iceberg's removal of orphan files deletes them.
+
+    Args:
+        catalog: A pyiceberg catalog, or the properties to open one with.
+        identifier: The table, as `namespace.table`.
+        partition_by: The partitioning of a table that is created: `region`, `day(at)`,
+            `bucket(16, id)`.
+        properties: The properties of a table that is created.
+        schema_policy: What happens with columns that the table lacks.
+        create: Whether a table that does not exist is created.
     """
 
     exactly_once = True
@@ -67,6 +88,8 @@ class IcebergSink:
         schema_policy: SchemaPolicy | str = SchemaPolicy.ERROR,
         create: bool = True,
     ) -> None:
+        if not all(identifier.rpartition(".")[::2]):
+            raise ConfigError(f"'{identifier}' names no namespace: write namespace.table")
         self._catalog = open_catalog(catalog) if isinstance(catalog, Mapping) else catalog
         self._identifier = identifier
         self._partition_by = tuple(partition_by)
@@ -76,24 +99,34 @@ class IcebergSink:
 
     @property
     def identity(self) -> str:
-        """The catalog's configured name and the table."""
+        """The configured name of the catalog, and the table."""
         return f"iceberg:{self._catalog.name}/{self._identifier}"
 
     def position(self, name: str) -> TablePosition | None:
-        """Where the table is with a checkpoint; None if it holds nothing of it."""
+        """Return the position of a checkpoint in the table; None if it holds no plan of it."""
         table = self._find()
         at = None if table is None else _position(table, name)
         return None if at is None else at.offsets
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """What the table holds of the plan; `SinkPositionError` if the plan cannot follow."""
+        """Return what the table holds of the plan; None if it does not hold the plan.
+
+        Raises:
+            SinkPositionError: The plan does not begin where the table's position is.
+        """
         if plan.is_empty:
             return SinkResult(0)
         table = self._find()
         return None if table is None else self._done(table, plan)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Write data files, then commit them together with the plan's id and end."""
+        """Write data files, then commit them together with the plan's id and end.
+
+        Raises:
+            SinkSchemaError: The columns of the rows do not fit the table.
+            SinkPositionError: The plan does not begin where the table's position is.
+            SinkContendedError: Other commits were always faster; the plan can be retried.
+        """
         done = self.already_done(plan)
         if done is not None:
             return done
@@ -110,7 +143,7 @@ class IcebergSink:
         return self._commit(plan, table, files, writer.rows)
 
     def reset_position(self, name: str, position: TablePosition | None = None) -> None:
-        """Set, or forget, where the table is with a checkpoint, after its rows were put right."""
+        """Set or remove the position of a checkpoint, after the rows were corrected by hand."""
         table = self._find()
         if table is None:
             return
@@ -130,7 +163,7 @@ class IcebergSink:
                 delete_files(table, paths)
                 raise
             if done is not None:
-                # Another run of the same plan was faster; its files stay, ours go.
+                # Another process has committed the same plan: its files stay, ours are deleted.
                 delete_files(table, paths)
                 return done
             end = position_after(plan, _position(table, plan.name))
@@ -161,7 +194,7 @@ class IcebergSink:
     def _done(self, table: Table, plan: ScanPlan) -> SinkResult | None:
         last = table.properties.get(_key(plan.name, "plan-id"), "")
         at = _position(table, plan.name)
-        if standing(self._identifier, plan, last, at) is Standing.NEXT:
+        if plan_state(self._identifier, plan, last, at) is PlanState.NEXT:
             return None
         for snapshot in reversed(table.snapshots()):
             summary = snapshot.summary
@@ -169,7 +202,7 @@ class IcebergSink:
                 size = int(summary["added-files-size"] or 0)
                 rows = int(summary["added-records"] or 0)
                 return SinkResult(rows, size, {"snapshot_id": snapshot.snapshot_id}, moved=0)
-        # Its snapshot has expired. Of the last plan the rows are known, of older ones not.
+        # The snapshot has expired. The number of rows is known of the last plan only.
         rows = int(table.properties.get(_key(plan.name, "rows"), 0)) if last == plan.plan_id else 0
         return SinkResult(rows, 0, {"snapshot_expired": True}, moved=0)
 
@@ -226,7 +259,7 @@ class IcebergSink:
                             )
                 break
             except CommitFailedException:
-                # Somebody else changed the table; perhaps they added the same columns.
+                # Another process changed the table; it may have added the same columns.
                 if attempt + 1 == COMMIT_ATTEMPTS_MAX:
                     raise
                 table = self._catalog.load_table(self._identifier)
@@ -248,3 +281,51 @@ def _key(name: str, what: str) -> str:
 def _position(table: Table, name: str) -> SinkPosition | None:
     text = table.properties.get(_key(name, "position"))
     return None if text is None else SinkPosition.from_text(text)
+
+
+def _make(values: Values, _: FlussConnection) -> IcebergSink:
+    return IcebergSink(
+        values["catalog"],
+        values["table"],
+        partition_by=values["partition_by"],
+        schema_policy=values["schema_policy"],
+    )
+
+
+def _dataset(values: Values, _: str) -> LineageNode:
+    catalog = values["catalog"]
+    return address_node(catalog.get("uri", catalog.get("warehouse", "iceberg:")), values["table"])
+
+
+register(
+    SinkDeclaration(
+        name="iceberg",
+        sink=IcebergSink,
+        summary="A table of an Iceberg catalog; it is created with the first increment.",
+        promise="exactly once",
+        how="plan id and position are table properties in the same commit as the data; the commit "
+        "is based on the snapshot that was loaded, and after a lost race the table is loaded again",
+        place="namespace.table",
+        fields=(
+            SinkField("table", "The table, as namespace.table.", templated=True),
+            SinkField(
+                "catalog",
+                "The properties of the catalog, by the names of pyiceberg.",
+                FieldKind.PROPERTIES,
+                default={},
+                templated=True,
+                connection="catalog",
+            ),
+            SinkField(
+                "partition_by",
+                "The partitioning of a table that is created, such as region, day(at) or "
+                "bucket(16, id).",
+                FieldKind.NAMES,
+                default=(),
+            ),
+            SCHEMA_POLICY,
+        ),
+        make=_make,
+        dataset=_dataset,
+    )
+)

@@ -1,11 +1,11 @@
-"""A directory of Parquet files: one per range of a plan, named by it.
+"""A directory of Parquet files: one file per range of a plan, and the range is its name.
 
     t17-p3-b0-00000000000000000000-00000000000000004096-5f0c…e1.parquet
     table id, partition id (none without partitions), bucket, first offset, end, plan id
 
-A file is written under a hidden name and then renamed, so that it is there whole or not at all.
-Writing a range again gives the same file again. Only files with these names count; hidden ones
-are what a crash left, and `sweep` removes them.
+A file is written under a hidden name and then renamed, so that it is complete as soon as it is
+visible. If a range is written again, the same file is written again. Hidden files are what a crash
+left behind; `sweep` removes them.
 """
 
 from __future__ import annotations
@@ -23,23 +23,41 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from fluss_client.errors import ConfigError
-from fluss_orchestrate.core.parquet_layout import ROW_GROUP_BYTES, columns_with_dictionary
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult, range_plan
+from fluss_orchestrate.core.sinks.registry import (
+    SinkDeclaration,
+    SinkField,
+    file_node,
+    register,
+)
 
 SWEEP_AGE_S = 24 * 3600
 WRITERS_MAX = min(4, os.cpu_count() or 1)
-"""Files that are encoded at once; each holds a row group and what its reader has fetched ahead."""
+"""Files that are encoded at once. Each one needs memory for a row group and for the batches that
+its reader has fetched ahead."""
+ROW_GROUP_BYTES = 16 << 20
+"""Arrow bytes that are collected before they are written as one row group."""
+BATCH_TIMES = {"_timestamp", "__timestamp"}
+"""The columns in which scans and the lake give the time when a row's batch was written. The value
+is the same for all rows of a batch."""
 _HIDDEN = "."
 _TEMPORARY = ".tmp"
 
 
 class ParquetSink:
-    """Writes plans into a directory: a local path, a URI, or a path of a given file system.
+    """Writes plans into a directory as Parquet files.
 
-    `filesystem` is one of pyarrow or fsspec. Object stores show a file when it is complete, so a
-    rename that is a copy there does no harm. A plan that is abandoned leaves its files:
-    `discard(plan)` removes them.
+    Object stores show a file when it is complete, so it does no harm that a rename is a copy there.
+    The files of a plan that was abandoned stay until `discard(plan)` removes them.
+
+    Args:
+        directory: A local path, a URI that pyarrow knows, or a path of `filesystem`.
+        filesystem: A file system of pyarrow or fsspec; None for the one that the path names.
+        compression: The codec of the files.
+
+    Raises:
+        ConfigError: The directory is empty.
     """
 
     exactly_once = True
@@ -60,11 +78,11 @@ class ParquetSink:
 
     @property
     def identity(self) -> str:
-        """The kind of file system and the directory, without the host of a URI."""
+        """The type of the file system and the directory, without the host of a URI."""
         return f"parquet:{self._fs.type_name}:{self._directory}"
 
     def file_name(self, plan: ScanPlan, part: BucketRange) -> str:
-        """The name of the file that holds one range of a plan."""
+        """Return the name of the file that holds one range of a plan."""
         partition = "p" if part.partition_id is None else f"p{part.partition_id}"
         return (
             f"t{plan.table.table_id}-{partition}-b{part.bucket}-{part.start:020d}-{part.stop:020d}"
@@ -72,7 +90,7 @@ class ParquetSink:
         )
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """The plan's rows when every file of it is there."""
+        """Return what the directory holds of the plan; None if a file of the plan is missing."""
         rows = size = 0
         files = []
         for part in plan.ranges:
@@ -84,7 +102,7 @@ class ParquetSink:
         return SinkResult(rows, size, {"files": files}, moved=0)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Write the files that are not there yet, a few at once."""
+        """Write the files that are missing, several at once."""
         self._fs.create_dir(self._directory, recursive=True)
         given_up = threading.Event()
 
@@ -103,7 +121,7 @@ class ParquetSink:
                 for one in ended:
                     one.result()
             except BaseException:
-                # The other files are not waited for to the end.
+                # Do not wait until the other files are complete: they stop at their next batch.
                 given_up.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -117,7 +135,11 @@ class ParquetSink:
         )
 
     def discard(self, plan: ScanPlan) -> int:
-        """Delete the files of a plan that was abandoned; how many there were."""
+        """Delete the files of a plan that was abandoned.
+
+        Returns:
+            The number of deleted files.
+        """
         count = 0
         for part in plan.ranges:
             path = self._path(self.file_name(plan, part))
@@ -127,7 +149,15 @@ class ParquetSink:
         return count
 
     def sweep(self, age_s: float = SWEEP_AGE_S) -> int:
-        """Delete unfinished files that have not been written to for so long; how many."""
+        """Delete incomplete files that a crash left behind.
+
+        Args:
+            age_s: Only files that were not written to for so many seconds are deleted, because a
+                younger file may belong to a process that is still running.
+
+        Returns:
+            The number of deleted files.
+        """
         selector = pafs.FileSelector(self._directory, allow_not_found=True)
         count = 0
         for info in self._fs.get_file_info(selector):
@@ -147,7 +177,7 @@ class ParquetSink:
             return pq.read_metadata(file).num_rows, info.size
 
     def _write_range(self, name: str, reader: pa.RecordBatchReader) -> tuple[int, int]:
-        # Two processes may write the same range at once: each under a name of its own.
+        # Two processes may write the same range at once, so each one uses its own hidden name.
         hidden = self._path(f"{_HIDDEN}{name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
             with self._fs.open_output_stream(hidden) as stream:
@@ -165,7 +195,7 @@ class ParquetSink:
         return f"{self._directory.rstrip('/')}/{name}"
 
     def _sync(self, path: str) -> None:
-        """On a local disk: have it on the disk before anybody counts on it."""
+        """Flush a file or directory to a local disk, before the checkpoint is committed."""
         if not isinstance(self._fs, pafs.LocalFileSystem):
             return
         descriptor = os.open(path, os.O_RDONLY)
@@ -187,7 +217,7 @@ def _open(directory: str, filesystem: Any) -> tuple[pafs.FileSystem, str]:
 
 
 def _unless(given_up: threading.Event, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """The batches of a reader until its rows are not wanted any more."""
+    """Stop a reader with an error as soon as another file of the plan has failed."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in reader:
@@ -222,3 +252,44 @@ def _write_all(stream: Any, reader: pa.RecordBatchReader, compression: str) -> i
                 held_bytes = 0
         flush()
     return rows
+
+
+def columns_with_dictionary(schema: pa.Schema) -> list[str] | bool:
+    """Return the columns that get a dictionary: those whose values are repeated.
+
+    A dictionary of ids, measures or times grows until the writer gives it up. This takes a third of
+    the time of writing and makes the files larger. The lake writes its files by this rule, too.
+    """
+    if any(pa.types.is_nested(field.type) for field in schema):
+        return True
+    chosen = [f.name for f in schema if f.name in BATCH_TIMES or not _seldom_repeats(f.type)]
+    return chosen or False
+
+
+def _seldom_repeats(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_floating(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_int64(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+register(
+    SinkDeclaration(
+        name="parquet",
+        sink=ParquetSink,
+        summary="A directory of Parquet files.",
+        promise="exactly once",
+        how="one file per range, named by range and plan id, renamed when it is complete",
+        place="DIR",
+        fields=(
+            SinkField(
+                "path", "The directory: a local path, or a URI that pyarrow knows.", templated=True
+            ),
+            SinkField("compression", "The codec of the files.", default="zstd"),
+        ),
+        make=lambda values, _: ParquetSink(values["path"], compression=values["compression"]),
+        dataset=lambda values, _: file_node(values["path"]),
+    )
+)

@@ -1,4 +1,4 @@
-"""How far a sink is, kept by the sink itself, and what that means for a plan."""
+"""The position that a sink stores together with its rows, and how a plan relates to it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.errors import show_ranges
 from fluss_orchestrate.core.plan import Generation, ScanPlan, generation_json
-from fluss_orchestrate.core.sink_errors import SinkPositionError
+from fluss_orchestrate.core.sinks.errors import SinkPositionError
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """Where a sink is with a checkpoint, in which generation of it."""
+    """The offsets that a sink has reached for a checkpoint, and the checkpoint's generation."""
 
     offsets: TablePosition
     generation: Generation | None = None
 
     def to_text(self) -> str:
-        """The position as a sink keeps it, in JSON."""
+        """Return the position as JSON text, as sinks store it."""
         value = self.offsets.to_json()
         if self.generation is not None:
             value["generation"] = self.generation.to_json()
@@ -29,31 +29,42 @@ class SinkPosition:
 
     @classmethod
     def from_text(cls, text: str) -> SinkPosition:
-        """The position from `to_text`; one of an earlier version has no generation."""
+        """Read the text of `to_text`. Texts of earlier versions have no generation."""
         with plain.reading("position of a sink"):
             value = json.loads(text)
             generation = Generation.from_json(value.get("generation"))
             return cls(TablePosition.from_json(value), generation)
 
 
-class Standing(enum.Enum):
-    """Where a plan stands against a sink's position."""
+class PlanState(enum.Enum):
+    """What the position of a sink says about a plan.
+
+    `DONE`: the sink holds the plan. `NEXT`: the plan begins where the sink's position is.
+    """
 
     DONE = "done"
     NEXT = "next"
 
 
-def standing(sink: str, plan: ScanPlan, plan_id: str, at: SinkPosition | None) -> Standing:
-    """Whether the sink holds the plan already, or the plan goes on exactly where the sink is.
+def plan_state(sink: str, plan: ScanPlan, plan_id: str, at: SinkPosition | None) -> PlanState:
+    """Return whether the sink holds the plan, or the plan begins where the sink's position is.
 
-    `plan_id` is the last plan that the sink took under this name and `at` where that ended. A plan
-    that lies wholly behind is done. A plan of a later generation begins anew. Anything else would
-    lose rows or write some twice: `SinkPositionError`.
+    A plan that ends before the position is done. A plan of a later generation of the checkpoint
+    begins anew.
+
+    Args:
+        sink: The sink's name, for the error.
+        plan: The plan.
+        plan_id: The last plan that the sink wrote for this checkpoint.
+        at: Where that plan ended; None if the sink holds nothing of the checkpoint.
+
+    Raises:
+        SinkPositionError: To write the plan would lose rows or write rows twice.
     """
     if at is None or _begins_anew(sink, plan, at.generation):
-        return Standing.NEXT
+        return PlanState.NEXT
     if plan_id == plan.plan_id:
-        return Standing.DONE
+        return PlanState.DONE
     if at.offsets.table != plan.table:
         raise SinkPositionError(
             sink,
@@ -66,7 +77,7 @@ def standing(sink: str, plan: ScanPlan, plan_id: str, at: SinkPosition | None) -
     known = [r for r in plan.ranges if r.place in offsets]
     behind = [r for r in known if r.stop <= offsets[r.place]]
     if behind and len(behind) == len(plan.ranges):
-        return Standing.DONE
+        return PlanState.DONE
     wrong = [r for r in known if r.start != offsets[r.place]]
     if wrong:
         where = ", ".join(str(offsets[r.place]) for r in wrong[:5])
@@ -76,11 +87,11 @@ def standing(sink: str, plan: ScanPlan, plan_id: str, at: SinkPosition | None) -
             plan.plan_id,
             f"it wants to go on with {show_ranges(wrong)} where the sink is at {where}",
         )
-    return Standing.NEXT
+    return PlanState.NEXT
 
 
 def _begins_anew(sink: str, plan: ScanPlan, generation: Generation | None) -> bool:
-    """Whether the plan is of a later generation; an earlier or a foreign one is refused."""
+    """Return whether the plan is of a later generation; refuse one of an earlier generation."""
     if plan.generation == generation:
         return False
     ours = -1 if generation is None else generation.sequence
@@ -98,7 +109,7 @@ def _begins_anew(sink: str, plan: ScanPlan, generation: Generation | None) -> bo
 
 
 def position_after(plan: ScanPlan, at: SinkPosition | None) -> SinkPosition:
-    """The sink's position once it holds the plan."""
+    """Return the sink's position after it has written the plan."""
     begin = TablePosition(plan.table, {})
     if at is not None and at.generation == plan.generation:
         begin = at.offsets

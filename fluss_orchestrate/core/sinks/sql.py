@@ -1,9 +1,9 @@
-"""A table of a SQL database: the rows of a plan and the plan's id in one transaction.
+"""A table of a SQL database as a sink: the rows of a plan and its id are one transaction.
 
-Beside the target stands `fluss_sink_positions`: per target and checkpoint name the last plan and
-where it ended. That row is written first, so that of two runs of one plan the second waits for
-the first, and then finds the plan there. Identifiers are always quoted: names keep their case.
-Errors are typed and hold neither rows nor the database's password (`core/sql_engine.py`).
+The table `fluss_sink_positions` in the same schema has one row per target table and checkpoint: the
+last plan and where it ended. A transaction writes this row first, so a second process with the same
+plan waits for the first one, and then finds the plan there. Identifiers are always quoted, so names
+keep their case. Errors contain neither rows nor the database's password (`core/sql_engine.py`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,24 @@ from fluss_client.errors import ClientError, ConfigError
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.schema_policy import SchemaPolicy, columns_to_add
-from fluss_orchestrate.core.sink_errors import SinkContendedError, SinkError, SinkValueError
-from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
-from fluss_orchestrate.core.sinks.position import SinkPosition, Standing, position_after, standing
+from fluss_orchestrate.core.sinks.base import ReadPlan, SchemaPolicy, SinkResult, columns_to_add
+from fluss_orchestrate.core.sinks.errors import SinkContendedError, SinkError, SinkValueError
+from fluss_orchestrate.core.sinks.position import (
+    PlanState,
+    SinkPosition,
+    plan_state,
+    position_after,
+)
+from fluss_orchestrate.core.sinks.registry import (
+    SCHEMA_POLICY,
+    FieldKind,
+    LineageNode,
+    SinkDeclaration,
+    SinkField,
+    Values,
+    address_node,
+    register,
+)
 from fluss_orchestrate.core.sinks.sql_types import SQLITE, SqlValues, UnfitValueError, sql_type
 from fluss_orchestrate.core.sql_engine import (
     LOCK_TIMEOUT_S,
@@ -36,11 +50,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
     from sqlalchemy.exc import SQLAlchemyError
 
+    from fluss_client import FlussConnection
+
 POSITIONS_TABLE = "fluss_sink_positions"
 NAME_LENGTH = 512
-"""What a checkpoint may be named, and a prefix; with more, MySQL would refuse the primary key."""
+"""The longest name of a checkpoint with its prefix. With more, MySQL refuses the primary key."""
 OLD_NAME_LENGTH = 255
-"""The width of the positions' names in tables that earlier versions made."""
+"""The width of the column `name` in tables of positions that earlier versions created."""
 ROWS_PER_STATEMENT = 2_000
 ATTEMPTS_MAX = 10
 WITHOUT_THE_COLUMN = (
@@ -49,24 +65,28 @@ WITHOUT_THE_COLUMN = (
 
 
 class _PositionTakenError(Exception):
-    """Another run wrote the first position of this name; the transaction is to be rolled back."""
+    """Another process wrote the first position of this checkpoint: roll the transaction back."""
 
 
 class SqlSink:
     """Appends plans to one SQL table.
 
-    A table that does not exist is created with the columns of the first plan. Nested values go
-    into JSON columns. A plan is one transaction, however large: cap plans with `max_offsets`.
-    A value that the database cannot hold is refused with `SinkValueError`.
+    A table that does not exist is created with the columns of the first plan. Nested values are
+    stored in JSON columns. A plan is one transaction: limit its size with `max_offsets`. A value
+    that the database cannot store is refused with `SinkValueError`.
 
     Args:
         engine: An SQLAlchemy engine, or its URL.
-        table: The table's name.
-        schema: The table's schema.
+        table: The name of the table.
+        schema: The schema of the table.
         schema_policy: What happens with columns that the table lacks.
-        create: Whether a table that is not there is created.
-        replace_nul: What stands in the place of the character U+0000 in text where the database
-            cannot hold it (PostgreSQL). None refuses such rows.
+        create: Whether a table that does not exist is created.
+        replace_nul: The text that replaces the character U+0000 where the database cannot store it
+            (PostgreSQL). None refuses such rows.
+
+    Raises:
+        ConfigError: The URL is not one of SQLAlchemy, or its driver is not installed.
+        MissingExtraError: SQLAlchemy is not installed.
     """
 
     exactly_once = True
@@ -83,7 +103,7 @@ class SqlSink:
         replace_nul: str | None = None,
     ) -> None:
         source = EngineSource.of(engine, "a SQL sink") if isinstance(engine, str) else engine
-        engine = ""  # A report may show this frame's variables, and the URL may hold a password.
+        engine = ""  # A traceback may show the variables of this frame, and the URL has a password.
         if isinstance(source, ClientError):
             raise source
         import sqlalchemy
@@ -104,7 +124,7 @@ class SqlSink:
 
     @property
     def identity(self) -> str:
-        """The kind of database, the database's name and the table; neither host nor user."""
+        """The kind and the name of the database, and the table; without host and user."""
         url = self._engine.url
         database = url.database or ""
         if url.get_backend_name() == "sqlite" and database not in ("", ":memory:"):
@@ -113,7 +133,7 @@ class SqlSink:
 
     @hides_sql
     def position(self, name: str) -> TablePosition | None:
-        """Where the table is with a checkpoint; None if it holds nothing of it."""
+        """Return the position of a checkpoint in the table; None if it holds no plan of it."""
         self._prepare(name)
         with self._engine.connect() as connection:
             at = self._state(connection, name)[1]
@@ -121,7 +141,11 @@ class SqlSink:
 
     @hides_sql
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """What the table holds of the plan; `SinkPositionError` if the plan cannot follow."""
+        """Return what the table holds of the plan; None if it does not hold the plan.
+
+        Raises:
+            SinkPositionError: The plan does not begin where the table's position is.
+        """
         if plan.is_empty:
             return SinkResult(0)
         self._prepare(plan.name)
@@ -134,8 +158,8 @@ class SqlSink:
 
         Raises:
             SinkValueError: A value cannot be stored; nothing of the plan was written.
-            SinkPositionError: The plan does not follow what the table holds.
-            SinkContendedError: Others kept the database busy; the plan may be written again.
+            SinkPositionError: The plan does not begin where the table's position is.
+            SinkContendedError: Other transactions were always faster; the plan can be retried.
             SinkError: The database refused the rows or does not answer.
         """
         done = self.already_done(plan)
@@ -148,7 +172,7 @@ class SqlSink:
                 with self._engine.begin() as connection:
                     done = self._write(connection, plan, reader, target, values)
             except _PositionTakenError:
-                pass  # Somebody else wrote the first position; look again.
+                pass  # Another process wrote the first position: read it again.
             if done is None:
                 done = self.already_done(plan)
         if done is not None:
@@ -157,7 +181,7 @@ class SqlSink:
 
     @hides_sql
     def reset_position(self, name: str, position: TablePosition | None = None) -> None:
-        """Set, or forget, where the table is with a checkpoint, after its rows were put right."""
+        """Set or remove the position of a checkpoint, after the rows were corrected by hand."""
         self._prepare(name)
         mine = self._mine(name)
         with self._engine.begin() as connection:
@@ -174,7 +198,7 @@ class SqlSink:
         target: Table,
         values: SqlValues,
     ) -> SinkResult | None:
-        """None when the position moved between the look at it and the claim."""
+        """Write the plan; return None if another process moved the position in the meantime."""
         last, at, _ = self._state(connection, plan.name)
         done = self._done(plan, last, at, 0)
         if done is not None:
@@ -208,7 +232,7 @@ class SqlSink:
         part: pa.RecordBatch,
         before: int,
     ) -> None:
-        """Insert some rows of the plan; `before` of them came earlier."""
+        """Insert some rows of the plan; `before` rows of it were inserted earlier."""
         try:
             connection.execute(target.insert(), values.rows(part))
             return
@@ -224,7 +248,7 @@ class SqlSink:
                 kind,
             )
         except self._sa.exc.OperationalError:
-            raise  # The line, a lock or the disk: not the rows.
+            raise  # The connection, a lock or the disk failed: the rows are not the reason.
         except self._sa.exc.SQLAlchemyError as error:
             failure = self._refused(plan, before, part.num_rows, reason(error))
         except (ValueError, OverflowError, TypeError) as error:
@@ -254,7 +278,7 @@ class SqlSink:
     def _done(
         self, plan: ScanPlan, last: str, at: SinkPosition | None, rows: int
     ) -> SinkResult | None:
-        if standing(self._key, plan, last, at) is Standing.NEXT:
+        if plan_state(self._key, plan, last, at) is PlanState.NEXT:
             return None
         known = last == plan.plan_id
         details = {"table": self._key, "rows_known": known}
@@ -289,12 +313,12 @@ class SqlSink:
             self._widen_names(name)
 
     def _widen_names(self, name: str) -> None:
-        """Make room for a long name in a positions table of an earlier version."""
+        """Widen the column `name` in a table of positions that an earlier version created."""
         sa, dialect = self._sa, self._engine.dialect
         columns = sa.inspect(self._engine).get_columns(POSITIONS_TABLE, schema=self._schema)
         width = next(c["type"] for c in columns if c["name"] == "name").length
         if dialect.name == SQLITE or width is None or width >= len(name):
-            return  # SQLite heeds no widths.
+            return  # SQLite ignores widths.
         where = dialect.identifier_preparer.format_table(self._positions)
         change = f"ALTER TABLE {where} ALTER COLUMN name TYPE VARCHAR({NAME_LENGTH})"
         if dialect.name != "postgresql":
@@ -321,12 +345,12 @@ class SqlSink:
         try:
             table.create(self._engine, checkfirst=True)
         except (sa.exc.ProgrammingError, sa.exc.OperationalError, sa.exc.IntegrityError):
-            # Another process created it between the look and the creation; if not, this tells.
+            # Another process may have created the table in the meantime. If not, this query fails.
             with self._engine.connect() as connection:
                 connection.execute(sa.select(sa.func.count()).select_from(table))
 
     def _target(self, columns: pa.Schema) -> tuple[Table, SqlValues]:
-        """The target with exactly the plan's columns, after making it fit, and what fills it."""
+        """Create or extend the table; return it with the columns of the plan, and its encoder."""
         sa, dialect = self._sa, self._engine.dialect.name
         declared = self._table({f.name: sql_type(f.type, dialect) for f in columns})
         inspector = sa.inspect(self._engine)
@@ -361,7 +385,7 @@ class SqlSink:
         where = dialect.identifier_preparer.format_table(target)
         try:
             with self._engine.begin() as connection:
-                # Not as text(), which would take a colon in a name for a parameter.
+                # Not with text(): it would read a colon in a name as a parameter.
                 connection.exec_driver_sql(f"ALTER TABLE {where} ADD COLUMN {column}")
         except (sa.exc.ProgrammingError, sa.exc.OperationalError):
             found = sa.inspect(self._engine).get_columns(self._name, schema=self._schema)
@@ -399,7 +423,7 @@ def _chunks(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 def _place(plan: ScanPlan, row: int) -> str:
-    """Where a row of a plan comes from, as text; empty where rows and offsets do not correspond."""
+    """Return the bucket and offset of a row, as text; empty if rows are not offsets of a log."""
     if plan.kind != "log":
         return ""
     for part in plan.ranges:
@@ -408,3 +432,50 @@ def _place(plan: ScanPlan, row: int) -> str:
             return f" (bucket {part.bucket}{of}, offset {part.start + row})"
         row -= part.count
     return ""
+
+
+def _make(values: Values, _: FlussConnection) -> SqlSink:
+    return SqlSink(
+        values["url"],
+        values["table"],
+        schema=values["schema"],
+        schema_policy=values["schema_policy"],
+        replace_nul=values["replace_nul"],
+    )
+
+
+def _dataset(values: Values, _: str) -> LineageNode:
+    engine, schema, table = values["url"], values["schema"], values["table"]
+    url = engine if isinstance(engine, str) else str(engine.url)
+    return address_node(url, f"{schema}.{table}" if schema else table)
+
+
+register(
+    SinkDeclaration(
+        name="sql",
+        sink=SqlSink,
+        summary="A table of a SQL database; it is created with the first increment.",
+        promise="exactly once",
+        how="rows and plan id in one transaction",
+        place="table",
+        fields=(
+            SinkField("table", "The name of the table.", templated=True),
+            SinkField(
+                "url",
+                "The URL of the database, as SQLAlchemy has it.",
+                FieldKind.DATABASE,
+                templated=True,
+            ),
+            SinkField("schema", "The schema of the table.", default=None, templated=True),
+            SCHEMA_POLICY,
+            SinkField(
+                "replace_nul",
+                "The text that replaces U+0000 in PostgreSQL; rows with it are refused if not "
+                "given.",
+                default=None,
+            ),
+        ),
+        make=_make,
+        dataset=_dataset,
+    )
+)

@@ -1,16 +1,15 @@
-"""Arrow columns as SQL columns, and their values as a database driver takes them.
+"""The map of data types to SQL types, by way of their Arrow types, and values for a driver.
 
-Every value is stored so that it can be told apart from every other one, or it is refused with
-`UnfitValueError`; the one exception are digits below a microsecond, which SQL times do not have.
-What is not plain:
+Different values are stored as different values, or they are refused with `UnfitValueError`; the one
+exception are digits below a microsecond, which SQL times do not have. Special cases:
 
 - SQLite keeps numbers as doubles, exact to 15 digits: a DECIMAL of more digits is a TEXT column
   with all its digits. A table that an earlier version made has NUMERIC there: it takes the values
   that a double holds exactly, others are refused.
-- SQLite has no NaN and would store NULL: the text `NaN` stands in the FLOAT column.
+- SQLite has no NaN and would store NULL: the FLOAT column holds the text `NaN`.
 - JSON has neither NaN nor infinities: in nested values they are the texts `NaN`, `Infinity` and
   `-Infinity`.
-- PostgreSQL's text cannot hold U+0000: refused, or replaced where the sink was told by what.
+- PostgreSQL's text cannot hold U+0000: it is refused, or replaced if the sink has `replace_nul`.
 """
 
 from __future__ import annotations
@@ -24,19 +23,30 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import lib
+
+from fluss_client.engine import require_arrow_map
 
 SQLITE = "sqlite"
 NUL = "\x00"
 SQLITE_DIGITS_MAX = 15
-"""Every decimal of so many digits can be had back from a double."""
+"""A double holds every decimal of this many digits without loss."""
 _WITHOUT_NUL = ("postgresql", "cockroachdb", "redshift")
 _NS = 1_000_000_000
 _UNREADABLE = (ValueError, OverflowError)
 _Convert = Callable[[Any], Any]
+_MakeSqlType = Callable[[pa.DataType, str], Any]
 
 
 class UnfitValueError(Exception):
-    """A value that the column cannot hold: `row` counts within the batch. Never leaves the sink."""
+    """A value that the column cannot hold; the sink turns it into a public error.
+
+    Attributes:
+        column: The name of the column.
+        row: The index of the row within the batch.
+        kind: What kind of value it is.
+        way_out: What the user can do.
+    """
 
     def __init__(self, column: str, row: int, kind: str, way_out: str = "") -> None:
         super().__init__(kind)
@@ -47,32 +57,73 @@ class UnfitValueError(Exception):
 
 
 def sql_type(kind: pa.DataType, dialect: str) -> Any:
-    """The SQLAlchemy type for an Arrow type; nested values and what else has none become JSON."""
+    """Return the SQLAlchemy type for an Arrow type.
+
+    Args:
+        kind: The Arrow type. A type that the map does not have becomes JSON.
+        dialect: The name of the database's dialect.
+    """
+    return _SQL_TYPES.get(kind.id, _json)(kind, dialect)
+
+
+def _plain(name: str) -> _MakeSqlType:
+    def make(kind: pa.DataType, dialect: str) -> Any:
+        import sqlalchemy as sa
+
+        return getattr(sa, name)()
+
+    return make
+
+
+def _numeric(kind: pa.DataType, dialect: str) -> Any:
     import sqlalchemy as sa
 
-    is_ = pa.types
-    if is_.is_boolean(kind):
-        return sa.Boolean()
-    if is_.is_integer(kind):
-        return {8: sa.SmallInteger(), 16: sa.SmallInteger(), 32: sa.Integer()}.get(
-            kind.bit_width, sa.BigInteger()
-        )
-    if is_.is_floating(kind):
-        return sa.Double() if kind.bit_width == 64 else sa.Float()
-    if is_.is_decimal(kind):
-        needs_text = dialect == SQLITE and kind.precision > SQLITE_DIGITS_MAX
-        return sa.Text() if needs_text else sa.Numeric(kind.precision, kind.scale)
-    if is_.is_string(kind) or is_.is_large_string(kind):
-        return sa.Text()
-    if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
-        return sa.LargeBinary()
-    if is_.is_date(kind):
-        return sa.Date()
-    if is_.is_time(kind):
-        return sa.Time()
-    if is_.is_timestamp(kind):
-        return sa.DateTime(timezone=kind.tz is not None)
+    needs_text = dialect == SQLITE and kind.precision > SQLITE_DIGITS_MAX
+    return sa.Text() if needs_text else sa.Numeric(kind.precision, kind.scale)
+
+
+def _date_time(kind: pa.DataType, dialect: str) -> Any:
+    import sqlalchemy as sa
+
+    return sa.DateTime(timezone=kind.tz is not None)
+
+
+def _json(kind: pa.DataType, dialect: str) -> Any:
+    import sqlalchemy as sa
+
     return sa.JSON(none_as_null=True)
+
+
+_SQL_TYPES: dict[int, _MakeSqlType] = {
+    lib.Type_BOOL: _plain("Boolean"),
+    lib.Type_INT8: _plain("SmallInteger"),
+    lib.Type_INT16: _plain("SmallInteger"),
+    lib.Type_INT32: _plain("Integer"),
+    lib.Type_INT64: _plain("BigInteger"),
+    lib.Type_UINT8: _plain("SmallInteger"),
+    lib.Type_UINT16: _plain("SmallInteger"),
+    lib.Type_UINT32: _plain("Integer"),
+    lib.Type_UINT64: _plain("BigInteger"),
+    lib.Type_HALF_FLOAT: _plain("Float"),
+    lib.Type_FLOAT: _plain("Float"),
+    lib.Type_DOUBLE: _plain("Double"),
+    lib.Type_DECIMAL128: _numeric,
+    lib.Type_DECIMAL256: _numeric,
+    lib.Type_STRING: _plain("Text"),
+    lib.Type_LARGE_STRING: _plain("Text"),
+    lib.Type_BINARY: _plain("LargeBinary"),
+    lib.Type_LARGE_BINARY: _plain("LargeBinary"),
+    lib.Type_FIXED_SIZE_BINARY: _plain("LargeBinary"),
+    lib.Type_DATE32: _plain("Date"),
+    lib.Type_DATE64: _plain("Date"),
+    lib.Type_TIME32: _plain("Time"),
+    lib.Type_TIME64: _plain("Time"),
+    lib.Type_TIMESTAMP: _date_time,
+    lib.Type_LIST: _json,
+    lib.Type_MAP: _json,
+    lib.Type_STRUCT: _json,
+}
+require_arrow_map("SQL", _SQL_TYPES)
 
 
 class SqlValues:
@@ -82,7 +133,7 @@ class SqlValues:
         columns: The schema of the batches.
         dialect: The name of the database's dialect.
         present: The types of the columns that the table had already, by name.
-        replace_nul: What stands in the place of U+0000 where text cannot hold it; None refuses.
+        replace_nul: What replaces U+0000 where text cannot hold it; None refuses the value.
     """
 
     def __init__(
@@ -98,7 +149,7 @@ class SqlValues:
         self._names = columns.names
 
     def bound_types(self) -> dict[str, Any]:
-        """The types that parameters are bound with."""
+        """Return the SQL types to bind parameters with, by column."""
         import sqlalchemy as sa
 
         types = {f.name: sql_type(f.type, self._dialect) for f, _ in self._fields}
@@ -111,7 +162,11 @@ class SqlValues:
         return types
 
     def rows(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
-        """The rows as dictionaries; `UnfitValueError` for a value that cannot be stored."""
+        """Return the rows as dictionaries.
+
+        Raises:
+            UnfitValueError: A value cannot be stored.
+        """
         columns = [
             convert(field.name, self._without_nul(field.name, column, convert))
             for (field, convert), column in zip(self._fields, batch.columns, strict=True)
@@ -125,7 +180,7 @@ class SqlValues:
 
 
 def _values_of(field: pa.Field, dialect: str, present: Any) -> Callable[[str, pa.Array], list[Any]]:
-    """How the values of a column are made."""
+    """Return the function that makes the values of a column."""
     import sqlalchemy as sa
 
     kind, is_ = field.type, pa.types
@@ -182,7 +237,7 @@ def _decimal_text(name: str, column: pa.Array) -> list[Any]:
 
 
 def _exact_doubles(name: str, column: pa.Array) -> list[Any]:
-    """For a NUMERIC column of SQLite, which stores doubles: only what can be had back from one."""
+    """Return values for a NUMERIC column of SQLite, which stores doubles: only exact ones."""
     values, scale = _listed(name, column), column.type.scale
     for row, value in enumerate(values):
         if value is not None and decimal.Decimal(f"{float(value):.{scale}f}") != value:
@@ -211,7 +266,7 @@ def _text_without_nul(name: str, column: pa.Array) -> list[Any]:
 
 
 class _Nested:
-    """Values as JSON can hold them: bytes as Base64, times and decimals as text."""
+    """Makes values that JSON can hold: bytes as Base64, times and decimals as text."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._readable = _with_numbers_for_ns(kind)
@@ -223,7 +278,7 @@ class _Nested:
 
 
 def _with_numbers_for_ns(kind: pa.DataType) -> pa.DataType:
-    """The type with numbers for nanoseconds, which Python's own times cannot hold."""
+    """Return the type with numbers for nanoseconds, which Python's own times cannot hold."""
     is_ = pa.types
     if is_.is_struct(kind):
         return pa.struct([f.with_type(_with_numbers_for_ns(f.type)) for f in kind])
@@ -288,7 +343,7 @@ def _time_text(value: int) -> str:
 
 
 def _fraction(ns: int) -> str:
-    """As `isoformat` writes it, and with nine digits where six do not do."""
+    """Return the fraction as `isoformat` writes it, with nine digits where six are too few."""
     if ns == 0:
         return ""
     return f".{ns:09}" if ns % 1000 else f".{ns // 1000:06}"

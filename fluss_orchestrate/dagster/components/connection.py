@@ -4,6 +4,7 @@
 import dagster as dg
 from pydantic import Field
 
+from fluss_orchestrate import deprecated
 from fluss_orchestrate.dagster.components.scaffolding import FlussConnectionScaffolder
 from fluss_orchestrate.dagster.resource import FlussResource
 
@@ -19,19 +20,24 @@ class ConnectionAttributes(dg.Model, dg.Resolvable):
     sasl_password_env: str = Field(
         default="", description="The environment variable that holds the password."
     )
+    client_options: dict[str, str] = Field(
+        default_factory=dict, description="Further keys of the client's configuration; no secrets."
+    )
     options: dict[str, str] = Field(
-        default_factory=dict, description="Further keys of the client; no secrets."
+        default_factory=dict, description="Deprecated: use client_options."
     )
 
     def resource(self) -> FlussResource:
         """The resource; nothing is connected yet."""
+        if self.options:
+            deprecated.warn(deprecated.renamed("FlussConnectionComponent")["options"])
         password = dg.EnvVar(self.sasl_password_env) if self.sasl_password_env else ""
         return FlussResource(
             bootstrap_servers=self.bootstrap_servers,
             cluster_alias=self.cluster_alias,
             sasl_username=self.sasl_username,
             sasl_password=password,
-            options=self.options,
+            client_options={**self.options, **self.client_options},
         )
 
 

@@ -23,9 +23,12 @@ from fluss_orchestrate.dagster.components.state import (
     read_state,
     write_state,
 )
-from fluss_orchestrate.dagster.lake_sensor import build_fluss_lake_snapshot_sensor, fluss_lake_asset
-from fluss_orchestrate.dagster.partition_sensor import build_fluss_partition_sensor
 from fluss_orchestrate.dagster.partitions import partitions_from
+from fluss_orchestrate.dagster.sensors.lake import (
+    build_fluss_lake_snapshot_sensor,
+    fluss_lake_asset,
+)
+from fluss_orchestrate.dagster.sensors.partitions import build_fluss_partition_sensor
 
 
 @dg.scaffold_with(FlussDatabaseScaffolder)

@@ -1,28 +1,96 @@
-"""Increments in YAML: which table goes where, how often it is looked at."""
+"""Increments in YAML: which table is read, into which sink, and what starts a run.
 
-# Dagster reads the types of fields as a component is made, so they are no strings here.
-from typing import Any
+The models of the sinks are made from their declarations (`core/sinks/registry.py`). A secret is
+never given in YAML: a key that ends with `_env` has the name of its environment variable.
+"""
+
+# Dagster reads the types of fields when a component is made, so they must not be strings here.
+import typing
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, create_model
 
 from fluss_client import FlussConnection
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.sinks.base import Sink
-from fluss_orchestrate.dagster.components.sinks import IcebergAttributes, SqlAttributes
+from fluss_orchestrate.core.sinks.registry import (
+    REQUIRED,
+    FieldKind,
+    SinkDeclaration,
+    SinkField,
+    declarations,
+    environment_value,
+)
+from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
 from fluss_orchestrate.dagster.incremental import incremental_fluss_asset
-from fluss_orchestrate.dagster.offset_sensor import build_fluss_offset_sensor
+from fluss_orchestrate.dagster.sensors.offsets import build_fluss_offset_sensor
+
+SECRET_WORDS = ("password", "secret", "token", "credential")
+_TYPES: dict[FieldKind, Any] = {
+    FieldKind.TEXT: str,
+    FieldKind.FLAG: bool,
+    FieldKind.NAMES: list[str],
+    FieldKind.PROPERTIES: dict[str, str],
+    FieldKind.CLUSTER: ConnectionAttributes,
+}
 
 
-class IncrementAttributes(dg.Model, dg.Resolvable):
-    """An asset that takes what is new in a table into exactly one of the sinks."""
+class SinkAttributes(dg.Model, dg.Resolvable):
+    """What the models of all declared sinks share."""
+
+    declaration: ClassVar[SinkDeclaration]
+
+    def check(self) -> None:
+        """Refuse secrets that are given in clear.
+
+        Raises:
+            ConfigError: A property looks like a secret.
+        """
+        for field in self.declaration.fields:
+            if field.kind is not FieldKind.PROPERTIES:
+                continue
+            for key in getattr(self, field.name):
+                if any(word in key.lower() for word in SECRET_WORDS):
+                    raise ConfigError(
+                        f"sink {self.declaration.name}: '{key}' does not belong in {field.name}: "
+                        f"name its environment variable in {field.name}_env"
+                    )
+
+    def open(self, connection: FlussConnection) -> Sink:
+        """Open the sink.
+
+        Args:
+            connection: The connection that the rows are read with.
+
+        Raises:
+            ConfigError: An environment variable is not set.
+        """
+        values = {field.name: self._value(field) for field in self.declaration.fields}
+        return self.declaration.open(values, connection)
+
+    def _value(self, field: SinkField) -> Any:
+        if field.is_secret:
+            variable = getattr(self, f"{field.name}_env")
+            return None if variable is None else environment_value(variable)
+        value = getattr(self, field.name)
+        if field.kind is FieldKind.PROPERTIES:
+            secrets = getattr(self, f"{field.name}_env")
+            return value | {key: environment_value(name) for key, name in secrets.items()}
+        if field.kind is FieldKind.CLUSTER and value is not None:
+            return value.resource().process_config_and_initialize().connection
+        return value
+
+
+class Increment(dg.Model, dg.Resolvable):
+    """The part of an increment that does not depend on the sink."""
+
+    sinks: ClassVar[Mapping[str, type[SinkAttributes]]]
 
     table: str = Field(description="database.table")
     key: str = Field(description="The asset's key, with / between its parts.")
-    parquet: str | None = Field(default=None, description="A folder of Parquet files.")
-    fluss_table: str | None = Field(default=None, description="Another table of this cluster.")
-    iceberg: IcebergAttributes | None = Field(default=None, description="An Iceberg table.")
-    sql: SqlAttributes | None = Field(default=None, description="A table of an SQL database.")
     checkpoint: str | None = Field(default=None, description="The asset's key if not given.")
     max_offsets: int | None = Field(default=None, description="At most so many per run.")
     min_offsets: int | None = Field(
@@ -35,18 +103,21 @@ class IncrementAttributes(dg.Model, dg.Resolvable):
         return self.checkpoint or f"dagster/{self.key}"
 
     def asset(self, resource_key: str, **options: Any) -> dg.AssetsDefinition:
-        """The asset."""
-        sinks = (self.parquet, self.fluss_table, self.iceberg, self.sql)
-        if sum(sink is not None for sink in sinks) != 1:
-            raise ConfigError(
-                f"increment {self.key}: give exactly one of parquet, fluss_table, iceberg and sql"
-            )
-        if self.iceberg is not None:
-            self.iceberg.check()
+        """Make the asset.
+
+        Args:
+            resource_key: The key of the `FlussResource`.
+            options: Further arguments of `incremental_fluss_asset`.
+
+        Raises:
+            ConfigError: Not exactly one sink is given, or a secret is given in clear.
+        """
+        sink = self._sink()
+        sink.check()
         return incremental_fluss_asset(
             self.key.split("/"),
             table=self.table,
-            sink=self._sink,
+            sink=sink.open,
             checkpoint=self.checkpoint_name,
             max_offsets=self.max_offsets,
             resource_key=resource_key,
@@ -54,7 +125,7 @@ class IncrementAttributes(dg.Model, dg.Resolvable):
         )
 
     def sensor(self, asset: dg.AssetsDefinition, resource_key: str) -> dg.SensorDefinition | None:
-        """The sensor that starts it, if one was asked for."""
+        """Make the sensor that starts runs; None if `min_offsets` is not given."""
         if self.min_offsets is None:
             return None
         return build_fluss_offset_sensor(
@@ -66,14 +137,83 @@ class IncrementAttributes(dg.Model, dg.Resolvable):
             resource_key=resource_key,
         )
 
-    def _sink(self, connection: FlussConnection) -> Sink:
-        from fluss_orchestrate.core.sinks import FlussTableSink, ParquetSink
+    def _sink(self) -> SinkAttributes:
+        given = [name for name in self.sinks if getattr(self, name) is not None]
+        if len(given) != 1:
+            *others, last = self.sinks
+            raise ConfigError(
+                f"increment {self.key}: give exactly one of {', '.join(others)} and {last}"
+            )
+        (name,) = given
+        value, model = getattr(self, name), self.sinks[name]
+        if isinstance(value, SinkAttributes):
+            return value
+        return model(**{model.declaration.fields[0].name: value})
 
-        if self.parquet is not None:
-            return ParquetSink(self.parquet)
-        if self.iceberg is not None:
-            return self.iceberg.open()
-        if self.sql is not None:
-            return self.sql.open()
-        assert self.fluss_table is not None
-        return FlussTableSink(connection, self.fluss_table)
+
+def sink_model(declared: SinkDeclaration) -> type[SinkAttributes]:
+    """Make the model of a sink from its declaration."""
+    keys: dict[str, Any] = {}
+    for field in declared.fields:
+        if field.is_secret:
+            doc = f"The environment variable that holds: {field.doc}"
+            keys[f"{field.name}_env"] = _field(_optional(str, field), doc, field.default)
+            continue
+        keys[field.name] = _field(_optional(_TYPES[field.kind], field), field.doc, field.default)
+        if field.kind is FieldKind.PROPERTIES:
+            doc = "Secret entries: the environment variable of each."
+            keys[f"{field.name}_env"] = _field(dict[str, str], doc, {})
+    with warnings.catch_warnings():
+        # A field may have the name of a deprecated method of pydantic's models, such as `schema`.
+        warnings.filterwarnings("ignore", "Field name .* shadows an attribute")
+        model = create_model(
+            f"{declared.camel_name}Attributes",
+            __base__=SinkAttributes,
+            __module__=__name__,
+            __doc__=declared.summary,
+            **keys,
+        )
+        model.declaration = declared
+        model.model()  # Dagster derives a second model, with the same warning, and keeps it.
+    return model
+
+
+def increment_model(sinks: Iterable[SinkDeclaration]) -> Any:
+    """Make the model of an increment with one key per sink.
+
+    Args:
+        sinks: The declarations of the sinks.
+    """
+    models = {sink.name: sink_model(sink) for sink in sinks}
+    keys: dict[str, Any] = {}
+    for name, model in models.items():
+        declared = model.declaration
+        kind: Any = str | model if declared.needs_only_a_place else model
+        keys[name] = _field(kind | None, declared.summary, None)
+    made = create_model(
+        "IncrementAttributes",
+        __base__=Increment,
+        __module__=__name__,
+        __doc__="An asset that writes what is new in a table into exactly one of the sinks.",
+        **keys,
+    )
+    made.sinks = models
+    return made
+
+
+def _optional(kind: Any, field: SinkField) -> Any:
+    return kind | None if field.default is None else kind
+
+
+def _field(kind: Any, doc: str, default: Any) -> tuple[Any, Any]:
+    if default is REQUIRED:
+        return (kind, Field(description=doc))
+    # Dagster drops the description of a field with a default, unless its resolver has it, too.
+    annotated = Annotated[kind, dg.Resolver.default(description=doc)]
+    if default is None or isinstance(default, (str, bool)):
+        return (annotated, Field(default=default, description=doc))
+    return (annotated, Field(default_factory=typing.get_origin(kind), description=doc))
+
+
+class IncrementAttributes(increment_model(declarations().values())):  # type: ignore[misc]
+    """An asset that writes what is new in a table into exactly one of the sinks."""

@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fluss_client.aio.arrow_input import ArrowInput
+from fluss_client import ChangeType, TableInfo
+from fluss_client.engine import ArrowInput
 from fluss_client.errors import ChangeTypeError, FlussError, RowError
-from fluss_client.model.cluster import ChangeType
-from fluss_client.model.table import TableInfo
-from fluss_orchestrate.core.loading.placing import Placed, Placer
-from fluss_orchestrate.core.loading.target_columns import TargetColumns
-from fluss_orchestrate.core.loading.units import CHANGE_TYPE
+from fluss_orchestrate.core.loading.units import CHANGE_TYPE, Placed, Placer, TargetColumns
 
 SOURCE_FILE = "__fluss_source_file"
 SOURCE_BLOCK = "__fluss_source_block"

@@ -10,39 +10,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fluss_client import FlussConnection, TableInfo
+from fluss_client.engine import backend_of, run_blocking, table_info
 from fluss_client.errors import (
     CorruptDataError,
     FlussError,
 )
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.table import TableInfo, TablePath
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.identity import TableIdentity
-from fluss_orchestrate.core.incremental.observe import observe_offsets
+from fluss_orchestrate.core.incremental.planning.observation import observe_offsets
 from fluss_orchestrate.core.loading.errors import LoadError, RowsDifferError, differ_text
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 from fluss_orchestrate.core.plan import Position
-from fluss_orchestrate.core.provisioning import TableSpec, apply
+from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.spark.load_spec import BulkLoadSpec
+from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec
 from fluss_orchestrate.spark.loading import staging
-from fluss_orchestrate.spark.loading.cutting import (
+from fluss_orchestrate.spark.loading.fitting import Fitter
+from fluss_orchestrate.spark.loading.places import list_files
+from fluss_orchestrate.spark.loading.splits import (
     Footer,
+    Header,
+    Split,
+    SplitLedger,
+    SplitResult,
     batch_rows_of,
     cut,
     digest_of_input,
     read_footers,
     unit_rows_of,
 )
-from fluss_orchestrate.spark.loading.fitting import Fitter
-from fluss_orchestrate.spark.loading.ledger import BulkLedger, Header
-from fluss_orchestrate.spark.loading.places import list_files
-from fluss_orchestrate.spark.loading.progress import Say, say
-from fluss_orchestrate.spark.loading.split import Split, SplitResult
 from fluss_orchestrate.spark.loading.task import LoadTask
-from fluss_orchestrate.spark.loading.waves import send_splits
+from fluss_orchestrate.spark.loading.waves import Say, say, send_splits
 from fluss_orchestrate.spark.setup import is_local
 
 if TYPE_CHECKING:
@@ -73,10 +73,9 @@ def run_load(
     started_ms = now_ms()
     connection = cluster.connection()
     if spec.provision is not None:
-        apply(connection, [TableSpec.from_mapping({"table": spec.table, **spec.provision})])
-    backend = connection.core.backend
-    info = runtime().call(backend.get_table_info(TablePath.parse(spec.table)))
-    ledger = BulkLedger(connection, info, spec.load_id)
+        apply_tables(connection, [TableSpec.from_mapping({"table": spec.table, **spec.provision})])
+    info = table_info(connection, spec.table)
+    ledger = SplitLedger(connection, info, spec.load_id)
     done = ledger.receipt()
     if done is not None:
         on_line(f"load {spec.load_id} into {spec.table} was done before: {done.rows:,} rows")
@@ -99,8 +98,7 @@ def run_load(
 def check_target(spec: BulkLoadSpec, cluster: ClusterRef) -> None:
     """Fail early where there is no table and none is to be made."""
     if spec.provision is None:
-        backend = cluster.connection().core.backend
-        runtime().call(backend.get_table_info(TablePath.parse(spec.table)))
+        table_info(cluster.connection(), spec.table)
 
 
 def _begun(
@@ -108,7 +106,7 @@ def _begun(
     spec: BulkLoadSpec,
     connection: FlussConnection,
     info: TableInfo,
-    ledger: BulkLedger,
+    ledger: SplitLedger,
     frame: DataFrame | None,
 ) -> tuple[Header, LoadInput]:
     """The load as it was begun, now or by an earlier attempt, with its input."""
@@ -117,11 +115,9 @@ def _begun(
         found = _first_input(spark, spec, info, frame)
         columns = _checked_columns(spec, info, found)
         batch_rows = batch_rows_of(info, found.footers, spec.batch_bytes)
-        before = (
-            runtime()
-            .call(observe_offsets(connection.core.backend, cluster_alias(connection), info))
-            .latest
-        )
+        before = run_blocking(
+            observe_offsets(backend_of(connection), cluster_alias(connection), info)
+        ).latest
         header = ledger.begin(
             Header(
                 batch_rows,
@@ -244,7 +240,7 @@ def _receipt(
             f"aside, of {wanted}"
         )
     alias = cluster_alias(connection)
-    after = runtime().call(observe_offsets(connection.core.backend, alias, info))
+    after = run_blocking(observe_offsets(backend_of(connection), alias, info))
     before: Position = header.before
     ranges = tuple(
         after.range_of(place, before.get(place, 0), stop)

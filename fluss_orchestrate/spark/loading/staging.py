@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from fluss_client import TableInfo
 from fluss_client.errors import ConfigError, RowError
-from fluss_client.model.table import TableInfo
-from fluss_client.testing.user_dirs import state_dir
+from fluss_client.testing import state_dir
 from fluss_orchestrate.core.loading.sources import SourceError
-from fluss_orchestrate.spark.load_spec import FILE_KINDS, BulkLoadSpec, LoadSource
+from fluss_orchestrate.core.spark_submit.load_spec import FILE_KINDS, BulkLoadSpec, LoadSource
+from fluss_orchestrate.spark.errors import sentence
 from fluss_orchestrate.spark.loading.fitting import SOURCE_BLOCK, SOURCE_FILE
 from fluss_orchestrate.spark.loading.places import filesystem_of, list_files
 from fluss_orchestrate.spark.setup import session_conf
-from fluss_orchestrate.spark.spark_errors import sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

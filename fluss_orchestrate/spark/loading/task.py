@@ -2,6 +2,8 @@
 
 A split that is sent again, by a retry, a speculative copy or a later job, is known by the servers
 and leaves no row twice.
+
+Which row of which file the user knows, for a row of a Parquet file that a task reads.
 """
 
 from __future__ import annotations
@@ -15,17 +17,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fluss_client.aio.pinned import PINNED_BATCHES_MAX
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.table import TableInfo, TablePath
-from fluss_client.runtime import runtime
+from fluss_client import FlussConnection, TableInfo
+from fluss_client.engine import (
+    PINNED_BATCHES_MAX,
+    async_connection,
+    backend_of,
+    runtime,
+    table_info,
+)
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.loading.errors import LoadError
-from fluss_orchestrate.core.loading.placing import Placed
 from fluss_orchestrate.core.loading.sending import partition_id_of, send_pinned
 from fluss_orchestrate.core.loading.sources import SourceError
+from fluss_orchestrate.core.loading.units import Placed
 from fluss_orchestrate.spark.loading.fitting import (
     SOURCE_BLOCK,
     SOURCE_FILE,
@@ -33,10 +40,43 @@ from fluss_orchestrate.spark.loading.fitting import (
     Fitted,
     Fitter,
 )
-from fluss_orchestrate.spark.loading.ledger import BulkLedger
-from fluss_orchestrate.spark.loading.origin import origin_of
 from fluss_orchestrate.spark.loading.places import filesystem_of
-from fluss_orchestrate.spark.loading.split import PinnedSplit, Split, SplitResult
+from fluss_orchestrate.spark.loading.splits import PinnedSplit, Split, SplitLedger, SplitResult
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A file and a row in it, counted from 1; where the row is not known, only the file."""
+
+    file: str
+    row: int | None
+    after_byte: int = 0
+
+    def __str__(self) -> str:
+        if self.row is None:
+            return f"a row of {self.file}"
+        block = f" after byte {self.after_byte}" if self.after_byte else ""
+        return f"{self.file}, row {self.row}{block}"
+
+
+def origin_of(path: str, row: int) -> Origin:
+    """Where a row comes from, the file's first being 0; staged rows know their own file."""
+    system, inner = filesystem_of(path)
+    with pq.ParquetFile(inner, filesystem=system) as opened:
+        names = set(opened.schema_arrow.names)
+        if SOURCE_FILE not in names:
+            return Origin(path, row + 1)
+        known = [name for name in (SOURCE_FILE, SOURCE_BLOCK) if name in names]
+        told = opened.read(columns=known).slice(0, row + 1)
+    file = told.column(SOURCE_FILE)[row].as_py()
+    if SOURCE_BLOCK not in known:
+        return Origin(file, None)
+    block = told.column(SOURCE_BLOCK)[row].as_py()
+    same = pc.and_(
+        pc.equal(told.column(SOURCE_FILE), file), pc.equal(told.column(SOURCE_BLOCK), block)
+    )
+    return Origin(file, pc.sum(same).as_py(), block)
+
 
 UNITS_AT_ONCE = 3
 READ_BATCH_ROWS = 1 << 16
@@ -63,13 +103,13 @@ class LoadTask:
         connection = self.cluster.connection()
         info = _table_info(connection, self.table, self.table_id, self.load_id)
         result = _Sending(self, connection, info, pinned).run()
-        ledger = BulkLedger(connection, info, self.load_id)
+        ledger = SplitLedger(connection, info, self.load_id)
         ledger.finish_split(pinned.split.number, result)
         return result
 
 
 def _table_info(connection: FlussConnection, table: str, table_id: int, load_id: str) -> TableInfo:
-    info = runtime().call(connection.core.backend.get_table_info(TablePath.parse(table)))
+    info = table_info(connection, table)
     if info.table_id != table_id:
         raise LoadError(table, load_id, "the table was dropped and created again during the load")
     return info
@@ -82,7 +122,7 @@ class _Sending:
         self, task: LoadTask, connection: FlussConnection, info: TableInfo, pinned: PinnedSplit
     ) -> None:
         self._task = task
-        self._core = connection.core
+        self._core = async_connection(connection)
         self._info = info
         self._split = pinned.split
         self._writer_ids = pinned.writer_ids
@@ -133,7 +173,7 @@ class _Sending:
         names = {p.partition for p in placed if p.partition is not None}
         for name in sorted(names - self._partition_ids.keys()):
             self._partition_ids[name] = await partition_id_of(
-                self._core.backend, self._info, name, self._task.create_partitions
+                backend_of(self._core), self._info, name, self._task.create_partitions
             )
         outcomes = await asyncio.gather(
             *(self._send_placed(p, writer_id, target_columns) for p in placed),

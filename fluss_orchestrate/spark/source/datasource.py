@@ -21,10 +21,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.table import TableInfo
-from fluss_client.runtime import runtime
-from fluss_orchestrate.core.incremental.shaping import METADATA_FIELDS
+from fluss_client import FlussConnection, TableInfo
+from fluss_client.engine import table_info
+from fluss_orchestrate.core.incremental.reading.columns import METADATA_FIELDS
 from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.spark.compat import PLANS_ONCE, needs_version, register_source
@@ -79,7 +78,7 @@ class FlussDataSource(DataSource):
     def _struct(self, connection: FlussConnection, options: SourceOptions) -> StructType:
         if options.plan is not None:
             return plan_struct(connection, options.plan)
-        info = runtime().call(connection.core.backend.get_table_info(options.table))
+        info = table_info(connection, options.table)
         metadata = options.metadata
         if not metadata and mode_of(options, info.has_primary_key()) == "changelog":
             metadata = CHANGELOG_METADATA
@@ -112,7 +111,7 @@ class FlussDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """What writes a stream."""
-        from fluss_orchestrate.spark.source.stream_writing import stream_writer
+        from fluss_orchestrate.spark.source.writing import stream_writer
 
         return stream_writer(self._options, schema, overwrite)
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fluss_client import TablePath
 from fluss_client.errors import ConfigError
-from fluss_client.model.table import TablePath
 from fluss_orchestrate.core.clusters import DEFAULT_ALIAS, ClusterRef
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
 from fluss_orchestrate.core.row_filter import RowFilter

@@ -10,13 +10,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from fluss_client.facade.connection import FlussConnection
-from fluss_client.model.cluster import OffsetSpec
-from fluss_client.model.table import TableInfo
-from fluss_client.runtime import runtime
+from fluss_client import FlussConnection, TableInfo
+from fluss_client.engine import CHANGELOG_IMAGE, BlockingState, async_connection
+from fluss_client.errors import UnsupportedError
 from fluss_orchestrate.core.clusters import ClusterRef
-from fluss_orchestrate.core.incremental.planning import CHANGELOG_IMAGE
-from fluss_orchestrate.core.incremental.reading import PlanReading, ReadOptions
+from fluss_orchestrate.core.incremental.reading.reader import PlanReading, ReadOptions
 from fluss_orchestrate.core.lake.reader import lake_reader, planned_table
 from fluss_orchestrate.core.lake.state import read_keys, read_lake_part
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
@@ -122,20 +120,23 @@ def _part_batches(
 def _unchanged_keys(
     connection: FlussConnection, info: TableInfo, where: BucketRange, plan: ScanPlan
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a bucket, or `FrameChangedError` if it was changed since it was planned."""
-    backend = connection.core.backend
-    batches = list(read_keys(connection, info, [where], plan.columns))
-    latest = runtime().call(
-        backend.list_offsets(info, where.partition_id, [where.bucket], OffsetSpec.latest())
-    )[where.bucket]
-    if latest != where.stop:
+    """The rows of a bucket as it was planned, of a table whose changelog has no old rows.
+
+    A base that is older than the plan is taken forward. A newer one cannot be taken back:
+    `FrameChangedError`.
+    """
+    core, bucket = async_connection(connection), where.table_bucket(info.table_id)
+    try:
+        opened = BlockingState(core, info, bucket, stop=where.stop, columns=plan.columns)
+    except UnsupportedError as error:
         raise FrameChangedError(
             f"bucket {where.bucket} of {plan.table.path} was at offset {where.stop} when this "
-            f"frame was planned and is at {latest} now; its changelog has no old rows "
+            f"frame was planned and was changed since; its changelog has no old rows "
             f"({CHANGELOG_IMAGE} is not FULL), so it cannot be read as it was: load() again while "
             "nobody writes, or read the changelog"
-        )
-    yield from batches
+        ) from error
+    with opened as state:
+        yield from state
 
 
 def part_of(plan: ScanPlan, ranges: Sequence[BucketRange], kind: str, **more: Any) -> Part:

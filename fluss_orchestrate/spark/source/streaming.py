@@ -15,16 +15,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_client.errors import ConfigError, LogOffsetOutOfRangeError
-from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.position import place_order
 from fluss_orchestrate.core.errors import TableIdentityChangedError
-from fluss_orchestrate.core.incremental.caps import PLACES_AT_ONCE_MAX, share
-from fluss_orchestrate.core.incremental.observe import TableView
-from fluss_orchestrate.core.incremental.probe import Prober
-from fluss_orchestrate.core.incremental.settings import ScanSettings
-from fluss_orchestrate.core.incremental.until import first_starts
-from fluss_orchestrate.core.incremental.widths import offsets_of_bytes
+from fluss_orchestrate.core.incremental.planning.bounds import first_starts
+from fluss_orchestrate.core.incremental.planning.limits import (
+    PLACES_AT_ONCE_MAX,
+    offsets_of_bytes,
+    share,
+)
+from fluss_orchestrate.core.incremental.planning.observation import TableView
+from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
+from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place
 from fluss_orchestrate.spark.compat import (
@@ -41,13 +44,14 @@ from fluss_orchestrate.spark.source.parts import PLAN, Part, PartsPartition, par
 from fluss_orchestrate.spark.source.planning import (
     NAME,
     check_filter,
+    column_numbers,
     empty_plan,
     in_partitions,
     projected,
     read_names,
+    split_plan,
     view_of,
 )
-from fluss_orchestrate.spark.source.splitting import column_numbers, split_plan
 from fluss_orchestrate.spark.source.types import arrow_schema
 
 StreamOffset = dict[str, Any]
@@ -82,11 +86,11 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> StreamOffset:  # noqa: N802
         """Where a new query begins: `start`, by default earliest."""
         view = self._view()
-        core = self._options.cluster.connection().core
+        core = async_connection(self._options.cluster.connection())
         settings = ScanSettings(name=NAME, path=view.info.table_path)
         begin = self._options.start
         begin = "earliest" if begin is None else begin
-        starts = runtime().call(first_starts(core.backend, core.config, view, begin, settings))
+        starts = run_blocking(first_starts(backend_of(core), core.config, view, begin, settings))
         return self._offset(view, starts)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -129,23 +133,23 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit: ReadMaxRows | ReadMaxBytes,
     ) -> dict[Place, int]:
         """Stops that hold so many offsets at most, or about so many bytes."""
-        core = self._options.cluster.connection().core
+        core = async_connection(self._options.cluster.connection())
 
         async def ask() -> dict[Place, int]:
             if isinstance(limit, ReadMaxRows):
                 rows = limit.max_rows
             else:
                 numbers = self._column_numbers(view)
-                weigher = Prober(core.backend, core.config, view.info, numbers)
+                weigher = Prober(backend_of(core), core.config, view.info, numbers)
                 rows = await offsets_of_bytes(weigher, starts, stops, limit.max_bytes)
             shares = share({place: stop - starts[place] for place, stop in stops.items()}, rows)
             ends = {place: starts[place] + shares.get(place, 0) for place in stops}
             if not view.info.has_primary_key():
                 return ends
-            prober = Prober(core.backend, core.config, view.info)
+            prober = Prober(backend_of(core), core.config, view.info)
             return await _whole_updates(prober, starts, ends, stops)
 
-        return runtime().call(ask())
+        return run_blocking(ask())
 
     def _column_numbers(self, view: TableView) -> tuple[int, ...]:
         return column_numbers(view.info, read_names(self._options, self._target.names))

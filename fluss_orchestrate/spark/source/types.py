@@ -1,4 +1,4 @@
-"""Fluss's types, Spark's types, and the Arrow form that passes between them.
+"""The map of data types to Spark's types, by way of their Arrow types, and batches for Spark.
 
 Spark has microseconds: nanoseconds are cut off as they are read. It has no TIME without a setting,
 so a TIME is a BIGINT of microseconds since midnight. CHAR is STRING, BINARY and BYTES are BINARY.
@@ -6,32 +6,16 @@ so a TIME is a BIGINT of microseconds since midnight. CHAR is STRING, BINARY and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
+from pyarrow import lib
 from pyspark.sql import types as spark_types
 
+from fluss_client import DataType
+from fluss_client.engine import require_arrow_map
 from fluss_client.errors import SchemaError
-from fluss_client.model.types import DataType, Root
-
-_PLAIN: dict[Root, spark_types.DataType] = {
-    Root.BOOLEAN: spark_types.BooleanType(),
-    Root.TINYINT: spark_types.ByteType(),
-    Root.SMALLINT: spark_types.ShortType(),
-    Root.INTEGER: spark_types.IntegerType(),
-    Root.BIGINT: spark_types.LongType(),
-    Root.FLOAT: spark_types.FloatType(),
-    Root.DOUBLE: spark_types.DoubleType(),
-    Root.CHAR: spark_types.StringType(),
-    Root.STRING: spark_types.StringType(),
-    Root.BYTES: spark_types.BinaryType(),
-    Root.BINARY: spark_types.BinaryType(),
-    Root.DATE: spark_types.DateType(),
-    Root.TIME: spark_types.LongType(),
-    Root.TIMESTAMP: spark_types.TimestampNTZType(),
-    Root.TIMESTAMP_LTZ: spark_types.TimestampType(),
-}
 
 _ARROW: dict[type[spark_types.DataType], pa.DataType] = {
     spark_types.BooleanType: pa.bool_(),
@@ -50,31 +34,61 @@ _ARROW: dict[type[spark_types.DataType], pa.DataType] = {
 
 
 def spark_type(data_type: DataType) -> spark_types.DataType:
-    """Spark's type for one of Fluss's."""
-    plain = _PLAIN.get(data_type.root)
-    if plain is not None:
-        return plain
-    if data_type.root is Root.DECIMAL:
-        return spark_types.DecimalType(data_type.precision, data_type.scale)
-    if data_type.root is Root.ARRAY:
-        assert data_type.element is not None
-        element = data_type.element
-        return spark_types.ArrayType(spark_type(element), element.nullable)
-    if data_type.root is Root.MAP:
-        assert data_type.key is not None
-        assert data_type.element is not None
-        value = data_type.element
-        return spark_types.MapType(spark_type(data_type.key), spark_type(value), value.nullable)
+    """Return Spark's type for one of Fluss's."""
+    return _spark_type(data_type.to_arrow("UTC"))
+
+
+def _spark_type(arrow: pa.DataType) -> spark_types.DataType:
+    found = _SPARK[arrow.id]
+    return found if isinstance(found, spark_types.DataType) else found(arrow)
+
+
+def _timestamp(arrow: pa.DataType) -> spark_types.DataType:
+    if arrow.tz is None:
+        return spark_types.TimestampNTZType()
+    return spark_types.TimestampType()
+
+
+def _list(arrow: pa.DataType) -> spark_types.DataType:
+    return spark_types.ArrayType(_spark_type(arrow.value_type), arrow.value_field.nullable)
+
+
+def _map(arrow: pa.DataType) -> spark_types.DataType:
+    key, value = _spark_type(arrow.key_type), _spark_type(arrow.item_type)
+    return spark_types.MapType(key, value, arrow.item_field.nullable)
+
+
+def _struct(arrow: pa.DataType) -> spark_types.DataType:
     return spark_types.StructType(
-        [
-            spark_types.StructField(f.name, spark_type(f.type), f.type.nullable)
-            for f in data_type.fields
-        ]
+        [spark_types.StructField(f.name, _spark_type(f.type), f.nullable) for f in arrow]
     )
 
 
+_SPARK: dict[int, spark_types.DataType | Callable[[pa.DataType], spark_types.DataType]] = {
+    lib.Type_BOOL: spark_types.BooleanType(),
+    lib.Type_INT8: spark_types.ByteType(),
+    lib.Type_INT16: spark_types.ShortType(),
+    lib.Type_INT32: spark_types.IntegerType(),
+    lib.Type_INT64: spark_types.LongType(),
+    lib.Type_FLOAT: spark_types.FloatType(),
+    lib.Type_DOUBLE: spark_types.DoubleType(),
+    lib.Type_DECIMAL128: lambda arrow: spark_types.DecimalType(arrow.precision, arrow.scale),
+    lib.Type_STRING: spark_types.StringType(),
+    lib.Type_BINARY: spark_types.BinaryType(),
+    lib.Type_FIXED_SIZE_BINARY: spark_types.BinaryType(),
+    lib.Type_DATE32: spark_types.DateType(),
+    lib.Type_TIME32: spark_types.LongType(),
+    lib.Type_TIME64: spark_types.LongType(),
+    lib.Type_TIMESTAMP: _timestamp,
+    lib.Type_LIST: _list,
+    lib.Type_MAP: _map,
+    lib.Type_STRUCT: _struct,
+}
+require_arrow_map("Spark", _SPARK)
+
+
 def arrow_type(kind: spark_types.DataType) -> pa.DataType:
-    """The Arrow type in which Spark takes values of its type."""
+    """Return the Arrow type in which Spark takes values of its type."""
     plain = _ARROW.get(type(kind))
     if plain is not None:
         return plain
@@ -93,12 +107,12 @@ def arrow_type(kind: spark_types.DataType) -> pa.DataType:
 
 
 def arrow_schema(schema: spark_types.StructType) -> pa.Schema:
-    """The Arrow schema that Spark demands of a reader, names, order and nullability included."""
+    """Return the Arrow schema that Spark demands of a reader: names, order and nullability."""
     return pa.schema([pa.field(f.name, arrow_type(f.dataType), f.nullable) for f in schema])
 
 
 def shown(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """A batch of a table as Spark takes it; nothing is copied that fits already."""
+    """Return a batch of a table as Spark takes it; columns that fit are not copied."""
     columns = [
         _cast(column, field)
         for column, field in zip(batch.select(target.names).columns, target, strict=True)
@@ -114,7 +128,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     if pt.is_fixed_size_binary(column.type):
         return column.cast(pa.binary())
     try:
-        # Only digits below a microsecond may be lost, and those of no other type.
+        # Only digits below a microsecond may be lost, and nothing of any other type.
         return column.cast(field.type, safe=not _finer_than_us(column.type))
     except pa.ArrowException as error:
         raise SchemaError(
@@ -129,7 +143,7 @@ def _finer_than_us(kind: pa.DataType) -> bool:
 
 
 def written(batch: pa.RecordBatch, wire: pa.Schema) -> pa.RecordBatch:
-    """A batch of Spark's with the types that only Fluss has: a BIGINT as TIME."""
+    """Return a batch of Spark's with the types that only Fluss has: a BIGINT as TIME."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         at = wire.get_field_index(name)
@@ -140,7 +154,7 @@ def written(batch: pa.RecordBatch, wire: pa.Schema) -> pa.RecordBatch:
 
 
 def gathered(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Small batches as one: each costs Spark the same, however few its rows."""
+    """Return small batches as one: each batch costs Spark the same, however few its rows."""
     if len(batches) < 2:
         return list(batches)
     whole: list[pa.RecordBatch] = (

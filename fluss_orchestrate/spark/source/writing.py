@@ -1,33 +1,39 @@
-"""Writing a frame: append, upsert, delete by an operation column, partial update, overwrite.
+"""Writing a DataFrame or a stream by `format("fluss")`.
 
-Rows show as they land, and those of a failed task stay. A key table takes a repeated row as the
-same row. In a log table, rows of a task that Spark runs again are there twice: use a bulk load
-(`fluss_orchestrate.spark.write(..., load_id=…)`) where that must not be.
+Of a stream, each micro-batch that was written whole is recorded in Fluss under the query's id, so
+that a query that died between its write and its checkpoint does not repeat it. A batch that was
+written in part is repeated whole: a key table takes that as the same rows, a log table has some of
+them twice. For a log table that must have each row once there is `exactly_once_batches`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from fluss_client import AppendWriter, FlussConnection, UpsertWriter
-from fluss_client.aio.arrow_input import ArrowInput
-from fluss_client.codec.partition_names import parse_partition_name
+from fluss_client import AppendWriter, ChangeType, FlussConnection, TableInfo, UpsertWriter
+from fluss_client.engine import (
+    ArrowInput,
+    backend_of,
+    parse_partition_name,
+    run_blocking,
+    table_info,
+)
 from fluss_client.errors import ConfigError, RowError
-from fluss_client.model.cluster import ChangeType
-from fluss_client.model.table import TableInfo
-from fluss_client.runtime import runtime
-from fluss_orchestrate.core.loading.placing import Placer
+from fluss_orchestrate.core.checkpoints.events import now_ms
+from fluss_orchestrate.core.loading.ledger import open_ledger
 from fluss_orchestrate.core.loading.sending import partition_id_of
-from fluss_orchestrate.core.loading.target_columns import TargetColumns
+from fluss_orchestrate.core.loading.units import Placer, TargetColumns
 from fluss_orchestrate.core.provisioning.dropping import drop_partitions
+from fluss_orchestrate.spark.compat import HAS_STREAM_WRITER, StreamArrowWriter, needs_version
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.types import arrow_schema, written
 
@@ -107,7 +113,7 @@ def batch_writer(options: SourceOptions, schema: StructType, overwrite: bool) ->
 def write_job(options: SourceOptions, schema: StructType) -> WriteJob:
     """Check that the frame fits the table, as far as its columns tell."""
     connection = options.cluster.connection()
-    info = runtime().call(connection.core.backend.get_table_info(options.table))
+    info = table_info(connection, options.table)
     operation = options.text("operation.column")
     partial = options.flag("partial.update")
     names = [field.name for field in schema]
@@ -139,7 +145,7 @@ def _empty_partitions(options: SourceOptions) -> None:
     """Drop and create the partitions that are overwritten. This is not atomic: for a moment they
     are not there, and a write that fails afterwards leaves them empty or in part."""
     connection = options.cluster.connection()
-    info = runtime().call(connection.core.backend.get_table_info(options.table))
+    info = table_info(connection, options.table)
     wanted = options.partitions
     if not info.is_partitioned() or not wanted:
         raise ConfigError(
@@ -182,7 +188,7 @@ class _PartitionMaker:
     """Creates the partitions that rows need and that are not there."""
 
     def __init__(self, connection: FlussConnection, info: TableInfo) -> None:
-        self._backend = connection.core.backend
+        self._backend = backend_of(connection)
         self._info = info
         self._placer = Placer(info)
         self._input = ArrowInput(info.schema, range(len(info.schema.columns)))
@@ -193,5 +199,84 @@ class _PartitionMaker:
         placed = self._placer.place(self._input.conform(batch), None, 0)
         names = {p.partition for p in placed if p.partition is not None}
         for name in sorted(names - self._known):
-            runtime().call(partition_id_of(self._backend, self._info, name, True))
+            run_blocking(partition_id_of(self._backend, self._info, name, True))
             self._known.add(name)
+
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+BATCH_PROPERTY = "streaming.sql.batchId"
+
+
+@dataclass
+class BatchWritten(WriterCommitMessage):
+    """What a task has written of a micro-batch."""
+
+    query: str
+    rows: int
+
+
+class BatchLedger:
+    """Which micro-batches of a query are in a table."""
+
+    def __init__(self, connection: FlussConnection, table_id: int, query: str) -> None:
+        self._table = open_ledger(connection)
+        self._name = f"stream/{table_id}/{query}"
+
+    def is_done(self, batch_id: int) -> bool:
+        """Whether the batch was written whole."""
+        return run_blocking(self._table.lookup([(self._name, batch_id)]))[0] is not None
+
+    def finish(self, batch_id: int) -> None:
+        """Record that it is."""
+        row = {"name": self._name, "seq": batch_id, "kind": "batch", "created_ms": now_ms()}
+        run_blocking(self._table.put([row]))
+
+
+class FlussStreamWriter(StreamArrowWriter):  # type: ignore[misc]
+    """Writes micro-batches."""
+
+    def __init__(self, job: WriteJob, table_id: int) -> None:
+        self._job = job
+        self._table_id = table_id
+
+    def _ledger(self, query: str) -> BatchLedger:
+        connection = self._job.options.cluster.connection()
+        return BatchLedger(connection, self._table_id, query)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchWritten:
+        """Write the rows of one task, unless their batch is in the table already."""
+        context = TaskContext.get()
+        assert context is not None
+        batch_id = int(context.getLocalProperty(BATCH_PROPERTY) or -1)
+        query = self._job.options.text("query.name") or context.getLocalProperty(QUERY_PROPERTY)
+        if query is None or batch_id < 0:
+            raise ConfigError("this write is not part of a streaming query")
+        if self._ledger(query).is_done(batch_id):
+            return BatchWritten(query, 0)
+        return BatchWritten(query, self._job.run(iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Record that the batch is in the table."""
+        for message in messages:
+            if isinstance(message, BatchWritten):
+                self._ledger(message.query).finish(batchId)
+                return
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing: the batch will come again."""
+
+
+def stream_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> FlussStreamWriter:
+    """A writer for a stream of this schema, checked."""
+    if not HAS_STREAM_WRITER:
+        raise needs_version(
+            "4.1",
+            'writeStream.format("fluss")',
+            "use foreachBatch with exactly_once_batches(...) or write(...)",
+        )
+    if overwrite:
+        raise ConfigError("a stream cannot overwrite: use outputMode append or update")
+    job = write_job(options, schema)
+    connection = options.cluster.connection()
+    info = table_info(connection, options.table)
+    return FlussStreamWriter(job, info.table_id)

@@ -1,0 +1,1 @@
+"""The commands of `fluss-orchestrate`, one module per command or group."""

@@ -1,0 +1,262 @@
+"""`fluss-orchestrate read`: a table's state, log, changelog or lake, to the screen or a file.
+
+Opening what `read` was asked for: each source as a schema and batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fluss_orchestrate.cli.options import ColumnsOption, TableArgument, names
+from fluss_orchestrate.cli.parsing import moment, path_of
+from fluss_orchestrate.cli.presentation.failures import CommandError, UsageError
+from fluss_orchestrate.cli.presentation.output import count
+from fluss_orchestrate.cli.presentation.progress import Meter, metered
+from fluss_orchestrate.cli.presentation.rows import (
+    SCREEN_ROWS,
+    format_of,
+    limited,
+    print_json_rows,
+    show_rows,
+    write_rows,
+)
+from fluss_orchestrate.cli.session import Session, with_session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fluss_client import FlussConnection, TableInfo
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows of a table."""
+
+    table: str
+    source: str
+    columns: Sequence[str] | None = None
+    metadata: bool = False
+    partition: str | None = None
+    start: Any = "earliest"
+    until: Any = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that can be read once."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+    tells_progress: bool = False
+    """Whether the meter hears of it from the reader itself."""
+    total: int | None = None
+    """How many rows there are about, where that is cheap to know."""
+
+
+def open_source(connection: FlussConnection, wanted: Wanted, meter: Meter | None = None) -> Rows:
+    """The rows of the source, not read yet."""
+    info = connection.get_admin().result().get_table_info(path_of(wanted.table)).result()
+    if wanted.source == "lake":
+        return _lake(connection, info, wanted)
+    if wanted.source == "state":
+        return _state(connection, info, wanted)
+    is_key_table = info.has_primary_key()
+    if wanted.source == "changelog" and not is_key_table:
+        raise UsageError(f"{wanted.table} has no primary key, hence no changelog: read its log")
+    return _log(connection, wanted, meter, with_change=is_key_table)
+
+
+def _log(
+    connection: FlussConnection, wanted: Wanted, meter: Meter | None, with_change: bool
+) -> Rows:
+    from fluss_orchestrate.core.incremental.planning.planner import plan_once
+    from fluss_orchestrate.core.incremental.reading.reader import (
+        PlanReading,
+        ReadOptions,
+        ScanProgress,
+    )
+    from fluss_orchestrate.core.plan import METADATA_COLUMNS
+
+    # A changelog without what happened to its rows would say nothing.
+    extra = METADATA_COLUMNS if wanted.metadata else ("_change_type",) if with_change else ()
+    plan = plan_once(
+        connection,
+        wanted.table,
+        wanted.start,
+        "latest" if wanted.until is None else wanted.until,
+        wanted.columns,
+        extra,
+        wanted.partition,
+    )
+
+    def tell(now: ScanProgress) -> None:
+        assert meter is not None
+        meter.at(now.rows, now.offsets, now.offsets_total)
+
+    options = ReadOptions(progress=None if meter is None else tell)
+    reading = PlanReading(connection, plan, options)
+    return Rows(reading.schema, reading.batches(), tells_progress=True)
+
+
+def _state(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
+    from fluss_orchestrate.core.lake.state import read_table
+
+    if wanted.metadata:
+        raise UsageError("--metadata is for --source log, changelog and lake")
+    reader = read_table(
+        connection,
+        wanted.table,
+        wanted.columns,
+        wanted.partition,
+        as_of=wanted.until,
+        limit=wanted.limit,
+    )
+    total = _row_count(connection, info) if wanted.partition is None else None
+    return Rows(reader.schema, iter(reader), total=total)
+
+
+def _row_count(connection: FlussConnection, info: TableInfo) -> int | None:
+    """What the servers count; some tables are not counted."""
+    from fluss_client.errors import FlussError
+
+    try:
+        stats = connection.get_admin().result().get_table_stats(info.table_path).result()
+    except FlussError:
+        return None
+    return sum(stats.values())
+
+
+def _lake(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
+    import pyarrow as pa
+
+    from fluss_orchestrate.core.lake.catalog import load_lake_table
+    from fluss_orchestrate.core.lake.file_scan import read_scan
+
+    if wanted.partition is not None:
+        raise UsageError("--partition is not for --source lake")
+    lake = load_lake_table(info, connection.config.resolved_alias())
+    known = [field.name for field in lake.schema().fields]
+    own = [n for n in known if wanted.metadata or not n.startswith("__")]
+    chosen = own if wanted.columns is None else list(wanted.columns)
+    missing = [n for n in chosen if n not in known]
+    if missing:
+        raise CommandError(f"the lake of {wanted.table} has no column '{missing[0]}'")
+    reader = read_scan(lake.scan(selected_fields=tuple(chosen)), lake, wanted.limit)
+    schema = pa.schema([reader.schema.field(name) for name in chosen])
+    total = int(lake.scan().count()) if wanted.limit is None else wanted.limit
+    return Rows(schema, (batch.select(chosen) for batch in reader), total=total)
+
+
+class Source(StrEnum):
+    """What of a table is read."""
+
+    state = "state"
+    log = "log"
+    changelog = "changelog"
+    lake = "lake"
+
+
+class FileFormat(StrEnum):
+    """How rows are written down."""
+
+    parquet = "parquet"
+    csv = "csv"
+    json = "json"
+    arrow = "arrow"
+
+
+@with_session
+def read(
+    session: Session,
+    name: TableArgument,
+    source: Annotated[
+        Source,
+        typer.Option(help="The current rows, the log, a key table's changelog, or the lake."),
+    ] = Source.state,
+    to: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write to a file, or to - (default: screen).")
+    ] = None,
+    file_format: Annotated[
+        FileFormat | None, typer.Option("--format", help="The file's format (by its name).")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=0, help=f"At most so many rows (screen: {SCREEN_ROWS}, file: all)."),
+    ] = None,
+    columns: ColumnsOption = None,
+    metadata: Annotated[
+        bool, typer.Option("--metadata", help="With change type, offset, time, bucket, partition.")
+    ] = False,
+    partition: Annotated[str | None, typer.Option(help="Only this partition.")] = None,
+    start: Annotated[str, typer.Option(help="Of a log: earliest, a time or offsets.")] = "earliest",
+    until: Annotated[
+        str | None, typer.Option(help="A time, offsets, latest or @receipt.json.")
+    ] = None,
+) -> None:
+    """Read a table.
+
+    The state of a log table is its lake and the tail of its log; that of a key table are its
+    current rows. Each bucket is exact, all together are not one snapshot.
+
+    Examples:
+
+      fluss-orchestrate read sales.orders --limit 5 --columns order_id,amount
+
+      fluss-orchestrate read sales.events --source log --start -1h --to events.parquet
+
+      fluss-orchestrate read sales.orders --source changelog --metadata --to - --format csv
+    """
+    path_of(name)
+    if start != "earliest" and source not in (Source.log, Source.changelog):
+        raise UsageError("--start is for --source log and changelog; the state has no beginning")
+    if until is not None and source is Source.lake:
+        raise UsageError("--until is not for --source lake: a lake snapshot is read as it is")
+    kind = None if to is None else format_of(to, file_format)
+    on_screen = to is None and not session.as_json
+    most = SCREEN_ROWS if limit is None and on_screen else limit
+    wanted = Wanted(
+        table=name,
+        source=source,
+        columns=names(columns),
+        metadata=metadata,
+        partition=partition,
+        start=moment(session, name, start, ("earliest", "latest"), "--start"),
+        until=None if until is None else moment(session, name, until, ("latest",), "--until"),
+        limit=most,
+    )
+    if kind is not None and to is not None:
+        _to_file(session, wanted, to, kind)
+        return
+    rows = open_source(session.connection, wanted)
+    if session.as_json:
+        print_json_rows(limited(rows.batches, most))
+        return
+    shown, number = show_rows(rows.schema, limited(rows.batches, most))
+    session.answer(None, lambda: shown)
+    if limit is None and number == SCREEN_ROWS:
+        session.note(f"the first {SCREEN_ROWS} rows; --limit shows more, --to FILE writes all")
+
+
+def _to_file(session: Session, wanted: Wanted, to: str, kind: str) -> None:
+    with metered(f"reading {wanted.table}") as meter:
+        rows = open_source(session.connection, wanted, meter)
+        batches = _counted(limited(rows.batches, wanted.limit), meter, rows)
+        number, size = write_rows(rows.schema, batches, to, kind)
+    if to != "-":
+        done = {"table": wanted.table, "rows": number, "bytes": size, "path": to, "format": kind}
+        session.answer(done, lambda: f"{count(number, 'row')}, {size:,} bytes in {to}")
+
+
+def _counted(
+    batches: Iterator[pa.RecordBatch], meter: Meter, rows: Rows
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        if not rows.tells_progress:
+            meter.at(meter.rows + batch.num_rows, meter.rows + batch.num_rows, rows.total)

@@ -1,0 +1,1 @@
+"""How the command line shows answers, rows, progress and errors."""

@@ -1,0 +1,1 @@
+"""Making a plan from a checkpoint and the table as it is."""

@@ -1,0 +1,102 @@
+"""The state of a table at this moment: its identity, its partitions, and the ends of its logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fluss_client import OffsetSpec, TableInfo, TablePath
+from fluss_client.aio import FlussConnection as AsyncConnection
+from fluss_client.engine import Backend, backend_of
+from fluss_client.errors import PartitionNotExistError
+from fluss_orchestrate.core.checkpoints.position import place_order
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.plan import BucketRange, Place
+
+PARTITIONS_AT_ONCE_MAX = 64
+"""Calls for offsets that are under way at the same time, one per partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """What was seen of a table. Places are in (partition id, bucket) order."""
+
+    info: TableInfo
+    identity: TableIdentity
+    partitions: Mapping[int, str]
+    """Names by id; empty for a table without partitions."""
+    latest: Mapping[Place, int]
+    """The high watermark of each place."""
+
+    def partition_name(self, place: Place) -> str | None:
+        """The name of the place's partition, if it has one."""
+        return None if place[0] is None else self.partitions.get(place[0])
+
+    def range_of(self, place: Place, start: int, stop: int) -> BucketRange:
+        """A range of one place with its partition's name."""
+        return BucketRange(place[0], self.partition_name(place), place[1], start, stop)
+
+    def partition_ids(self) -> list[int | None]:
+        """The ids to ask for offsets with."""
+        return list(self.partitions) if self.info.is_partitioned() else [None]
+
+
+async def observe_table(connection: AsyncConnection, path: TablePath) -> TableView:
+    """Observe a table by a connection; `observe` is for code that has only the backend."""
+    return await observe(backend_of(connection), connection.config.resolved_alias(), path)
+
+
+async def observe(backend: Backend, alias: str, path: TablePath) -> TableView:
+    """Read the state of a table: its partitions, and the latest offset of each bucket.
+
+    This takes one call for the table, one for its partitions, and one per partition and leader. A
+    partition that is dropped meanwhile is left out, as if it had been dropped before.
+    """
+    info = await backend.get_table_info(path)
+    return await observe_offsets(backend, alias, info)
+
+
+async def observe_offsets(backend: Backend, alias: str, info: TableInfo) -> TableView:
+    """Read the latest offsets of a table whose `TableInfo` is known."""
+    partitions: dict[int, str] = {}
+    ids: list[int | None] = [None]
+    if info.is_partitioned():
+        found = await backend.list_partitions(info.table_path, None)
+        partitions = {p.partition_id: p.partition_name for p in found}
+        ids = list(partitions)
+    latest = await offsets_of(backend, info, ids, OffsetSpec.latest())
+    seen = {place[0] for place in latest}
+    return TableView(
+        info,
+        TableIdentity.of(alias, info),
+        {i: name for i, name in partitions.items() if i in seen},
+        latest,
+    )
+
+
+async def offsets_of(
+    backend: Backend, info: TableInfo, partition_ids: Iterable[int | None], spec: OffsetSpec
+) -> dict[Place, int]:
+    """Return the offsets of all buckets of some partitions, ordered by place.
+
+    Partitions that do not exist any more are left out.
+    """
+    limit = asyncio.Semaphore(PARTITIONS_AT_ONCE_MAX)
+    buckets = range(info.num_buckets)
+
+    async def ask(partition_id: int | None) -> dict[Place, int]:
+        async with limit:
+            try:
+                answer = await backend.list_offsets(info, partition_id, buckets, spec)
+            except PartitionNotExistError:
+                return {}
+        return {(partition_id, bucket): offset for bucket, offset in answer.items()}
+
+    answers = await asyncio.gather(*(ask(i) for i in partition_ids), return_exceptions=True)
+    found: dict[Place, int] = {}
+    for part in answers:
+        if isinstance(part, BaseException):
+            raise part
+        found.update(part)
+    return dict(sorted(found.items(), key=lambda item: place_order(item[0])))

@@ -1,0 +1,109 @@
+"""What a scan is asked for, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from fluss_client import LakeSnapshot, TableBucket, TablePath
+from fluss_client.errors import ConfigError
+from fluss_orchestrate.core.checkpoints.events import check_checkpoint_name
+from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
+from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.times import Time, as_time_ms
+
+ON_PENDING = ("adopt", "wait", "skip", "fail")
+ON_RETENTION = ("fail", "earliest", "lake")
+ON_PARTITION_GONE = ("fail", "forget")
+ON_PARTITION_UNSEEN = ("note", "fail")
+ON_RECREATED = ("fail", "restart")
+ON_COVERED = ("fail", "skip")
+ON_COMMITTED = ("keep", "again")
+PENDING_TIMEOUT_MS = 600_000
+BACKWARDS_WAIT_MS = 5_000
+
+Offsets = Mapping[int, int] | Mapping[Place, int] | Mapping[TableBucket, int]
+"""Offsets by bucket, by (partition id, bucket), or by `TableBucket`."""
+Start = str | Time | Offsets
+"""`earliest`, `latest`, `state`, a time, or offsets."""
+Until = str | Time | Offsets | LakeSnapshot | Receipt
+"""`latest`, `lake`, a time, offsets, a lake snapshot, or another run's receipt."""
+
+LakeReader = Callable[[ScanPlan], Iterable[pa.RecordBatch]]
+"""Reads a plan of one range from the lake: its rows by offset, in the plan's columns."""
+
+
+@dataclass(frozen=True)
+class ScanSettings:
+    """The choices of one scan."""
+
+    name: str
+    path: TablePath
+    columns: tuple[str, ...] | None = None
+    """None reads the columns that the table has when a plan is made."""
+    metadata_columns: tuple[str, ...] = ()
+    start: Start = field(default="earliest")
+    on_pending: str = "adopt"
+    on_retention: str = "fail"
+    on_partition_gone: str = "fail"
+    on_partition_unseen: str = "note"
+    """What a plan does about ids of partitions that it cannot have seen: note them in the history,
+    or list the partitions of all tables and fail for ids that none of them has."""
+    on_recreated: str = "fail"
+    on_covered: str = "fail"
+    """What an interval does with rows that another checkpoint brings into the same sink."""
+    on_committed: str = "keep"
+    """What a run does whose plan was committed before: `keep` writes nothing, `again` gives the
+    same rows to the sink once more."""
+    pending_timeout_ms: int = PENDING_TIMEOUT_MS
+    backwards_wait_ms: int = BACKWARDS_WAIT_MS
+    settle_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        check_checkpoint_name(self.name)
+        _one_of("on_pending", self.on_pending, ON_PENDING)
+        _one_of("on_retention", self.on_retention, ON_RETENTION)
+        _one_of("on_partition_gone", self.on_partition_gone, ON_PARTITION_GONE)
+        _one_of("on_partition_unseen", self.on_partition_unseen, ON_PARTITION_UNSEEN)
+        _one_of("on_recreated", self.on_recreated, ON_RECREATED)
+        _one_of("on_covered", self.on_covered, ON_COVERED)
+        _one_of("on_committed", self.on_committed, ON_COMMITTED)
+        if isinstance(self.start, str) and as_time_ms(self.start) is None:
+            _one_of("start", self.start, ("earliest", "latest", "state"))
+        for name in self.metadata_columns:
+            _one_of("metadata_columns", name, METADATA_COLUMNS)
+        if self.columns is not None and not self.columns:
+            raise ConfigError("columns must name at least one column; leave it out to read all")
+        named = [*(self.columns or ()), *self.metadata_columns]
+        if len(set(named)) != len(named):
+            raise ConfigError(f"a column is named twice: {named}")
+
+
+def names_of(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Column names as a tuple; a lone text is a mistake that would be read letter by letter."""
+    if isinstance(columns, str):
+        raise ConfigError(f"columns takes a list of names, not '{columns}'")
+    return None if columns is None else tuple(columns)
+
+
+def place_offsets(offsets: Offsets) -> dict[Place, int]:
+    """Offsets by place, however they were keyed."""
+    found: dict[Place, int] = {}
+    for key, offset in offsets.items():
+        if isinstance(key, TableBucket):
+            place: Place = (key.partition_id, key.bucket_id)
+        elif isinstance(key, tuple):
+            place = key
+        else:
+            place = (None, int(key))
+        if not isinstance(offset, int) or offset < 0:
+            raise ConfigError(f"{offset!r} is no offset (bucket {place[1]})")
+        found[place] = offset
+    return found
+
+
+def _one_of(what: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{what} is one of {', '.join(allowed)}, not '{value}'")

@@ -1,0 +1,386 @@
+"""Reading a plan: the same rows, in (partition, bucket, offset) order, every time, or an error.
+
+Buckets are fetched and decoded ahead in parallel, within the bounds of the client's scanner, and
+handed out one after the other. A range whose start is a checkpoint's position is read from one
+offset earlier: the commit time of that last row which the run before has read must be the same as
+then, or the log is another one.
+
+Before a plan is read: is its table still the one, with every offset that the plan names?
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from fluss_client import FlussConnection, OffsetSpec, RecordBatch, TableBucket, TableInfo
+from fluss_client.engine import (
+    Backend,
+    OffsetUnavailableError,
+    Projection,
+    RangeReader,
+    async_connection,
+    backend_of,
+    run_blocking,
+    runtime,
+)
+from fluss_client.errors import (
+    CorruptDataError,
+    FlussError,
+    PartitionNotExistError,
+    TableNotExistError,
+    UnknownServerError,
+)
+from fluss_orchestrate.core.errors import (
+    LogWentBackwardsError,
+    PartitionGoneError,
+    RetentionPassedError,
+    TableIdentityChangedError,
+)
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.incremental.planning.guards import check_identity, check_not_backwards
+from fluss_orchestrate.core.incremental.planning.observation import TableView, offsets_of
+from fluss_orchestrate.core.incremental.planning.settings import BACKWARDS_WAIT_MS, LakeReader
+from fluss_orchestrate.core.incremental.reading.columns import Rows, Shaper
+from fluss_orchestrate.core.incremental.reading.state import StateCost, read_state
+from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan's table with the pinned schema, and what is left of its log."""
+
+    table: TableInfo
+    earliest: Mapping[Place, int]
+
+
+async def pinned_table(backend: Backend, alias: str, plan: ScanPlan) -> TableInfo:
+    """The table with the schema that the plan pins, whatever it has become since."""
+    path = plan.table.path
+    try:
+        info = await backend.get_table_info(path)
+    except TableNotExistError:
+        raise TableIdentityChangedError(plan.table, None) from None
+    check_identity(plan.table, TableIdentity.of(alias, info))
+    if info.schema_id == plan.schema_id:
+        return info
+    _, schema = await backend.get_schema(path, plan.schema_id)
+    return replace(info, schema=schema, schema_id=plan.schema_id)
+
+
+async def prepare(
+    backend: Backend, alias: str, plan: ScanPlan, backwards_wait_ms: int, lake: bool
+) -> Prepared:
+    """Check everything that can be checked before the first row.
+
+    `lake` says that deleted offsets can be had from there.
+    """
+    table = await pinned_table(backend, alias, plan)
+    ids = list(dict.fromkeys(r.partition_id for r in plan.ranges))
+    try:
+        earliest, latest = await asyncio.gather(
+            offsets_of(backend, table, ids, OffsetSpec.earliest()),
+            offsets_of(backend, table, ids, OffsetSpec.latest()),
+        )
+    except TableNotExistError:
+        raise TableIdentityChangedError(plan.table, None) from None
+    gone = [r for r in plan.ranges if r.place not in earliest or r.place not in latest]
+    if gone:
+        raise PartitionGoneError(plan.table, gone)
+    names = {r.partition_id: r.partition for r in plan.ranges}
+    partitions = {i: n for i, n in names.items() if i is not None and n is not None}
+    view = TableView(table, plan.table, partitions, latest)
+    ends = {r.place: r.stop for r in plan.ranges}
+    await check_not_backwards(backend, view, ends, backwards_wait_ms)
+    if plan.kind != "state":
+        lost = lost_ranges(plan.ranges, earliest)
+        if lost and not (lake and plan.kind == "log"):
+            raise RetentionPassedError(plan.table, lost)
+    return Prepared(table, earliest)
+
+
+def lost_ranges(ranges: Sequence[BucketRange], earliest: Mapping[Place, int]) -> list[BucketRange]:
+    """The parts of ranges that the log does not hold any more."""
+    return [
+        replace(r, stop=min(r.stop, earliest[r.place]))
+        for r in ranges
+        if earliest[r.place] > r.start
+    ]
+
+
+async def explained(backend: Backend, error: FlussError, plan: ScanPlan) -> FlussError:
+    """An error of reading as the guard that it means, naming the ranges of the plan."""
+    if isinstance(error, TableNotExistError):
+        return TableIdentityChangedError(plan.table, None)
+    if isinstance(error, PartitionNotExistError):
+        there = await backend.list_partitions(plan.table.path, None)
+        ids = {partition.partition_id for partition in there}
+        gone = [r for r in plan.ranges if r.partition_id not in ids]
+        return PartitionGoneError(plan.table, gone)
+    if isinstance(error, OffsetUnavailableError):
+        place = (error.bucket.partition_id, error.bucket.bucket_id)
+        ranges = [r for r in plan.ranges if r.place == place]
+        if error.earliest is not None and error.offset < error.earliest:
+            return RetentionPassedError(plan.table, lost_ranges(ranges, {place: error.earliest}))
+        if error.latest is not None and error.offset > error.latest:
+            return LogWentBackwardsError(plan.table, ranges, "it ends before the plan does")
+    return error
+
+
+PIECES_AT_ONCE_MAX = 64
+SERVER_FAILURES_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ScanProgress:
+    """How far a read is."""
+
+    rows: int
+    bytes: int
+    offsets: int
+    offsets_total: int
+
+    @property
+    def fraction(self) -> float:
+        """From 0 to 1, by offsets."""
+        return self.offsets / self.offsets_total if self.offsets_total else 1.0
+
+
+ProgressHook = Callable[[ScanProgress], None]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a read has given so far."""
+
+    rows: int = 0
+    bytes: int = 0
+    offsets: int = 0
+    started: bool = False
+    complete: bool = False
+    commit_ms: dict[tuple[Place, int], int] = field(default_factory=dict)
+    """By place and stop of each range that was read: when its last batch was committed."""
+    state: StateCost = field(default_factory=StateCost)
+    """What the read of a `state` plan cost."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a read may use beside the log."""
+
+    commit_ms: Mapping[Place, int] = field(default_factory=dict)
+    """Commit times of the last rows before the plan's ranges, from the checkpoint."""
+    lake_reader: LakeReader | None = None
+    backwards_wait_ms: int = BACKWARDS_WAIT_MS
+    progress: ProgressHook | None = None
+
+
+def prepare_plan(connection: FlussConnection, plan: ScanPlan, options: ReadOptions) -> Prepared:
+    """Check a plan that is to be read with these options."""
+    alias = connection.config.resolved_alias()
+    lake = options.lake_reader is not None
+    return run_blocking(
+        prepare(backend_of(connection), alias, plan, options.backwards_wait_ms, lake)
+    )
+
+
+class PlanReading:
+    """One read of one plan, which is checked first unless that was done."""
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        plan: ScanPlan,
+        options: ReadOptions | None = None,
+        prepared: Prepared | None = None,
+        tally: Tally | None = None,
+    ) -> None:
+        self.plan = plan
+        self.tally = tally or Tally()
+        self._options = options or ReadOptions()
+        self._core = async_connection(connection)
+        self._prepared = prepared or prepare_plan(connection, plan, self._options)
+        self._shaper = Shaper(plan, self._prepared.table)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every batch."""
+        return self._shaper.schema
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows, batch by batch, in bounded memory. Reading stops when it is dropped."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The same as an iterator of batches."""
+        self.tally.started = True
+        if self.plan.kind == "state":
+            source = read_state(self._core, self.plan, self._prepared.table, self.tally.state)
+            for rows, where in source:
+                yield from self._given(rows, where)
+                self._moved(where.count, where)
+        else:
+            for segment in _segments(self.plan.ranges):
+                yield from self._segment(segment)
+        self.tally.complete = True
+
+    def _segment(self, ranges: Sequence[BucketRange]) -> Iterator[pa.RecordBatch]:
+        """Ranges of different places, which one reader reads together."""
+        walk = _Walk(ranges)
+        for piece in self._pieces(ranges):
+            for passed in walk.up_to((piece.bucket.partition_id, piece.bucket.bucket_id)):
+                yield from self._from_lake(passed)
+            where = walk.current
+            assert where is not None
+            self._check_lead(piece, where)
+            if piece.next_offset <= where.start:
+                continue
+            yield from self._given(Rows.of(piece, where.start), where)
+            if piece.timestamp >= 0 and piece.next_offset >= where.stop:
+                self.tally.commit_ms[where.place, where.stop] = piece.timestamp
+            first = max(where.start, piece.base_offset)
+            self._moved(piece.next_offset - first, where)
+        for passed in walk.rest():
+            yield from self._from_lake(passed)
+
+    def _given(self, rows: Rows, where: BucketRange) -> Iterator[pa.RecordBatch]:
+        if rows.batch.num_rows:
+            batch = self._shaper.shape(rows, where)
+            yield batch
+            self.tally.rows += batch.num_rows
+            self.tally.bytes += batch.nbytes
+
+    def _moved(self, offsets: int, where: BucketRange) -> None:
+        tally = self.tally
+        tally.offsets += offsets
+        if self._options.progress is not None:
+            self._options.progress(
+                ScanProgress(tally.rows, tally.bytes, tally.offsets, self.plan.offsets)
+            )
+
+    def _check_lead(self, piece: RecordBatch, where: BucketRange) -> None:
+        expected = self._options.commit_ms.get(where.place)
+        if expected is None or piece.timestamp < 0 or piece.base_offset >= where.start:
+            return
+        if piece.timestamp != expected:
+            raise LogWentBackwardsError(
+                self.plan.table,
+                [replace(where, start=where.start - 1, stop=where.start)],
+                f"the last row that was read was committed at {expected}, the one that stands "
+                f"there now at {piece.timestamp}",
+            )
+
+    def _log_ranges(self, ranges: Sequence[BucketRange]) -> dict[TableBucket, tuple[int, int]]:
+        found = {}
+        for r in ranges:
+            earliest = self._prepared.earliest[r.place]
+            start = max(r.start, min(r.stop, earliest))
+            if r.place in self._options.commit_ms and earliest < r.start:
+                start = r.start - 1
+            if start < r.stop:
+                found[r.table_bucket(self.plan.table.table_id)] = (start, r.stop)
+        return found
+
+    def _pieces(self, ranges: Sequence[BucketRange]) -> Iterator[RecordBatch]:
+        """The pieces of the log in order, going on where it was after a failure of the server."""
+        wanted = self._log_ranges(ranges)
+        failures = 0
+        while wanted:
+            try:
+                for piece in self._pieces_once(dict(wanted)):
+                    yield piece
+                    failures = 0
+                    stop = wanted[piece.bucket][1]
+                    wanted[piece.bucket] = (piece.next_offset, stop)
+                    if piece.next_offset >= stop:
+                        del wanted[piece.bucket]
+            except UnknownServerError:
+                # Servers fail so when a segment goes to remote storage while it is read.
+                failures += 1
+                if failures > SERVER_FAILURES_MAX:
+                    raise
+
+    def _pieces_once(self, wanted: dict[TableBucket, tuple[int, int]]) -> Iterator[RecordBatch]:
+        table, core = self._prepared.table, self._core
+        projection = Projection.of(table.schema, _indexes(self.plan, table))
+
+        async def opened() -> RangeReader:
+            return RangeReader(backend_of(core), table, wanted, projection, core.config, True)
+
+        reader = run_blocking(opened())
+        try:
+            while pieces := run_blocking(reader.read(PIECES_AT_ONCE_MAX)):
+                yield from pieces
+        except FlussError as error:
+            raise run_blocking(explained(backend_of(core), error, self.plan)) from error
+        finally:
+            # A reader may be dropped anywhere, even on the loop itself: nobody waits for its end.
+            asyncio.run_coroutine_threadsafe(reader.close(), runtime().loop)
+
+    def _from_lake(self, where: BucketRange) -> Iterator[pa.RecordBatch]:
+        """What the log does not hold any more of a range, before the rest of it."""
+        stop = min(where.stop, self._prepared.earliest[where.place])
+        reader = self._options.lake_reader
+        if stop <= where.start or reader is None:
+            return
+        part = replace(where, stop=stop)
+        rows = 0
+        for batch in reader(replace(self.plan, ranges=(part,))):
+            if not batch.schema.equals(self.schema):
+                batch = batch.select(self.schema.names).cast(self.schema)
+            rows += batch.num_rows
+            yield batch
+            self.tally.rows += batch.num_rows
+            self.tally.bytes += batch.nbytes
+        if rows != part.count:
+            raise CorruptDataError(
+                f"{self.plan.table.path}: the lake gave {rows} rows for the {part.count} offsets "
+                f"[{part.start}, {part.stop}) of bucket {part.bucket}"
+            )
+        self._moved(part.count, where)
+
+
+class _Walk:
+    """The ranges of a segment, passed one by one as pieces come in."""
+
+    def __init__(self, ranges: Sequence[BucketRange]) -> None:
+        self._ranges = list(ranges)
+        self._at = -1
+
+    @property
+    def current(self) -> BucketRange | None:
+        return self._ranges[self._at] if self._at >= 0 else None
+
+    def up_to(self, place: Place) -> Iterator[BucketRange]:
+        """Move on to the range of a place; gives each range that is entered."""
+        while self.current is None or self.current.place != place:
+            self._at += 1
+            yield self._ranges[self._at]
+
+    def rest(self) -> Iterator[BucketRange]:
+        """The ranges that no piece came from."""
+        while self._at + 1 < len(self._ranges):
+            self._at += 1
+            yield self._ranges[self._at]
+
+
+def _segments(ranges: Sequence[BucketRange]) -> Iterator[list[BucketRange]]:
+    """Ranges in groups in which each place occurs once."""
+    group: dict[Place, BucketRange] = {}
+    for r in ranges:
+        if r.place in group:
+            yield list(group.values())
+            group = {}
+        group[r.place] = r
+    if group:
+        yield list(group.values())
+
+
+def _indexes(plan: ScanPlan, table: TableInfo) -> list[int] | None:
+    index = table.schema.index
+    if plan.columns == tuple(index):
+        return None
+    return [index[name] for name in plan.columns]

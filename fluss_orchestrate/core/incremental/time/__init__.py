@@ -1,0 +1,1 @@
+"""Times as offsets: timestamps, commit times and intervals."""

@@ -1,0 +1,358 @@
+"""Backfills: the rows committed in [since, until), in any order, many at once.
+
+Each boundary is resolved to offsets once and recorded under a name of its own; whoever needs it
+later uses what was recorded. So the intervals [a, b) and [b, c) meet exactly, although they were
+planned by different processes at different times. Each interval is a checkpoint of its own, and
+the shared position of the table's scan is never touched.
+
+Resolving a boundary of intervals, and noticing what retention has taken before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from fluss_client import Config, FlussConnection, OffsetSpec, TablePath
+from fluss_client.engine import Backend, async_connection, backend_of, run_blocking
+from fluss_client.errors import ConfigError
+from fluss_orchestrate.core.checkpoints.coverage import CoverageLedger, ledger_of
+from fluss_orchestrate.core.checkpoints.dropped import NOTHING_DROPPED, DropRecords, last_drop
+from fluss_orchestrate.core.checkpoints.events import RESERVED, Event, now_ms
+from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
+from fluss_orchestrate.core.checkpoints.store import (
+    CLAIM_ATTEMPTS_MAX,
+    CLAIM_PAUSE,
+    CheckpointStore,
+    lost_too_often,
+)
+from fluss_orchestrate.core.errors import NotYetError, PartitionGoneError, RetentionPassedError
+from fluss_orchestrate.core.incremental.planning.guards import (
+    UNKNOWN_END,
+    PartitionCheck,
+    check_identity,
+    check_retention,
+    unknown_drops,
+)
+from fluss_orchestrate.core.incremental.planning.observation import (
+    TableView,
+    observe,
+    observe_table,
+    offsets_of,
+)
+from fluss_orchestrate.core.incremental.planning.partitions import (
+    as_seen,
+    is_unpartitioned,
+    unseen_details,
+    with_records,
+)
+from fluss_orchestrate.core.incremental.planning.planner import Draft, columns_of, retention_details
+from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
+from fluss_orchestrate.core.incremental.reading.reader import PlanReading, ProgressHook
+from fluss_orchestrate.core.incremental.run import ScanRun
+from fluss_orchestrate.core.incremental.scan import IncrementalScan
+from fluss_orchestrate.core.incremental.time.timestamps import NOT_YET_RETRY_MS, resolve_timestamp
+from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan, without
+from fluss_orchestrate.core.receipts import Receipt
+from fluss_orchestrate.core.sinks.base import Sink
+from fluss_orchestrate.core.times import Time, time_ms
+from fluss_orchestrate.deprecated import accepts_old_parameters
+
+LOOKS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Where a time cuts every place of a table."""
+
+    position: TablePosition
+    lost: tuple[Place, ...]
+    """Places where rows that were committed at or after the time may have been deleted."""
+
+
+async def find_boundary(
+    backend: Backend, config: Config, settings: ScanSettings, timestamp_ms: int
+) -> Boundary:
+    """The exact cut of a time; `NotYetError` while it is not final.
+
+    Partitions that are created while it is looked for may hold rows from before the time, so
+    the look is repeated. Those that come after the last listing cannot: the time had passed then.
+    """
+    alias = config.resolved_alias()
+    view = await observe(backend, alias, settings.path)
+    for _ in range(LOOKS_MAX):
+        cuts, earliest = await asyncio.gather(
+            resolve_timestamp(backend, config, view, timestamp_ms, settings.settle_ms),
+            offsets_of(backend, view.info, view.partition_ids(), OffsetSpec.earliest()),
+        )
+        if not view.info.is_partitioned():
+            break
+        listed = await backend.list_partitions(settings.path, None)
+        if all(partition.partition_id in view.partitions for partition in listed):
+            break
+        view = await observe(backend, alias, settings.path)
+    else:
+        raise NotYetError(
+            f"{settings.path}: partitions kept being created while {timestamp_ms} was looked for; "
+            "ask again soon",
+            NOT_YET_RETRY_MS,
+        )
+    # A cut at the very beginning of what is left says nothing about what was before it.
+    lost = tuple(p for p, cut in cuts.items() if 0 < earliest.get(p, 0) == cut)
+    return Boundary(TablePosition(view.identity, cuts, {}, view.partitions), lost)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A boundary as the store has it."""
+
+    position: TablePosition
+    lost: frozenset[tuple[int | None, int]]
+    """Places whose rows at the boundary had been deleted when it was resolved."""
+
+
+class IntervalScan:
+    """The rows of one table by commit time, interval by interval."""
+
+    @accepts_old_parameters("IntervalScan")
+    def __init__(
+        self,
+        connection: FlussConnection,
+        table: TablePath | str,
+        checkpoint: str,
+        store: CheckpointStore | None = None,
+        **scan_options: Any,
+    ) -> None:
+        """`scan_options` are those of `IncrementalScan`; `checkpoint` is the backfill's own."""
+        self._scan = IncrementalScan(connection, table, checkpoint, store, **scan_options)
+        self.store = self._scan.store
+
+    @property
+    def settings(self) -> ScanSettings:
+        """What was asked for."""
+        return self._scan.settings
+
+    def open_plan(self, plan: ScanPlan, progress: ProgressHook | None = None) -> PlanReading:
+        """A read of the plan that also tells how far it is."""
+        return self._scan.open_plan(plan, progress)
+
+    @property
+    def name(self) -> str:
+        """The backfill's name; its intervals are checkpoints `name/[since,until)`."""
+        return self._scan.name
+
+    def interval_name(self, since: Time, until: Time) -> str:
+        """The checkpoint of one interval."""
+        return f"{self.name}/[{time_ms(since)},{time_ms(until)})"
+
+    def plan(self, run_key: str, since: Time, until: Time, *, sink: Sink | None = None) -> ScanPlan:
+        """The rows committed at or after `since` and before `until`, frozen.
+
+        The interval has one plan for ever: every run key gets the same ranges, and a run that
+        finds it pending finishes it. `NotYetError` until the end is final.
+
+        Raises:
+            CheckpointBindingError: if the interval belongs to another table, projection or sink.
+            RowsTakenError: if another checkpoint brings some of these rows into the same sink;
+                with `on_covered="skip"` they are left out.
+            SinkChangesError: if the sink would take deletes of a key table for rows.
+        """
+        plan = self._planned(run_key, since, until, sink)[0]
+        self._scan.begin_attempt(plan)
+        return plan
+
+    def _planned(
+        self, run_key: str, since: Time, until: Time, sink: Sink | None
+    ) -> tuple[ScanPlan, Receipt | None]:
+        """The interval's plan, and the receipt of its commit if it was committed before."""
+        first_ms, last_ms = time_ms(since), time_ms(until)
+        if first_ms >= last_ms:
+            raise ConfigError(f"[{first_ms}, {last_ms}) is no interval: since must be before until")
+        name = self.interval_name(first_ms, last_ms)
+        check = self._scan.binding_check(sink)
+        for attempt in range(CLAIM_ATTEMPTS_MAX):
+            head = self.store.head(name)
+            if head is not None:
+                check.check_head(head)
+                known = self._known(head)
+                if known is not None:
+                    check.check_plan(known)
+                    receipt = head.receipt
+                    return known, None if receipt is None else receipt.repeated()
+            start, stop = self._boundary(first_ms), self._boundary(last_ms)
+            draft = self._drafted(name, run_key, start, stop)
+            check.check_plan(draft.plan)
+            draft = self._claimed(check.ledger(draft.plan.table), head, draft)
+            details = {"since_ms": first_ms, "until_ms": last_ms, **draft.details}
+            recorded = self.store.try_plan(head, draft.plan, draft.position, details, check.binding)
+            if recorded is not None:
+                return recorded, None
+            CLAIM_PAUSE.pause_blocking(attempt)
+        raise lost_too_often(name)
+
+    def _claimed(self, ledger: CoverageLedger | None, head: Event | None, draft: Draft) -> Draft:
+        """The draft without rows that others bring into the sink."""
+        plan = draft.plan
+        left = plan.ranges
+        if ledger is not None:
+            skip = self._scan.settings.on_covered == "skip"
+            left = ledger.claim_interval(plan.name, head, plan.ranges, skip_taken=skip)
+        details = dict(draft.details)
+        covered = without(plan.ranges, left)
+        if covered:
+            details["covered_ranges"] = [r.to_json() for r in covered]
+        return replace(draft, plan=replace(plan, ranges=left), details=details)
+
+    def _known(self, head: Event) -> ScanPlan | None:
+        """The interval's plan, pending or finished; None when it was abandoned or reset."""
+        if head.state.pending is not None:
+            return head.state.pending
+        if head.receipt is None:
+            return None
+        event = self.store.log.event(head.name, int(head.receipt.details["sequence"]))
+        return None if event is None else event.state.pending
+
+    def read(self, plan: ScanPlan, progress: ProgressHook | None = None) -> pa.RecordBatchReader:
+        """The plan's rows in (partition, bucket, offset) order: all of them, or an error."""
+        return self._scan.read(plan, progress)
+
+    def commit(self, plan: ScanPlan, **given: Any) -> Receipt:
+        """Record that the interval is done; arguments as for `IncrementalScan.commit`.
+
+        Its checkpoint has nothing left to do then: it is retired, and holds no partition.
+        """
+        receipt = self._scan.commit(plan, **{**given, "retire": True})
+        head = self.store.head(plan.name)
+        bound = None if head is None else head.state.binding
+        if bound is not None:
+            ledger = ledger_of(self.store, bound.sink, plan.table, self.name)
+            if ledger is not None:
+                ledger.settle(plan.name, plan.ranges)
+        return receipt
+
+    def run(
+        self,
+        run_key: str,
+        since: Time,
+        until: Time,
+        progress: ProgressHook | None = None,
+        *,
+        sink: Sink | None = None,
+    ) -> ScanRun:
+        """Plan now; read in the `with` block; commit when it ends without an error.
+
+        The interval is the same for every run key. A run key that has committed it is given no
+        rows again; another one is, and a sink that is exact leaves them out.
+        """
+        plan, receipt = self._planned(run_key, since, until, sink)
+        self._scan.begin_attempt(plan)
+        committed = receipt if receipt is not None and receipt.run_key == run_key else None
+        return ScanRun(self, run_key, plan, progress, committed)
+
+    def _boundary(self, timestamp_ms: int) -> _Recorded:
+        """Where a time cuts the table: as recorded, or resolved now and recorded."""
+        name = f"{RESERVED}at{RESERVED}{self.name}{RESERVED}{timestamp_ms}"
+        head = self.store.head(name)
+        if head is None:
+            core = async_connection(self._scan.connection)
+            # Before the table is looked at: no partition of a record is then in the boundary.
+            drops = last_drop(self.store, core.config.resolved_alias(), self._scan.settings.path)
+            found: Boundary = run_blocking(
+                find_boundary(backend_of(core), core.config, self._scan.settings, timestamp_ms)
+            )
+            reason = {"at_ms": timestamp_ms, "lost": [list(p) for p in found.lost]}
+            head = self.store.set_first(name, as_seen(found.position, drops), reason)
+        position = head.state.position
+        assert position is not None
+        lost = frozenset((p, b) for p, b in head.details.get("lost", ()))
+        return _Recorded(position, lost)
+
+    def _drafted(self, name: str, run_key: str, start: _Recorded, stop: _Recorded) -> Draft:
+        """The interval's plan, with what the store knows of dropped partitions."""
+        make = partial(self._draft, name, run_key, start, stop)
+        seen = [start.position.drops_seen, stop.position.drops_seen]
+        if is_unpartitioned(stop.position.offsets):
+            return run_blocking(make(NOTHING_DROPPED))
+        alias = self._scan.connection.config.resolved_alias()
+        known = [number for number in seen if number is not None]
+        first = min(known) if len(known) == len(seen) else None
+        settings = self._scan.settings
+        draft, records = with_records(self.store, alias, settings.path, first, make)
+        before, now = start.position, stop.position
+        details = unseen_details(self._scan.connection, settings, before, now, records)
+        return replace(draft, details={**draft.details, **details})
+
+    async def _draft(
+        self, name: str, run_key: str, start: _Recorded, stop: _Recorded, records: DropRecords
+    ) -> Draft:
+        settings = self._scan.settings
+        core = async_connection(self._scan.connection)
+        view = await observe_table(core, settings.path)
+        for boundary in (start, stop):
+            check_identity(boundary.position.table, view.identity)
+        ranges, gone = self._ranges(start, stop, view, records)
+        if gone and settings.on_partition_gone != "forget":
+            raise PartitionGoneError(view.identity, gone)
+        kept = await check_retention(
+            backend_of(core),
+            view,
+            {r.place: r.start for r in ranges},
+            [r.place for r in ranges],
+            settings,
+            self._scan.can_read_lake,
+        )
+        left = [replace(r, start=min(r.stop, kept.starts[r.place])) for r in ranges]
+        plan = ScanPlan(
+            name=name,
+            run_key=run_key,
+            table=view.identity,
+            schema_id=view.info.schema_id,
+            columns=columns_of(view.info, settings),
+            metadata_columns=settings.metadata_columns,
+            ranges=tuple(r for r in left if r.count),
+            kind="changelog" if view.info.has_primary_key() else "log",
+            created_ms=now_ms(),
+        )
+        details = retention_details(kept) | PartitionCheck(start.position, lost=gone).details()
+        return Draft(plan, start.position, details)
+
+    def _ranges(
+        self, start: _Recorded, stop: _Recorded, view: TableView, records: DropRecords
+    ) -> tuple[list[BucketRange], tuple[BucketRange, ...]]:
+        """What lies between two boundaries and can be read, and what was dropped unread.
+
+        Which boundary was recorded first is not known, and clocks are not asked. Partition ids
+        never come back: a partition that exists now and is not in the end's boundary was created
+        after that was resolved, and has no rows of the interval.
+        """
+        ranges, lost, gone = [], [], []
+        begins, ends = start.position, stop.position
+        dropped = records.of(view.identity)
+        for place in sorted({*begins.offsets, *ends.offsets}, key=place_order):
+            begin = begins.offsets.get(place, 0)
+            end, record = ends.offsets.get(place), dropped.get(place)
+            if end is None:
+                if place in view.latest or (record is not None and record.end <= begin):
+                    continue
+                # Dropped before the end was resolved, or created after that and dropped since.
+                unread = begins.range_from(place, UNKNOWN_END)
+                gone.append(unread if record is None else record.unread(place, begin))
+                continue
+            name = ends.partition_name(place)
+            whole = BucketRange(place[0], name, place[1], begin, max(begin, end))
+            if place in start.lost and whole.stop > 0:
+                lost.append(replace(whole, start=0, stop=begin))
+            if whole.count and place not in view.latest:
+                gone.append(whole)
+            elif whole.count:
+                ranges.append(whole)
+        first, last = begins.drops_seen, ends.drops_seen
+        if first is not None and last is not None:
+            gone += unknown_drops(dropped, begins, view, first, last)
+        if lost and self._scan.settings.on_retention != "earliest":
+            raise RetentionPassedError(ends.table, lost)
+        return ranges, tuple(gone)

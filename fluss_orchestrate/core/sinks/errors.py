@@ -1,0 +1,95 @@
+"""Errors of sinks. All derive from `FlussError`, the root of the client's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluss_client.errors import ClientError
+
+
+class SinkError(ClientError):
+    """A sink cannot write a plan.
+
+    Attributes:
+        sink: The sink's table or name.
+    """
+
+    def __init__(self, sink: str, message: str) -> None:
+        super().__init__(f"{sink}: {message}")
+        self.sink = sink
+
+
+class SinkSchemaError(SinkError):
+    """The columns of the rows do not fit the sink.
+
+    Attributes:
+        columns: The names of the columns that do not fit.
+    """
+
+    def __init__(self, sink: str, message: str, columns: Sequence[str]) -> None:
+        super().__init__(sink, message)
+        self.columns = tuple(columns)
+
+
+class SinkChangesError(SinkError):
+    """Changes of a key table would be written as rows: the column `_change_type` is not read.
+
+    Attributes:
+        table: The key table.
+    """
+
+    def __init__(self, sink: str, table: str) -> None:
+        super().__init__(
+            sink,
+            f"{table} has a primary key, so a plan of it gives changes: without the column "
+            "_change_type, deleted rows and old images would be written as rows. Add "
+            "metadata_columns=['_change_type'] under a new checkpoint, or after a reset",
+        )
+        self.table = table
+
+
+class SinkValueError(SinkError):
+    """The sink cannot store a value; nothing of the plan was written.
+
+    The value itself is not kept, because errors are logged.
+
+    Attributes:
+        column: The column of the value; None if the database did not name it.
+        row: The index of the row in the plan, counted from 0; None if the database did not name it.
+        kind: What kind of value it is.
+    """
+
+    def __init__(
+        self, sink: str, message: str, column: str | None, row: int | None, kind: str
+    ) -> None:
+        super().__init__(sink, message)
+        self.column = column
+        self.row = row
+        self.kind = kind
+
+
+class SinkPositionError(SinkError):
+    """The position that the sink stores and the checkpoint do not agree; nothing was written.
+
+    The sink's position is correct: it was written in the same transaction as the rows.
+
+    Attributes:
+        name: The checkpoint.
+        plan_id: The plan that was refused.
+    """
+
+    def __init__(self, sink: str, name: str, plan_id: str, message: str) -> None:
+        super().__init__(
+            sink,
+            f"plan {plan_id} of '{name}' does not go on where this sink is: {message}. Compare "
+            "both; then `reset` the checkpoint to the sink's position, or, if the sink's rows "
+            "were put right by hand, call the sink's reset_position",
+        )
+        self.name = name
+        self.plan_id = plan_id
+
+
+class SinkContendedError(SinkError):
+    """Other writers kept committing to the sink; nothing was written. The plan can be retried."""
+
+    retriable = True

@@ -1,0 +1,1 @@
+"""The IO manager: frames in and out of Fluss tables."""

@@ -1,0 +1,1 @@
+"""Sensors for offsets, partitions and lake snapshots."""

@@ -1,0 +1,73 @@
+"""A sensor that keeps Dagster's dynamic partitions equal to a table's partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from fluss_client import TablePath
+from fluss_orchestrate.dagster.sensors.cursors import write_cursor
+
+KIND = "partitions"
+CHANGES_MAX = 5_000
+"""Changes of one tick; Dagster takes 25,000."""
+
+
+def build_fluss_partition_sensor(
+    table: str,
+    partitions_def: dg.DynamicPartitionsDefinition,
+    *,
+    name: str | None = None,
+    remove_dropped: bool = True,
+    request_runs: bool = False,
+    job: Any = None,
+    asset_selection: Any = None,
+    resource_key: str = "fluss",
+    **sensor_options: Any,
+) -> dg.SensorDefinition:
+    """Add the partitions that a table has got, and remove those that it has not any more.
+
+    Keys are Fluss's own names: the value of the partition column, or the values of several with
+    `$` between them. With `request_runs`, each new partition is also a run of `job` or
+    `asset_selection`.
+    """
+    own = name or f"fluss_partitions_{table.replace('.', '_')}"
+    kept_as = partitions_def.name
+    if kept_as is None:
+        raise dg.DagsterInvalidDefinitionError(f"sensor {own}: give the partitions a name")
+
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        connection = getattr(context.resources, resource_key).connection
+        admin = connection.get_admin().result()
+        found = admin.list_partition_infos(TablePath.parse(table)).result()
+        present = {p.partition_name: p.partition_id for p in found}
+        known = set(context.instance.get_dynamic_partitions(kept_as))
+        added = sorted(present.keys() - known)[:CHANGES_MAX]
+        gone = sorted(known - present.keys())[:CHANGES_MAX] if remove_dropped else []
+        changes: list[Any] = []
+        if added:
+            changes.append(partitions_def.build_add_request(added))
+        if gone:
+            changes.append(partitions_def.build_delete_request(gone))
+        requests = []
+        if request_runs:
+            # The id tells a partition from one that was dropped and created again.
+            requests = [
+                dg.RunRequest(run_key=f"{own}:{key}:{present[key]}", partition_key=key)
+                for key in added
+            ]
+        return dg.SensorResult(
+            run_requests=requests,
+            dynamic_partitions_requests=changes,
+            cursor=write_cursor(KIND, {"partitions": len(present)}),
+            skip_reason=None if changes else f"{table} has the same {len(present)} partitions",
+        )
+
+    return dg.sensor(
+        name=own,
+        job=job,
+        asset_selection=asset_selection,
+        required_resource_keys={resource_key},
+        **sensor_options,
+    )(evaluate)

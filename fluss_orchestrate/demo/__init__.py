@@ -1,1 +1,0 @@
-"""The main job in one command, on a laptop: `make demo`."""
