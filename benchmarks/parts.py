@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager
 from benchmarks.harness import Case, Result, run
 from benchmarks.place import Place, Scale
 
-PARTS = ("client", "embedded", "incremental", "spark", "orchestration", "tiering")
+PARTS = ("client", "embedded", "incremental", "spark", "orchestration", "tiering", "keys")
 
-WARMED = ("client", "embedded")
+WARMED = ("client", "embedded", "keys")
 
 OpenCases = Callable[[Place], AbstractContextManager[Sequence[Case]]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import cached_property
@@ -60,8 +60,13 @@ class Place:
         """The address of one with a lake, the same if one was given to the run."""
         return self._given or self._start("lake", "iceberg")
 
-    def _start(self, name: str, lake: str | None) -> str:
-        cluster = LocalCluster(self._folder / name, lake=lake, config=WIDE_TABLES)
+    @cached_property
+    def snapshots_bootstrap(self) -> str:
+        """The address of one that makes KV snapshots often, the same if one was given."""
+        return self._given or self._start("snapshots", None, {"kv.snapshot.interval": "2s"})
+
+    def _start(self, name: str, lake: str | None, config: Mapping[str, str] | None = None) -> str:
+        cluster = LocalCluster(self._folder / name, lake=lake, config=WIDE_TABLES | (config or {}))
         return str(self._open.enter_context(cluster).info.bootstrap_servers)
 
 

@@ -24,9 +24,8 @@ from fluss_client.testing import LocalCluster, LocalClusterError, find_java
 from fluss_client.testing.artifacts import ensure_jars
 from fluss_client.testing.errors import ArtifactError, JavaNotFoundError
 from fluss_client.testing.jars import SERVER_JARS
-from fluss_client.testing.locking import file_lock
 from fluss_client.testing.processes import ProcessMark, process_start
-from fluss_client.testing.user_dirs import state_dir
+from fluss_client.testing.user_dirs import file_lock, state_dir
 from tests.needs import unavailable
 
 START_DEADLINE_S = 300.0
@@ -39,7 +38,11 @@ SHARED: dict[str, dict[str, Any]] = {
         "sasl": True,
         "config": {"default.replication.factor": "1", **REPLICATES_SOON},
     },
-    "lake_cluster": {"tablet_servers": 1, "lake": "iceberg"},
+    "lake_cluster": {
+        "tablet_servers": 1,
+        "lake": "iceberg",
+        "config": {"kv.snapshot.interval": "1s"},
+    },
 }
 
 

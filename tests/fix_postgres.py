@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_client.testing.ports import pick
+from fluss_client.testing.launching import pick
 from tests.leftovers import MARK
 from tests.needs import unavailable
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import version_matrix
 from tests.support_rows import OUTCOMES_KEY, ROWS, SECTIONS, Row, rows_of
 
 ROOT = Path(__file__).parents[1]
@@ -93,6 +94,7 @@ def render(by_row: dict[str, dict[str, bool]]) -> str:
     for title, rows in SECTIONS.items():
         parts.append(f"\n## {title}\n\n| | here | | |\n|---|---|---|---|\n")
         parts += [_line(row, by_row.get(row.name, {})) for row in rows]
+    parts.append(version_matrix.render())
     return "".join(parts)
 
 

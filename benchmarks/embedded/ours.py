@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fluss_client.backend.contract import BucketWrite, FetchPosition, FetchRequest
 from fluss_client.backend.embedded.backend import EmbeddedBackend
-from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.keys import KeyEncoding, encode_keys
 from fluss_client.codec.rows import RowFormat, encode_rows
 from fluss_client.config import Config

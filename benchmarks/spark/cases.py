@@ -16,7 +16,7 @@ from benchmarks.harness import Case, Measured, Subject, stopwatch
 from benchmarks.place import Place, Scale, connected, own_database
 from benchmarks.spark.data import SIZES, Sizes, write_input
 from fluss_client import FlussConnection
-from fluss_orchestrate import ColumnSpec, IncrementalScan, ScanPlan, TableSpec, apply
+from fluss_orchestrate import ColumnSpec, IncrementalScan, ScanPlan, TableSpec, apply_tables
 from fluss_orchestrate.spark import load_files, make_session, read_plan, register, write
 
 COLUMNS = (ColumnSpec("id", "bigint"), ColumnSpec("v", "double"), ColumnSpec("word", "string"))
@@ -140,7 +140,7 @@ class SparkWork:
     def _new_table(self) -> str:
         self._tables += 1
         name = f"{self._database}.t{self._tables}"
-        apply(self._connection, [TableSpec(name, COLUMNS, buckets=BUCKETS)])
+        apply_tables(self._connection, [TableSpec(name, COLUMNS, buckets=BUCKETS)])
         return name
 
     def _frame(self, spark: SparkSession) -> DataFrame:

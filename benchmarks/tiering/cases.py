@@ -16,7 +16,7 @@ from benchmarks.client.data import SCHEMA, batches, nbytes
 from benchmarks.harness import Case, Measured, stopwatch
 from benchmarks.place import Place, Scale, connected, own_database
 from fluss_client import EARLIEST_OFFSET, FlussConnection, Schema, TableDescriptor, TablePath
-from fluss_orchestrate import read_table, tier
+from fluss_orchestrate import read_table, tier_table
 
 ROWS = {Scale.TINY: 5_000, Scale.QUICK: 2_000_000, Scale.FULL: 4_000_000}
 TAIL = 0.1
@@ -58,7 +58,7 @@ class Lake:
         path = self._fill(self._new(), self._batches)
 
         def work() -> tuple[float, object]:
-            return self._size, tier(self._connection, path, allow_tiering=True).rows
+            return self._size, tier_table(self._connection, path, allow_tiering=True).rows
 
         return stopwatch(work)
 
@@ -98,7 +98,7 @@ class Lake:
         path = self._new()
         cut = max(1, int(len(self._batches) * (1 - TAIL)))
         self._fill(path, self._batches[:cut])
-        tier(self._connection, path, allow_tiering=True)
+        tier_table(self._connection, path, allow_tiering=True)
         return self._fill(path, self._batches[cut:])
 
     @cached_property

@@ -16,9 +16,12 @@ ORDERS = fluss_table_asset(f"{SHOP}.orders")
 ORDERS_PER_RUN = 100
 
 
-def new_orders(logical_date: Any, run_id: str) -> list[dict[str, Any]]:
-    """The orders of one run: a retry must give the same ones."""
-    first = int(logical_date.timestamp()) * ORDERS_PER_RUN
+def new_orders(dag_run: Any) -> list[dict[str, Any]]:
+    """Return the orders of one run: a retry must return the same ones.
+
+    `run_after` is fixed for a run; runs that are triggered by hand have no logical date.
+    """
+    first = int((dag_run.logical_date or dag_run.run_after).timestamp()) * ORDERS_PER_RUN
     return [
         {"order_id": first + n, "region": "north" if n % 2 else "south", "amount": Decimal(n)}
         for n in range(ORDERS_PER_RUN)

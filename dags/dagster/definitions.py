@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fluss_orchestrate import ParquetSink, TableSpec, load_specs
+from fluss_orchestrate import ParquetSink, TableSpec, load_table_specs
 from fluss_orchestrate.dagster import (
     FlussIOManager,
     FlussResource,
@@ -55,7 +55,7 @@ fluss = FlussResource(
 
 def specs() -> list[TableSpec]:
     """The tables of the shop."""
-    return load_specs(f"""
+    return load_table_specs(f"""
 tables:
   - table: {EVENTS}
     comment: what happens in the shop

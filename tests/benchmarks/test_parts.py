@@ -21,6 +21,7 @@ PEERS = {
     "spark": {"format", "client", "Spark's Parquet"},
     "orchestration": {"each alone", "pyfluss"},
     "tiering": {"scan + pyiceberg", "log scan"},
+    "keys": {"rocksdict + decode", "limit scan"},
 }
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fluss_orchestrate.cli.bulk_load import listener
+from fluss_orchestrate.cli.commands.bulk_load import listener
 from fluss_orchestrate.cli.connecting import Target
-from fluss_orchestrate.cli.progress import Meter
+from fluss_orchestrate.cli.presentation.progress import Meter
 from fluss_orchestrate.cli.session import Session
 from tests.cli.conftest import Shop
 from tests.cli.running import SCRIPT, Cli

@@ -52,8 +52,10 @@ def test_sources_and_their_order(cli: Cli, tmp_path: Path) -> None:
     assert "leave --bootstrap" in cli.fails(
         "databases", "ls", "-b", "x:1", "--airflow-conn", "y", code=2
     )
-    assert "unknown configuration key 'nope'" in cli.fails("databases", "ls", "--config", "nope=1")
-    assert "no '='" in cli.fails("databases", "ls", "--config", "nope", code=2)
+    assert "unknown configuration key 'nope'" in cli.fails(
+        "databases", "ls", "--client-option", "nope=1"
+    )
+    assert "no '='" in cli.fails("databases", "ls", "--client-option", "nope", code=2)
     profiles(tmp_path, "[profiles\n")
     assert "is no TOML" in cli.fails("databases", "ls", "--profile", "two")
 
@@ -74,7 +76,7 @@ def test_passwords_come_from_a_variable_or_a_private_file(cli: Cli, tmp_path: Pa
     assert "run chmod 600" in said
     assert SECRET not in said
     given = f"security.sasl.password={SECRET}"
-    said = cli.fails("databases", "ls", "-b", "127.0.0.1:1", "--config", given, code=2)
+    said = cli.fails("databases", "ls", "-b", "127.0.0.1:1", "--client-option", given, code=2)
     assert "would show the password" in said
     assert SECRET not in said
 
@@ -93,7 +95,12 @@ def test_a_profile_with_a_password_file(tmp_path: Path, monkeypatch: pytest.Monk
 def test_sasl_on_a_real_cluster(cli: Cli, plain_cluster: LocalCluster, tmp_path: Path) -> None:
     info = plain_cluster.info
     user, password = next(iter(info.users.items()))
-    sasl = ["--config", "security.protocol=sasl", "--config", f"security.sasl.username={user}"]
+    sasl = [
+        "--client-option",
+        "security.protocol=sasl",
+        "--client-option",
+        f"security.sasl.username={user}",
+    ]
     command = ["databases", "ls", "-b", str(info.sasl_bootstrap_servers), *sasl]
     cli.env["FLUSS_SASL_PASSWORD"] = password
     assert "fluss" in [d["database"] for d in cli.json(*command)]
@@ -102,7 +109,7 @@ def test_sasl_on_a_real_cluster(cli: Cli, plain_cluster: LocalCluster, tmp_path:
     cli.env["FLUSS_SASL_PASSWORD"] = None
     assert "set security.sasl.password too" in cli.fails(*command)
     cli.env["FLUSS_CLUSTER_SHOP_SECURITY_SASL_PASSWORD"] = password
-    assert cli.json(*command, "--config", "cluster.alias=shop")
+    assert cli.json(*command, "--client-option", "cluster.alias=shop")
 
 
 def test_airflow_connections(tmp_path: Path, cli: Cli) -> None:

@@ -46,7 +46,7 @@ def test_the_page_runs(tmp_path: Path) -> None:
 
 
 def test_the_page_names_every_command() -> None:
-    from fluss_orchestrate.cli.commands import COMMANDS
+    from fluss_orchestrate.cli.app import COMMANDS
 
     text = (ROOT / PAGE).read_text()
     assert [name for name in COMMANDS if name not in text] == []

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fluss_orchestrate.cli import tables
-from fluss_orchestrate.cli.failures import report, sentence
+from fluss_orchestrate.cli.commands import tables
+from fluss_orchestrate.cli.presentation.failures import report, sentence
 from tests.cli.conftest import Shop
 from tests.cli.running import SCRIPT, Cli
 
@@ -41,7 +41,7 @@ def test_a_dead_server(tmp_path: Path, nobody: str) -> None:
         ["read", "a.b"],
         ["write", "a.b", "-", "--format", "csv"],
         ["lookup", "a.b", "1"],
-        ["scan", "a.b", "--name", "x"],
+        ["scan", "a.b", "--checkpoint", "x"],
         ["checkpoints", "ls"],
         ["lake", "status", "a.b"],
         ["status"],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_orchestrate.cli import progress
+from fluss_orchestrate.cli.presentation import progress
 from tests.cli.conftest import Shop
 from tests.cli.running import SCRIPT, Cli
 
@@ -38,7 +38,7 @@ def test_tier_wait_status_read(
     assert cli("lake", "tier", table, "--yes") == "the lake held everything already\n"
     path = tmp_path / "receipt.json"
     path.write_text(json.dumps(receipt))
-    held = cli.json("lake", "wait", table, "--until", f"@{path}", "--timeout", "60")
+    held = cli.json("lake", "wait", table, "--covers", f"@{path}", "--timeout", "60")
     assert held["snapshot_id"] == tiered["snapshot_id"]
     assert "holds it" in cli("lake", "wait", table, "--timeout", "60")
     assert cli.json("lake", "status", table)["lag_offsets"] == 0
@@ -47,7 +47,7 @@ def test_tier_wait_status_read(
     assert len(cli.json("read", table, "--source", "lake", "--limit", "2")) == 2
     shown = cli("read", table, "--source", "lake", "--metadata", "--columns", "__offset,name")
     assert shown.split()[:2] == ["__offset", "name"]
-    scan = ["scan", table, "--name", "to-lake", "--store", f"{shop.database}.checkpoints"]
+    scan = ["scan", table, "--checkpoint", "to-lake", "--store", f"{shop.database}.checkpoints"]
     assert cli.json(*scan, "--until", "lake")["rows"] == 3
 
 
@@ -60,7 +60,7 @@ def test_wrong_uses(lake_shop: Shop) -> None:
     assert "--until is not for" in cli.fails(
         "read", lake_shop.events, "--source", "lake", "--until", "latest", code=2
     )
-    assert "is not understood" in cli.fails("lake", "wait", orders, "--until", "soon", code=2)
+    assert "is not understood" in cli.fails("lake", "wait", orders, "--covers", "soon", code=2)
     no = f"{lake_shop.database}.no"
     assert "does not exist" in cli.fails("lake", "status", no)
     assert "does not exist" in cli.fails("lake", "wait", no)

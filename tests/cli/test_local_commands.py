@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fluss_orchestrate.cli import diagnosis
-from fluss_orchestrate.cli.diagnosis import Verdict
+from fluss_orchestrate.cli.commands import doctor as diagnosis
+from fluss_orchestrate.cli.commands.doctor import Verdict
 from tests.cli.conftest import Shop
 from tests.cli.running import Cli
 

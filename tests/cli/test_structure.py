@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from fluss_orchestrate.cli.app import app
-from fluss_orchestrate.cli.commands import COMMANDS
+from fluss_orchestrate.cli.app import COMMANDS, app
 from tests.cli.running import SCRIPT, Cli
 
 HEAVY = ("pyarrow", "fluss_client", "google.protobuf", "airflow", "pyspark", "sqlalchemy", "rich")

@@ -85,7 +85,7 @@ def test_partitions_that_a_scan_has_not_read_stay(local_shop: Shop, tmp_path: Pa
     store = ["--store", f"sqlite:///{tmp_path / 'checkpoints.db'}"]
     spec = "day=20200102"
     cli("partitions", "create", table, spec)
-    scan = ["scan", table, "--name", "days", *store]
+    scan = ["scan", table, "--checkpoint", "days", *store]
     cli(*scan)
     cli("write", table, local_shop.file("day.jsonl", '{"day": "20200102", "n": 1}\n'))
     drop = ["partitions", "drop", table, spec, "--yes", *store]

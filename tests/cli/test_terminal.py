@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_orchestrate.cli.progress import LineMeter, metered
+from fluss_orchestrate.cli.presentation.progress import LineMeter, metered
 from tests.cli.conftest import Shop
 from tests.cli.running import SCRIPT
 
@@ -67,7 +67,7 @@ def test_a_bar(local_shop: Shop) -> None:
 
 
 def test_plain_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("fluss_orchestrate.cli.progress.LINE_INTERVAL_S", 0.0)
+    monkeypatch.setattr("fluss_orchestrate.cli.presentation.progress.LINE_INTERVAL_S", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
     with metered("reading", 100) as meter:
         assert isinstance(meter, LineMeter)

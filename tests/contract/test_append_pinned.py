@@ -10,7 +10,7 @@ import pytest
 
 import fluss_client as fluss
 from fluss_client import errors
-from fluss_client.aio.pinned import append_pinned
+from fluss_client.aio.writing.pinned import append_pinned
 from fluss_client.runtime import runtime
 from tests.contract.tables import WAIT_S, Tables, done
 

@@ -17,7 +17,7 @@ import pytest
 
 import fluss_client as fluss
 from fluss_client import errors
-from fluss_client.backend.cluster import missed_tables
+from fluss_client.backend.cluster import coordinator_faults
 from fluss_client.net.connection import Connection
 from fluss_client.testing import LocalCluster
 from fluss_client.wire import apis
@@ -47,7 +47,7 @@ def tables(plain_cluster: LocalCluster) -> Iterator[Tables]:
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
     """Let the coordinator say that it does not know the tables whose ids a function picks."""
     call = Connection.call
-    monkeypatch.setattr(missed_tables, "KNOWN_SOON_MS", 100)
+    monkeypatch.setattr(coordinator_faults, "KNOWN_SOON_MS", 100)
 
     def install(unknown: Unknown) -> None:
         async def answered(self: Connection, api: Any, request: Any, *rest: Any) -> Any:
@@ -102,7 +102,7 @@ def test_what_may_only_be_slow_is_not_dropped(
 ) -> None:
     path = tables.path()
     pretend(_always)
-    monkeypatch.setattr(missed_tables, "MARKER_WAIT_MS", 100)
+    monkeypatch.setattr(coordinator_faults, "MARKER_WAIT_MS", 100)
     with pytest.raises(errors.TableNotReadyError, match="knows neither it nor") as raised:
         done(tables.admin.create_table(path, _descriptor(partitioned=True)))
     assert "Nothing was dropped" in str(raised.value)

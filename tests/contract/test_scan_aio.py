@@ -12,7 +12,7 @@ import pytest
 
 import fluss_client as fluss
 from fluss_client import aio, errors
-from fluss_client.aio.ranges import read_ranges
+from fluss_client.aio.scanning.ranges import read_ranges
 from fluss_client.config import Config
 from tests.contract.tables import POLL_MS, Tables
 

@@ -10,7 +10,7 @@ import pytest
 
 import fluss_client as fluss
 from fluss_client import errors
-from fluss_client.aio.scan_errors import OffsetUnavailableError, SubscriptionError
+from fluss_client.aio.scanning.errors import OffsetUnavailableError, SubscriptionError
 from tests.contract.tables import POLL_MS, Tables, done
 
 EVENTS = {"id": pa.int64(), "name": pa.string(), "score": pa.float64()}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
 
 import fluss_client as fluss
 from fluss_client import Config, aio
-from fluss_client.aio.scan_errors import ReaderActiveError, SubscriptionError
+from fluss_client.aio.scanning.errors import ReaderActiveError, SubscriptionError
 from tests.contract.tables import POLL_MS, Tables, done
 
 EVENTS = {"id": pa.int64()}
@@ -159,7 +160,9 @@ def test_the_same_on_the_own_loop(tables: Tables, config: Config) -> None:
                 await scanner.poll_arrow(0)
             with pytest.raises(ReaderActiveError):
                 await anext(scanner)
-            assert (await asyncio.to_thread(reader.read_next_batch)).num_rows
+            loop = asyncio.get_running_loop()
+            with ThreadPoolExecutor(1) as pool:  # its thread holds the reader until it has ended
+                assert (await loop.run_in_executor(pool, reader.read_next_batch)).num_rows
             del reader
             gc.collect()
             with pytest.raises(SubscriptionError, match="No buckets subscribed any more"):

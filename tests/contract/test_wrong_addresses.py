@@ -10,7 +10,7 @@ import pytest
 import fluss_client as fluss
 from fluss_client import errors
 from fluss_client.testing import LocalCluster
-from fluss_client.testing.ports import pick
+from fluss_client.testing.launching import pick
 from tests.contract.loopback import closes, is_silent, says_nonsense, serving, speaks_http
 
 
@@ -54,7 +54,7 @@ def test_a_name_that_nobody_has() -> None:
 def test_a_name_that_nobody_can_have(host: str) -> None:
     error = _fails(f"{host}:9123")
     assert isinstance(error, errors.ConnectError)
-    assert "this is no host name" in error.message
+    assert "this is not a host name" in error.message
 
 
 def test_a_listener_that_takes_no_one() -> None:

@@ -71,7 +71,7 @@ def double(rows: pd.DataFrame) -> pd.DataFrame:
 def count(context: dg.OpExecutionContext, fluss: FlussResource, rows: pa.Table) -> None:
     """What a job of ops has handed over, and its increment."""
     sink = ParquetSink(HOME / "by_ops")
-    done = fluss.incremental(context, ORDERS, sink, name=f"{DATABASE}/by_ops")
+    done = fluss.incremental(context, ORDERS, sink, checkpoint=f"{DATABASE}/by_ops")
     context.log.info(f"{len(rows)} rows, {(done.metadata or {})['fluss/rows']} new")
     assert len(rows) == 4
 

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
@@ -19,11 +20,11 @@ from dagster.components.testing.test_cases import TestTranslation
 from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import ConfigError, CorruptDataError
 from fluss_orchestrate.core.lake.catalog import open_catalog
+from fluss_orchestrate.core.sinks.registry import declaration, declarations
 from fluss_orchestrate.dagster import FlussResource
 from fluss_orchestrate.dagster.components import FlussConnectionComponent, FlussDatabaseComponent
 from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
-from fluss_orchestrate.dagster.components.increments import IncrementAttributes
-from fluss_orchestrate.dagster.components.sinks import SqlAttributes
+from fluss_orchestrate.dagster.components.increments import IncrementAttributes, sink_model
 from fluss_orchestrate.dagster.components.state import read_state
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
 
@@ -147,6 +148,33 @@ def catalog_attributes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[st
     return {"catalog": properties, "catalog_env": {"uri": "FLUSS_TEST_CATALOG"}}
 
 
+def test_every_field_of_a_sink_can_be_given(
+    fluss_address: str, connection: FlussConnection, tables: str, tmp_path: Path
+) -> None:
+    """Files with another codec, and a table of a cluster that is named in YAML."""
+    files = {"path": str(tmp_path / "files"), "compression": "gzip"}
+    copy = {"table": f"{tables}.hidden", "connection": {"bootstrap_servers": fluss_address}}
+    increments = [
+        {"table": f"{tables}.orders", "key": f"{tables}/more_{kind}", kind: sink}
+        for kind, sink in (("parquet", files), ("fluss_table", copy))
+    ]
+    with loaded(attributes(fluss_address, tables, increments=increments)) as (_, definitions):
+        job = definitions.resolve_job_def(f"fluss_{tables}_increments")
+        append(connection, TablePath(tables, "orders"), orders(10))
+        assert job.execute_in_process().success
+    (file, *_) = (tmp_path / "files").glob("*.parquet")
+    assert pq.read_metadata(file).row_group(0).column(0).compression == "GZIP"
+    assert log_ids(connection, TablePath(tables, "hidden")) == list(range(10))
+
+
+def test_the_schema_describes_every_key() -> None:
+    schema = IncrementAttributes.model().model_json_schema()
+    for sink in declarations().values():
+        assert schema["properties"][sink.name]["description"] == sink.summary
+        keys = schema["$defs"][f"{sink.camel_name}AttributesModel"]["properties"]
+        assert all(key["description"] for key in keys.values())
+
+
 @pytest.mark.parametrize(
     ("sinks", "said"),
     [
@@ -160,9 +188,9 @@ def test_sinks_that_cannot_be_meant(sinks: dict[str, Any], said: str) -> None:
         IncrementAttributes(table="a.b", key="c", **sinks).asset("fluss")
 
 
-def test_a_missing_variable_is_named() -> None:
+def test_a_missing_variable_is_named(connection: FlussConnection) -> None:
     with pytest.raises(ConfigError, match="FLUSS_TEST_NOWHERE is not set"):
-        SqlAttributes(table="t", url_env="FLUSS_TEST_NOWHERE").open()
+        sink_model(declaration("sql"))(table="t", url_env="FLUSS_TEST_NOWHERE").open(connection)
 
 
 def test_loading_definitions_calls_nobody(
@@ -178,7 +206,7 @@ def test_loading_definitions_calls_nobody(
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket.socket, "connect_ex", refuse)
-    monkeypatch.setattr("fluss_orchestrate.dagster.connections.shared_connection", refuse)
+    monkeypatch.setattr("fluss_orchestrate.dagster.resource.shared_connection", refuse)
     monkeypatch.setattr("fluss_orchestrate.dagster.resource.shared_connection", refuse)
     again = component.build_defs_from_state(None, state)
     assert len(list(again.resolve_all_asset_specs())) == 5

@@ -10,7 +10,7 @@ import pytest
 
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.dagster import FlussIOManager, FlussResource
-from fluss_orchestrate.dagster.handlers import wanted_frame
+from fluss_orchestrate.dagster.io.handlers import wanted_frame
 from tests.dagster_integration.tables import orders
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import ConfigError, RowError
-from fluss_orchestrate.core.sink_errors import SinkSchemaError
+from fluss_orchestrate.core.sinks.errors import SinkSchemaError
 from fluss_orchestrate.dagster import FlussIOManager, FlussResource, fluss_time_partitions
 from tests.dagster_integration.tables import log_ids, make_table, orders
 

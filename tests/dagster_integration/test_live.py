@@ -21,7 +21,7 @@ import pytest
 
 from fluss_client import TablePath
 from fluss_client.testing import LocalCluster
-from fluss_orchestrate import FlussCheckpointStore, TableSpec, apply, tier
+from fluss_orchestrate import FlussCheckpointStore, TableSpec, apply_tables, tier_table
 from fluss_orchestrate.core.checkpoints.report import list_checkpoints
 from fluss_orchestrate.dagster import FlussResource
 from tests.dagster_integration.live import Dev, dagster_dev
@@ -130,7 +130,7 @@ def prepare(fluss: FlussResource, database: str, rows: int, lake: bool = False) 
         ]
     )
     spec = TableSpec.of_arrow(f"{database}.events", schema, buckets=2, lake=lake)
-    apply(fluss.connection, [spec])
+    apply_tables(fluss.connection, [spec])
     table = pa.table(
         {
             "event_id": range(rows),
@@ -227,7 +227,7 @@ def shops(
         fluss = FlussResource(bootstrap_servers=address, cluster_alias="shop")
         database = f"live_{kind}_{os.getpid()}"
         prepare(fluss, database, ROWS, lake=True)
-        receipt = tier(fluss.connection, f"{database}.events", allow_tiering=True)
+        receipt = tier_table(fluss.connection, f"{database}.events", allow_tiering=True)
         made[kind] = LiveShop(fluss, database, home, str(receipt.snapshot_id))
     yield made
     for shop in made.values():

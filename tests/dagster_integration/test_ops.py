@@ -129,7 +129,7 @@ def test_windows_in_a_graph_asset_and_in_a_job(
             context: dg.OpExecutionContext, fluss: FlussResource, before: int
         ) -> dg.MaterializeResult:
             sink = ParquetSink(tmp_path / name)
-            return fluss.incremental(context, path, sink, name=f"{database}/{name}")
+            return fluss.incremental(context, path, sink, checkpoint=f"{database}/{name}")
 
         return copy
 
@@ -146,7 +146,7 @@ def test_windows_in_a_graph_asset_and_in_a_job(
     @dg.op
     def told(context: dg.OpExecutionContext, fluss: FlussResource) -> str:
         sink = ParquetSink(tmp_path / "as_op")
-        done = fluss.incremental(context, path, sink, name=f"{database}/as_op")
+        done = fluss.incremental(context, path, sink, checkpoint=f"{database}/as_op")
         return str((done.metadata or {})["fluss/receipt"])
 
     @dg.job(partitions_def=days)

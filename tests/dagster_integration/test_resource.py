@@ -178,9 +178,9 @@ def test_secrets_are_nowhere_to_be_seen(monkeypatch: pytest.MonkeyPatch) -> None
     assert settings["security.sasl.password"] == "wolpertinger"
     assert settings["security.protocol"] == "sasl"
     careless = FlussResource(
-        bootstrap_servers="localhost:1", options={"security.sasl.password": "wolpertinger"}
+        bootstrap_servers="localhost:1", client_options={"security.sasl.password": "wolpertinger"}
     )
-    with pytest.raises(ConfigError, match="does not belong in options") as caught:
+    with pytest.raises(ConfigError, match="does not belong in client_options") as caught:
         careless.settings()
     assert "wolpertinger" not in str(caught.value)
 

@@ -11,7 +11,7 @@ import pytest
 
 from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import ConfigError
-from fluss_orchestrate import ParquetSink, load_rows, tier
+from fluss_orchestrate import ParquetSink, load_rows, tier_table
 from fluss_orchestrate.dagster import (
     FlussResource,
     build_fluss_lake_snapshot_sensor,
@@ -56,7 +56,7 @@ def test_snapshots_of_many_tables_are_told_once(
     assert "has no snapshot yet" in none.skip_message
     assert "missing" in none.skip_message
     append(connection, lake_table, orders(10))
-    snapshot = tier(connection, lake_table, allow_tiering=True).snapshot_id
+    snapshot = tier_table(connection, lake_table, allow_tiering=True).snapshot_id
     first = tick(sensor, lake_fluss, instance, none.cursor)
     [event] = first.asset_events
     assert event.asset_key == lake_asset_key(str(lake_table))
@@ -68,7 +68,7 @@ def test_snapshots_of_many_tables_are_told_once(
     for lost in (None, "what is this", json.dumps({"version": 99})):
         assert tick(sensor, lake_fluss, instance, lost).asset_events == []
     append(connection, lake_table, orders(5))
-    tier(connection, lake_table, allow_tiering=True)
+    tier_table(connection, lake_table, allow_tiering=True)
     assert len(tick(sensor, lake_fluss, instance, first.cursor).asset_events) == 1
 
 
@@ -92,7 +92,7 @@ def test_an_idle_lake_that_holds_everything_stays_fresh(
     append(connection, lake_table, orders(10))
     behind = tick(sensor, lake_fluss, instance, None, *assets)
     assert behind.asset_events == []
-    tier(connection, lake_table, allow_tiering=True)
+    tier_table(connection, lake_table, allow_tiering=True)
     first = tick(sensor, lake_fluss, instance, behind.cursor, *assets)
     assert [event.asset_key for event in first.asset_events] == [lake_asset_key(table), fresh.key]
     soon = tick(sensor, lake_fluss, instance, first.cursor, *assets)
@@ -102,7 +102,7 @@ def test_an_idle_lake_that_holds_everything_stays_fresh(
     append(connection, lake_table, orders(1))
     late = tick(sensor, lake_fluss, instance, long_ago(later.cursor), *assets)
     assert late.asset_events == []
-    tier(connection, lake_table, allow_tiering=True)
+    tier_table(connection, lake_table, allow_tiering=True)
     caught_up = tick(sensor, lake_fluss, instance, late.cursor, *assets)
     assert len(caught_up.asset_events) == 2
 
@@ -126,7 +126,7 @@ def test_downstream_automation_wakes_up(
     sensor = build_fluss_lake_snapshot_sensor([table])
     before = dg.evaluate_automation_conditions(definitions, instance)
     append(lake_fluss.connection, lake_table, orders(10))
-    tier(lake_fluss.connection, lake_table, allow_tiering=True)
+    tier_table(lake_fluss.connection, lake_table, allow_tiering=True)
     tick(sensor, lake_fluss, instance)
     after = dg.evaluate_automation_conditions(definitions, instance, cursor=before.cursor)
     assert after.total_requested == 1
@@ -148,7 +148,7 @@ def test_a_condition_is_frozen_until_the_lake_covers_it(
         asset_selection=[report],
     )
     append(connection, lake_table, orders(10))
-    tier(connection, lake_table, allow_tiering=True)
+    tier_table(connection, lake_table, allow_tiering=True)
     append(connection, lake_table, orders(10))
     waiting = tick(sensor, lake_fluss, instance, None, report)
     assert waiting.run_requests == []
@@ -156,7 +156,7 @@ def test_a_condition_is_frozen_until_the_lake_covers_it(
     append(connection, lake_table, orders(10))  # later rows do not move the target
     frozen = json.loads(waiting.cursor)["kept"]["tables"][str(lake_table)]["target"]["offsets"]
     assert sum(offset for *_, offset in frozen) == 20
-    snapshot = tier(connection, lake_table, allow_tiering=True).snapshot_id
+    snapshot = tier_table(connection, lake_table, allow_tiering=True).snapshot_id
     done = tick(sensor, lake_fluss, instance, waiting.cursor, report)
     [request] = done.run_requests
     assert request.tags["fluss/snapshot_id"] == str(snapshot)
@@ -171,7 +171,7 @@ def test_a_time_that_is_covered(
 ) -> None:
     connection = lake_fluss.connection
     append(connection, lake_table, orders(10))
-    tier(connection, lake_table, allow_tiering=True)
+    tier_table(connection, lake_table, allow_tiering=True)
     past = datetime.now(UTC) - timedelta(hours=1)
     asked: list[datetime] = []
 
@@ -196,14 +196,14 @@ def test_offsets_that_are_covered_table_by_table(
     connection = lake_fluss.connection
     table = str(lake_table)
     load_rows(connection, lake_table, orders(10), "one")  # the first unit goes to bucket 0
-    tier(connection, lake_table, allow_tiering=True)
+    tier_table(connection, lake_table, allow_tiering=True)
     ahead = build_fluss_lake_snapshot_sensor([table], covers={table: {0: 11}})
     waiting = tick(ahead, lake_fluss, instance)
     assert "does not cover" in waiting.skip_message
     reached = build_fluss_lake_snapshot_sensor([table], name="reached", covers={0: 10})
     assert len(tick(reached, lake_fluss, instance).asset_events) == 1
     load_rows(connection, lake_table, orders(10), "two")
-    tier(connection, lake_table, allow_tiering=True)
+    tier_table(connection, lake_table, allow_tiering=True)
     assert len(tick(ahead, lake_fluss, instance, waiting.cursor).asset_events) == 1
 
 
@@ -211,7 +211,7 @@ def test_a_tick_has_an_end_and_goes_on_next_time(
     lake_fluss: FlussResource, lake_table: TablePath, instance: dg.DagsterInstance
 ) -> None:
     append(lake_fluss.connection, lake_table, orders(10))
-    tier(lake_fluss.connection, lake_table, allow_tiering=True)
+    tier_table(lake_fluss.connection, lake_table, allow_tiering=True)
     tables = [f"{lake_table.database_name}.none{i}" for i in range(3)] + [str(lake_table)]
     sensor = build_fluss_lake_snapshot_sensor(tables, tick_timeout_s=0)
     cursor, events = None, []

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import FlussConnection, TablePath
+from fluss_orchestrate.core.spark_submit.environment import java_home
+from fluss_orchestrate.core.spark_submit.load_spec import files
+from fluss_orchestrate.core.spark_submit.submit import SparkSubmit
 from fluss_orchestrate.dagster import FlussResource, PipesFlussSparkClient
-from fluss_orchestrate.spark.load_spec import files
-from fluss_orchestrate.spark.spark_home import java_home
-from fluss_orchestrate.spark.submit import SparkSubmit
 from tests.dagster_integration.tables import log_ids, make_table, orders
 
 SCRIPT = Path(__file__).with_name("scripts") / "count_rows.py"
@@ -101,8 +101,8 @@ import sys, threading, os, signal, time
 from pathlib import Path
 import dagster as dg
 from fluss_orchestrate.dagster import PipesFlussSparkClient
-from fluss_orchestrate.spark.spark_home import java_home
-from fluss_orchestrate.spark.submit import SparkSubmit
+from fluss_orchestrate.core.spark_submit.environment import java_home
+from fluss_orchestrate.core.spark_submit.submit import SparkSubmit
 
 script, mark = sys.argv[1], sys.argv[2]
 client = PipesFlussSparkClient(SparkSubmit(master="local[2]", conf={"spark.ui.enabled": "false"}))

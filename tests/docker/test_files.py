@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from fluss_client.testing.jars import FLUSS_VERSION
-from fluss_orchestrate.airflow.connections import config_of
+from fluss_orchestrate.airflow.hooks import config_of
 from tests.docker.composed import (
     DOCKER,
     ROOT,

@@ -16,7 +16,7 @@ import fluss_client as fluss
 from fluss_client.testing import LocalCluster, find_java
 from fluss_client.testing.artifacts import ensure_jars
 from fluss_client.testing.jars import SERVER_JARS
-from fluss_client.testing.ports import pick
+from fluss_client.testing.launching import pick
 from fluss_client.testing.processes import spawn
 from tests.docker.composed import (
     DOCKER,

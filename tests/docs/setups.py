@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_client import Config, FlussConnection
-from fluss_orchestrate import apply, load_rows, load_specs
+from fluss_orchestrate import apply_tables, load_rows, load_table_specs
 
 SHOP = """
 tables:
@@ -71,7 +71,7 @@ def shop(folder: Path, request: pytest.FixtureRequest) -> Iterator[Setup]:
     """`connection` to an embedded Fluss with `sales.events` (1,000 rows), and smaller tables."""
     config = Config({"bootstrap.servers": f"embedded:{folder / 'fluss'}", "cluster.alias": "shop"})
     connection = FlussConnection.create(config).result(60)
-    apply(connection, load_specs(SHOP))
+    apply_tables(connection, load_table_specs(SHOP))
     load_rows(connection, "sales.events", events(0, 1000), "seed")
     orders = pa.table({"order_id": [1, 2], "status": ["new", "new"], "amount": [9.5, 20.0]})
     load_rows(connection, "sales.orders", orders, "seed")

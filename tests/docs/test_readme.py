@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from fluss_orchestrate import tier
+from fluss_orchestrate import tier_table
 from tests.docker.native import run
 from tests.docs.pages import ROOT, read_page
 from tests.docs.setups import shop
@@ -37,7 +37,7 @@ def test_airflow_runs_the_readmes_dag(tmp_path: Path, request: pytest.FixtureReq
         "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(connection),
     }
     with shop(tmp_path, request) as setup, setup.names["connection"] as client:
-        tier(client, "sales.events", allow_tiering=True)
+        tier_table(client, "sales.events", allow_tiering=True)
     run(["airflow", "db", "migrate"], environment, tmp_path)
     run(["airflow", "dags", "test", "shop"], environment, tmp_path)
     assert ds.dataset(tmp_path / "events", format="parquet").count_rows() == 1000

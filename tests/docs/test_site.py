@@ -56,7 +56,7 @@ def test_everything_can_be_searched(site: Path) -> None:
 
 def test_the_reference_shows_docstrings(site: Path) -> None:
     scans = (site / "reference/scans.html").read_text()
-    assert "Killed at any point and started again under the same run key" in scans
+    assert "A call that was killed continues with the same plan" in scans
     assert "max_offsets" in scans
 
 

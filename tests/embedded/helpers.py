@@ -20,7 +20,7 @@ from fluss_client.backend.contract import (
     FetchRequest,
 )
 from fluss_client.backend.embedded.backend import EmbeddedBackend
-from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.keys import encode_keys, key_encoding_for
 from fluss_client.codec.rows import RowFormat, encode_rows
 from fluss_client.config import Config

@@ -15,17 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from fluss_client.backend.embedded import ddl
-from fluss_client.backend.embedded.check import check
-from fluss_client.backend.embedded.database import Database
-from fluss_client.backend.embedded.errors import (
+from fluss_client.backend.embedded.maintenance.check import check
+from fluss_client.backend.embedded.store import layout
+from fluss_client.backend.embedded.store.database import Database, network_type
+from fluss_client.backend.embedded.store.errors import (
     EmbeddedDamageError,
     EmbeddedFormatError,
     EmbeddedLocationError,
     EmbeddedReadOnlyError,
     EmbeddedStorageError,
 )
-from fluss_client.backend.embedded.mounts import network_type
 from fluss_client.model.table import TablePath
 from tests.embedded.helpers import (
     append,
@@ -42,7 +41,7 @@ ROWS = [{"id": n, "name": f"n{n}"} for n in range(10)]
 
 
 def file_of(path: Path) -> Path:
-    return path / ddl.FILE_NAME
+    return path / layout.FILE_NAME
 
 
 def change(path: Path, *statements: str) -> None:
@@ -71,7 +70,7 @@ async def open_and_close(path: Path) -> None:
 
 def test_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
     on_loop(open_and_close(tmp_path))
-    newer = ddl.FORMAT_VERSION + 1
+    newer = layout.FORMAT_VERSION + 1
     change(tmp_path, f"UPDATE meta SET value = {newer} WHERE name = 'format_version'")
     before = file_of(tmp_path).read_bytes()
     with pytest.raises(EmbeddedFormatError, match=f"version {newer}.*upgrade"):
@@ -115,7 +114,9 @@ def test_network_file_systems_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluss_client.backend.embedded.database.network_type", lambda path: "nfs")
+    monkeypatch.setattr(
+        "fluss_client.backend.embedded.store.database.network_type", lambda path: "nfs"
+    )
     with pytest.raises(EmbeddedLocationError, match="network file system"):
         Database(tmp_path).prepare()
 
@@ -265,8 +266,8 @@ def sql(*statements: str) -> Callable[[Path], None]:
         (sql("DELETE FROM bucket WHERE no = 1"), "buckets instead of"),
         (sql("DELETE FROM tbl_schema"), "cannot be read"),
         (sql("UPDATE meta SET value = 1 WHERE name = 'next_table_id'"), "next_table_id"),
-        (sql("UPDATE bucket SET log_end = 10 WHERE no = 0"), "remembers offset 20"),
-        (sql("INSERT INTO log_column VALUES (7, 0, x'00')"), "the batches know of 0"),
+        (sql("UPDATE bucket SET log_end = 10 WHERE no = 0"), "has recorded offset 20"),
+        (sql("INSERT INTO log_column VALUES (7, 0, x'00')"), "the batches refer to 0"),
         (sql("INSERT INTO lake_snapshot VALUES (1, 1, 5, 'gone')"), "lake snapshot 5"),
     ],
 )
@@ -284,7 +285,7 @@ def test_the_check_survives_a_torn_file(tmp_path: Path) -> None:
     on_loop(fill(tmp_path))
     file = file_of(tmp_path)
     data = bytearray(file.read_bytes())
-    for at in range(ddl.PAGE_BYTES * 2, len(data), 97):
+    for at in range(layout.PAGE_BYTES * 2, len(data), 97):
         data[at] ^= 0x5A
     file.write_bytes(data)
     problems = check(tmp_path)
@@ -333,7 +334,7 @@ def test_what_is_made_is_its_owners_alone(tmp_path: Path, open_umask: None) -> N
             await make_table(backend, "lake", properties={"table.datalake.enabled": "true"})
             assert _mode(path) == 0o700
             files = {p.name: _mode(p) for p in path.iterdir() if p.is_file()}
-            assert {ddl.FILE_NAME, f"{ddl.FILE_NAME}-wal", "fluss.lock"} <= files.keys()
+            assert {layout.FILE_NAME, f"{layout.FILE_NAME}-wal", "fluss.lock"} <= files.keys()
             assert set(files.values()) == {0o600}, files
             folders = {p: _mode(p) for p in path.iterdir() if p.is_dir()}
             assert folders, "the lake"

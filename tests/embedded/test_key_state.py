@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_client.backend.embedded import ddl, key_state
-from fluss_client.codec.blobs import Blobs
+from fluss_client.backend.embedded.keys import state
+from fluss_client.backend.embedded.store import layout
+from fluss_client.codec.binary.blobs import Blobs
 
 keys = st.binary(min_size=1, max_size=6)
 
 
 def opened() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    (kv,) = (text for text in ddl.statements() if text.startswith("CREATE TABLE kv"))
+    (kv,) = (text for text in layout.statements() if text.startswith("CREATE TABLE kv"))
     connection.execute(kv)
     return connection
 
@@ -37,21 +38,21 @@ def test_the_table_acts_like_a_dict(
 ) -> None:
     connection, model = opened(), dict[bytes, bytes]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_state, "STATEMENT_ROWS_MAX", rows_max)
-        patch.setattr(key_state, "STATEMENT_BYTES_MAX", bytes_max)
+        patch.setattr(state, "STATEMENT_ROWS_MAX", rows_max)
+        patch.setattr(state, "STATEMENT_BYTES_MAX", bytes_max)
         for puts, removed in steps:
-            key_state.put_values(
+            state.put_values(
                 connection, Blobs.from_list(list(puts)), Blobs.from_list(list(puts.values()))
             )
-            key_state.delete_keys(connection, Blobs.from_list(list(removed)))
+            state.delete_keys(connection, Blobs.from_list(list(removed)))
             model |= puts
             for key in removed:
                 model.pop(key, None)
             asked = sorted(set(puts) | removed | set(model) | {b"never"})
-            places, values = key_state.find_values(connection, Blobs.from_list(asked))
+            places, values = state.find_values(connection, Blobs.from_list(asked))
             found = dict(zip((asked[i] for i in places), values, strict=True))
             assert found == {key: model[key] for key in asked if key in model}
-            old = key_state.find_old(connection, Blobs.from_list(asked), with_values=False)
+            old = state.find_old(connection, Blobs.from_list(asked), with_values=False)
             assert old.found.tolist() == [key in model for key in asked]
     assert dict(connection.execute("SELECT key, value FROM kv")) == model
     connection.close()
@@ -62,11 +63,11 @@ def test_long_keys_beside_long_values() -> None:
     sizes = [(1, 1), (20_000, 5), (3, 9_000_000), (70_000, 2_000_000), (5, 0), (900_000, 1)]
     pairs = {chance.randbytes(k): chance.randbytes(v) for k, v in sizes}
     connection = opened()
-    key_state.put_values(
+    state.put_values(
         connection, Blobs.from_list(list(pairs)), Blobs.from_list(list(pairs.values()))
     )
     assert dict(connection.execute("SELECT key, value FROM kv")) == pairs
-    places, values = key_state.find_values(connection, Blobs.from_list(list(pairs)))
+    places, values = state.find_values(connection, Blobs.from_list(list(pairs)))
     assert places.tolist() == list(range(len(pairs)))
     assert values == list(pairs.values())
     connection.close()
@@ -76,12 +77,12 @@ def test_buckets_do_not_mix() -> None:
     connection = opened()
     own = Blobs.from_list([b"", b"\x00", b"\xff\xff"])
     for bucket in (0, 1, 255, 256):
-        named = key_state.bucket_keys(bucket, own)
-        key_state.put_values(connection, named, Blobs.from_list([bytes([bucket % 251])] * 3))
+        named = state.bucket_keys(bucket, own)
+        state.put_values(connection, named, Blobs.from_list([bytes([bucket % 251])] * 3))
     for bucket in (0, 1, 255, 256):
         rows = connection.execute(
-            "SELECT value FROM kv WHERE key >= ? AND key < ?", key_state.bucket_range(bucket)
+            "SELECT value FROM kv WHERE key >= ? AND key < ?", state.bucket_range(bucket)
         ).fetchall()
         assert rows == [(bytes([bucket % 251]),)] * 3
-    assert np.array_equal(key_state.bucket_keys(7, own).lengths, own.lengths + 4)
+    assert np.array_equal(state.bucket_keys(7, own).lengths, own.lengths + 4)
     connection.close()

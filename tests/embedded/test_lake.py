@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from fluss_client.backend.contract import TableChange
-from fluss_client.backend.embedded import tiering
 from fluss_client.backend.embedded.backend import EmbeddedBackend
+from fluss_client.backend.embedded.lake import tiering
 from fluss_client.errors import (
     FencedTieringEpochError,
     InvalidAlterTableError,

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluss_client.backend.embedded import validation
+from fluss_client.backend.embedded.store import validation
 from fluss_client.errors import (
     InvalidPartitionError,
     PartitionAlreadyExistError,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fluss_client.backend.embedded.backend import EmbeddedBackend
-from fluss_client.backend.embedded.check import check
-from fluss_client.backend.embedded.errors import EmbeddedFormatError
-from fluss_client.backend.embedded.vacuum import vacuum
+from fluss_client.backend.embedded.maintenance.check import check
+from fluss_client.backend.embedded.maintenance.vacuum import vacuum
+from fluss_client.backend.embedded.store.errors import EmbeddedFormatError
 from fluss_client.errors import LogOffsetOutOfRangeError
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.lake import BucketCommit

@@ -75,9 +75,9 @@ VALUES = {
 }
 
 _ADMIN = """
-    await create_database({name}, database_descriptor=None, ignore_if_exists=False)
-    await drop_database({name}, ignore_if_not_exists=False, cascade=True)
-    await list_databases() await database_exists({name}) await get_database_info({name})
+    await create_database(name, database_descriptor=None, ignore_if_exists=False)
+    await drop_database(name, ignore_if_not_exists=False, cascade=True)
+    await list_databases() await database_exists(name) await get_database_info(name)
     await create_table(table_path, table_descriptor, ignore_if_exists=False)
     await drop_table(table_path, ignore_if_not_exists=False)
     await get_table_info(table_path) await list_tables(database_name) await table_exists(table_path)
@@ -115,7 +115,7 @@ GUIDES = VALUES | {
         await create(config) await get_admin() await get_table(table_path) close()
         __enter__() __exit__(exc_type, exc, traceback)
     """,
-    "FlussAdmin": _ADMIN.format(name="name"),
+    "FlussAdmin": _ADMIN,
     "FlussTable": _TABLE,
     "TableScan": _SCAN,
     "TableUpsert": _UPSERT,
@@ -157,7 +157,7 @@ OFFICIAL = VALUES | {
         await create(config) get_admin() await get_table(table_path) await close()
         __enter__() await __aenter__()
     """,
-    "FlussAdmin": _ADMIN.format(name="database_name"),
+    "FlussAdmin": _ADMIN,
     "FlussTable": _TABLE,
     "TableScan": _SCAN,
     "TableUpsert": _UPSERT,

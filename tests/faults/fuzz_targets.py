@@ -13,18 +13,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss_client.codec.arrow_body import Compression, decode_body, encode_body
-from fluss_client.codec.blobs import Blobs
-from fluss_client.codec.columns import to_wire
-from fluss_client.codec.kv_batch import decode_kv_batch, encode_kv_batch
-from fluss_client.codec.log_batch import (
+from fluss_client.codec.arrow.body import Compression, decode_body, encode_body
+from fluss_client.codec.arrow.columns import to_wire
+from fluss_client.codec.batches.kv_batch import decode_kv_batch, encode_kv_batch
+from fluss_client.codec.batches.log_batch import (
     decode_log_batches,
     encode_log_batch,
     encode_log_body,
     iter_log_batches,
 )
+from fluss_client.codec.batches.value_batch import decode_value, decode_value_batch
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, decode_row_scalar, decode_rows, encode_rows
-from fluss_client.codec.value_batch import decode_value, decode_value_batch
 from fluss_client.errors import FlussError
 from fluss_client.model.json import (
     database_from_json,
@@ -38,7 +38,7 @@ from fluss_client.model.table import TableDescriptor
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire import hot
 from fluss_client.wire.framing import decode_response
-from fluss_orchestrate.cli.failures import UsageError
+from fluss_orchestrate.cli.presentation.failures import UsageError
 from fluss_orchestrate.core.checkpoints.events import event_of
 from fluss_orchestrate.core.row_filter import RowFilter
 from fluss_orchestrate.spark.source.options import read_point

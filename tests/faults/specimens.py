@@ -20,9 +20,9 @@ from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.lake.covers import LakeTarget
 from fluss_orchestrate.core.plan import BucketRange, Generation, ScanPlan
-from fluss_orchestrate.core.provisioning.spec import TableSpec, load_specs
+from fluss_orchestrate.core.provisioning.spec import TableSpec, load_table_specs
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
+from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
 
 TABLE = TableIdentity("prod", TablePath("sales", "orders"), 7, 1_700_000_000_000)
 RANGES = (BucketRange(None, None, 0, 0, 120), BucketRange(3, "eu", 1, 40, 95))
@@ -115,6 +115,6 @@ READERS: dict[str, tuple[Any, Reader]] = {
         json.loads(LOAD.to_json()),
         lambda value: BulkLoadSpec.from_json(json.dumps(value)),
     ),
-    "spec file": ({"tables": [SPEC]}, lambda value: load_specs("# \n" + json.dumps(value))),
+    "spec file": ({"tables": [SPEC]}, lambda value: load_table_specs("# \n" + json.dumps(value))),
 }
 """Name → a whole value as JSON has it, and what reads it."""

@@ -15,11 +15,11 @@ from fluss_client.errors import FlussError
 from fluss_client.model.table import TablePath
 from fluss_client.model.type_text import parse_type
 from fluss_client.net.pool import parse_addresses
-from fluss_orchestrate.cli.failures import UsageError
 from fluss_orchestrate.cli.parsing import time_ms
+from fluss_orchestrate.cli.presentation.failures import UsageError
 from fluss_orchestrate.core.identity import parse_table_uri
-from fluss_orchestrate.core.provisioning.spec import load_specs, read_type
-from fluss_orchestrate.dagster.cursors import read_cursor
+from fluss_orchestrate.core.provisioning.spec import load_table_specs, read_type
+from fluss_orchestrate.dagster.sensors.cursors import read_cursor
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "addresses": parse_addresses,
@@ -29,8 +29,8 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "column type": lambda text: read_type(text, "c"),
     "partition name": lambda text: parse_partition_name(text, ["a", "b"]),
     "partition value": validate_partition_value,
-    "yaml": lambda text: load_specs(f"{text}\n"),
-    "yaml spec": lambda text: load_specs(f"tables:\n- table: d.t\n  columns: {text}\n"),
+    "yaml": lambda text: load_table_specs(f"{text}\n"),
+    "yaml spec": lambda text: load_table_specs(f"tables:\n- table: d.t\n  columns: {text}\n"),
     "time on the command line": lambda text: time_ms(text, "--until"),
     "cursor": lambda text: read_cursor(text, "offsets"),
 }
@@ -74,6 +74,7 @@ def test_a_text_is_understood_or_refused_by_type(name: str, long_form: bool) -> 
         check(PARSERS[name], word)
 
 
+@pytest.mark.filterwarnings("ignore:.* has no effect:UserWarning")
 @pytest.mark.parametrize("key", sorted(OPTIONS))
 def test_a_setting_is_taken_or_refused_by_type(key: str) -> None:
     for value in [*WORDS, "", "-1", "1e999", "nan", None, [], {}, -1, 10**30, 0.5, True]:

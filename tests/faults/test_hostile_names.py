@@ -14,8 +14,8 @@ import fluss_client as fluss
 from fluss_client import errors
 from fluss_orchestrate import IncrementalScan, ParquetSink, SqlCheckpointStore, SqlSink
 from fluss_orchestrate import run_increment as run_once
-from fluss_orchestrate.core.provisioning.spec import load_specs
-from fluss_orchestrate.core.schema_policy import SchemaPolicy
+from fluss_orchestrate.core.provisioning.spec import load_table_specs
+from fluss_orchestrate.core.sinks.base import SchemaPolicy
 from tests.contract.tables import Tables, done
 
 ESCAPES = ["../out", "..", ".", "a/b", "/abs", "a\\b", "a\x00b", "~", "a\nb", "%2e%2e", "x" * 300]
@@ -140,7 +140,7 @@ BAD_YAML = {
 @pytest.mark.parametrize("case", sorted(BAD_YAML))
 def test_yaml_that_is_no_spec_is_refused(case: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(errors.SchemaError):
-        load_specs(BAD_YAML[case])
+        load_table_specs(BAD_YAML[case])
     assert "broken" not in capfd.readouterr().out
 
 

@@ -73,7 +73,7 @@ def limited(connection: fluss.FlussConnection, path: fluss.TablePath, limit: int
     return table.new_scan().limit(limit).create_bucket_batch_scanner(bucket).to_arrow()
 
 
-def whole_bucket(place: Place, connection: fluss.FlussConnection, path: fluss.TablePath) -> int:
+def whole_bucket(connection: fluss.FlussConnection, path: fluss.TablePath) -> int:
     return limited(connection, path, (1 << 31) - 1).num_rows
 
 
@@ -91,24 +91,32 @@ def first_state(place: Place, connection: fluss.FlussConnection, path: fluss.Tab
         return scan.read(scan.plan("one")).read_all().num_rows
 
 
-CALLERS = [whole_bucket, whole_table, as_of, first_state]
+@pytest.mark.parametrize(
+    ("caller", "image"),
+    [(whole_table, "FULL"), (as_of, "FULL"), (first_state, "FULL"), (whole_table, "WAL")],
+)
+def test_the_state_is_not_asked_for_at_once(place: Place, caller: Any, image: str) -> None:
+    """However small the bound is: the changelog and KV snapshots give a state in parts."""
+    path = place.table(image)
+    with place.connection(rows_max=1) as connection:
+        assert caller(place, connection, path) == ROWS
+        assert place.calls()[apis.LIMIT_SCAN.key] == 0
 
 
-@pytest.mark.parametrize("caller", CALLERS)
-def test_what_was_sent_is_not_sent_again(place: Place, caller: Any) -> None:
+def test_what_was_sent_is_not_sent_again(place: Place) -> None:
     """Each repetition would have gone to a new leader, and have stopped that one, too."""
     path = place.table()
     with place.connection() as connection:
-        assert caller(place, connection, path) == ROWS
+        assert whole_bucket(connection, path) == ROWS
         asked = place.calls()
         assert asked[apis.GET_TABLE_STATS.key] == asked[apis.LIMIT_SCAN.key] == 1
         place.lines.inject(Fault("cut", apis.LIMIT_SCAN.key, times=None))
         with pytest.raises(ScanLostError, match="not asked again") as raised:
-            caller(place, connection, path)
+            whole_bucket(connection, path)
         assert not raised.value.is_retriable
         assert place.calls()[apis.LIMIT_SCAN.key] == 2
         place.lines.restore()
-        assert caller(place, connection, path) == ROWS
+        assert whole_bucket(connection, path) == ROWS
 
 
 def test_an_answer_that_does_not_come_is_not_asked_for_again(place: Place) -> None:
@@ -120,14 +128,12 @@ def test_an_answer_that_does_not_come_is_not_asked_for_again(place: Place) -> No
         assert place.calls()[apis.LIMIT_SCAN.key] == 1
 
 
-@pytest.mark.parametrize("caller", CALLERS)
-def test_a_bucket_with_too_many_rows_is_not_asked_for_all(place: Place, caller: Any) -> None:
+def test_a_bucket_with_too_many_rows_is_not_asked_for_all(place: Place) -> None:
     path = place.table()
     with place.connection(rows_max=ROWS - 1) as connection:
         with pytest.raises(ScanTooLargeError, match=r"holds 60 rows.*limit.*buckets") as raised:
-            caller(place, connection, path)
+            whole_bucket(connection, path)
         assert (raised.value.rows, raised.value.rows_max) == (ROWS, ROWS - 1)
-        assert ("abandon" in str(raised.value)) == (caller is first_state)
         assert place.calls()[apis.LIMIT_SCAN.key] == 0
         # A limit within the bound goes to the server as it is, without a question before it.
         assert limited(connection, path, ROWS - 1).num_rows == ROWS - 1
@@ -137,10 +143,10 @@ def test_a_bucket_with_too_many_rows_is_not_asked_for_all(place: Place, caller: 
 def test_rows_that_nobody_counts_are_bounded_by_offsets(place: Place) -> None:
     path = place.table(image="WAL")
     with place.connection(rows_max=ROWS) as connection:
-        assert whole_table(place, connection, path) == ROWS
+        assert whole_bucket(connection, path) == ROWS
     with place.connection(rows_max=ROWS - 1) as connection:
         with pytest.raises(ScanTooLargeError, match="up to 60 rows"):
-            whole_table(place, connection, path)
+            whole_bucket(connection, path)
         assert place.calls()[apis.LIMIT_SCAN.key] == 1
 
 
@@ -149,5 +155,5 @@ def test_a_log_is_bounded_too(place: Place) -> None:
     place.tables.append(table, [{"id": i, "word": "w"} for i in range(ROWS)])
     with place.connection(rows_max=ROWS - 1) as connection:
         with pytest.raises(ScanTooLargeError):
-            whole_bucket(place, connection, table.get_table_path())
+            whole_bucket(connection, table.get_table_path())
         assert limited(connection, table.get_table_path(), 5).num_rows == 5

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_client.testing import JavaRuntime, artifacts, fetching, find_java
+from fluss_client.testing import JavaRuntime, artifacts, find_java
 from fluss_client.testing.artifacts import ensure_jars, jar_cache_dir
 from fluss_client.testing.errors import ArtifactError
 from fluss_client.testing.jars import ICEBERG_JARS, SERVER_JARS, Jar
@@ -153,7 +153,7 @@ def test_maven_serves_where_pyspark_is_missing(
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tool.parent))
-    monkeypatch.setattr(fetching, "find_ivy", lambda: None)
+    monkeypatch.setattr(artifacts, "find_ivy", lambda: None)
     assert ensure_jars([JAR], NO_JAVA_NEEDED)[0].read_bytes() == CONTENT
 
 
@@ -161,7 +161,7 @@ def test_without_any_tool_the_error_names_two(
     cold_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(fetching, "find_ivy", lambda: None)
+    monkeypatch.setattr(artifacts, "find_ivy", lambda: None)
     with pytest.raises(ArtifactError, match=r"fluss-orchestrate\[spark\].*or install Maven"):
         ensure_jars([JAR], NO_JAVA_NEEDED)
 

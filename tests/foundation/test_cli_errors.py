@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_orchestrate.cli import cluster
+from fluss_orchestrate.cli.commands import cluster
 from fluss_orchestrate.cli.entry import main
 from tests.foundation.command import run
 

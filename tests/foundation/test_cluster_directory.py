@@ -61,6 +61,8 @@ def nobody() -> Iterator[None]:
     ("options", "sentence"),
     [
         ({"tablet_servers": 0}, "choose 1 to 32"),
+        ({"tablet_heap": "64m"}, "at least 128m"),
+        ({"tablet_heap": "1 GB"}, "such as 512m or 2g"),
         ({"lake": "paimon"}, "'paimon' is unknown: choose iceberg"),
         ({"port": 70000}, "70000 is not a port"),
         ({"config": {"bind.listeners": "x"}}, "is set by the launcher"),

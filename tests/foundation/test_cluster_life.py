@@ -17,8 +17,8 @@ import pytest
 
 from fluss_client.testing import LocalCluster, LocalClusterError
 from fluss_client.testing.errors import ServerStartError
-from fluss_client.testing.ports import is_free
-from fluss_client.testing.probe import ask_metadata
+from fluss_client.testing.launching import is_free
+from fluss_client.testing.readiness import ask_metadata
 from fluss_client.testing.state import STATE_FILE
 from tests.foundation.command import run, start
 

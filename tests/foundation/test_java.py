@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_client.testing import find_java, java, trust_store
+from fluss_client.testing import find_java, java
 from fluss_client.testing.errors import JavaNotFoundError
 
 JAVA_8 = 'openjdk version "1.8.0_402"'
@@ -146,7 +146,7 @@ def test_the_wheel_s_java_trusts_what_the_system_trusts(
     bundle = tmp_path / "bundle.pem"
     unreadable = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     bundle.write_bytes(b"# ours\n" + authority("one") + unreadable + authority("two"))
-    monkeypatch.setattr(trust_store, "system_bundle", lambda: bundle)
+    monkeypatch.setattr(java, "system_bundle", lambda: bundle)
     options = dict(option.split("=", 1) for option in find_java().extra_options)
     assert options["-Djavax.net.ssl.trustStoreType"] == "PKCS12"
     content = pkcs12.load_pkcs12(
@@ -158,12 +158,12 @@ def test_the_wheel_s_java_trusts_what_the_system_trusts(
 
 
 def test_the_system_s_own_certificates_can_be_converted(wheel_only: Path) -> None:
-    expected = 3 if trust_store.system_bundle() else 0
+    expected = 3 if java.system_bundle() else 0
     assert len(find_java().extra_options) == expected
 
 
 def test_a_system_without_certificates_leaves_java_its_own(
     wheel_only: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trust_store, "system_bundle", lambda: None)
+    monkeypatch.setattr(java, "system_bundle", lambda: None)
     assert find_java().extra_options == ()

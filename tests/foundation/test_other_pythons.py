@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_client.testing.locking import file_lock
-from fluss_client.testing.user_dirs import cache_dir
+from fluss_client.testing.user_dirs import cache_dir, file_lock
 from tests.foundation.environments import ROOT, make_environment, uv
 
 SUPPORTED = ("3.12", "3.13")

@@ -6,7 +6,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from fluss_client.testing import LocalCluster
-from fluss_client.testing.probe import ask_metadata
+from fluss_client.testing.readiness import ask_metadata
 
 
 def ports(addresses: str) -> list[int]:

@@ -12,7 +12,7 @@ import pytest
 
 from fluss_client import Config, FlussConnection, TablePath
 from fluss_client.errors import ConfigError
-from fluss_orchestrate import TableSpec, apply, load_rows, tier
+from fluss_orchestrate import TableSpec, apply_tables, load_rows, tier_table
 from fluss_orchestrate.core.conditions import (
     Condition,
     LakeCovers,
@@ -42,7 +42,7 @@ def connection(tmp_path: Path) -> Iterator[FlussConnection]:
 
 def create(connection: FlussConnection, **options: Any) -> None:
     value = {"table": str(PATH), "columns": {"id": "bigint", "day": "string"}, "buckets": 1}
-    apply(connection, [TableSpec.from_mapping({**value, **options})])
+    apply_tables(connection, [TableSpec.from_mapping({**value, **options})])
 
 
 def rows(start: int, stop: int) -> pa.Table:
@@ -87,7 +87,7 @@ def test_rows_and_the_lake(connection: FlussConnection) -> None:
     covering = LakeCovers(PATH, freeze_target(connection, PATH, "latest"))
     assert condition_from_json(covering.to_json()) == covering
     assert holds(connection, covering) is None
-    tier(connection, PATH, allow_tiering=True)
+    tier_table(connection, PATH, allow_tiering=True)
     held = holds(connection, covering)
     assert held is not None
     assert holds(connection, NewSnapshot(PATH, held["snapshot_id"])) is None
@@ -119,7 +119,7 @@ def test_a_partition_that_is_needed_is_not_dropped(connection: FlussConnection) 
     load_rows(connection, PATH, rows(0, 3), "three")
     with pytest.raises(PartitionNeededError, match="the lake holds"):
         drop_partitions(connection, PATH, [day])
-    tier(connection, PATH, allow_tiering=True)
+    tier_table(connection, PATH, allow_tiering=True)
     dropped = drop_partitions(connection, PATH, [day, {"day": "19990101"}])
     assert [p.partition_name for p in dropped] == ["20261117"]
     assert drop_partitions(connection, PATH, [day]) == []

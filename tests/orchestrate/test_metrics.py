@@ -20,7 +20,7 @@ from fluss_orchestrate import (
     opentelemetry_hook,
     run_increment,
     set_metrics_hook,
-    tier,
+    tier_table,
 )
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 
@@ -51,7 +51,7 @@ def work(connection: FlussConnection) -> None:
     load_rows(connection, TABLE, pa.table({"id": range(7)}), "more")
     checkpoint_lag(connection, scan.store, "reader")
     lake_status(connection, TABLE)
-    tier(connection, TABLE, allow_tiering=True)
+    tier_table(connection, TABLE, allow_tiering=True)
 
 
 def test_every_kind_of_work_is_counted_once(connection: FlussConnection) -> None:

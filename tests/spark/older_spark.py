@@ -72,7 +72,7 @@ class Trial:
             assert frame.count() == 100, "a frame stays as it was"
             assert frame.where("word = 'new'").count() == 0
             assert self.load(table, columns="id").count() == (150 if table == "key" else 200)
-        plan = IncrementalScan(self.connection, "d.log", name="older").plan("run")
+        plan = IncrementalScan(self.connection, "d.log", checkpoint="older").plan("run")
         assert read_plan(self.spark, plan, self.address).count() == 200
 
     def streams(self, version: tuple[int, ...]) -> None:

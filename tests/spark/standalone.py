@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from fluss_client.testing.ports import pick
+from fluss_client.testing.launching import pick
 from fluss_client.testing.processes import spawn
-from fluss_orchestrate.spark.spark_home import find_spark_submit, java_home
+from fluss_orchestrate.core.spark_submit.environment import find_spark_submit, java_home
 
 READY_LIMIT_S = 60.0
 SETTINGS = {

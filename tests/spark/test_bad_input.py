@@ -17,15 +17,15 @@ import pytest
 
 from fluss_client import Config
 from fluss_client.errors import FlussError
-from fluss_client.testing.ports import pick
-from fluss_orchestrate.spark.errors import SparkSetupError
-from fluss_orchestrate.spark.job import explain, job_arguments, submit_load
-from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
-from fluss_orchestrate.spark.loading.ledger import finished_receipt
+from fluss_client.testing.launching import pick
+from fluss_orchestrate.core.errors import SparkSetupError
+from fluss_orchestrate.core.loading.ledger import finished_receipt
+from fluss_orchestrate.core.spark_submit.environment import check_master
+from fluss_orchestrate.core.spark_submit.job import explain, job_arguments, submit_load
+from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
+from fluss_orchestrate.core.spark_submit.submit import SparkSubmit
 from fluss_orchestrate.spark.loading.load import run_load
 from fluss_orchestrate.spark.setup import make_session
-from fluss_orchestrate.spark.spark_home import check_master
-from fluss_orchestrate.spark.submit import SparkSubmit
 from tests.spark.conftest import Place
 
 if TYPE_CHECKING:

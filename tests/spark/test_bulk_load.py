@@ -16,7 +16,7 @@ from fluss_client.errors import RowError
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.loading.errors import LoadError, RowsDifferError
 from fluss_orchestrate.core.loading.sources import SourceError
-from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
+from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.spark.loading.load import run_load
 from tests.spark.conftest import Place
 

@@ -86,8 +86,8 @@ def test_the_seam_imports_no_spark() -> None:
     """Schedulers submit without Spark in their process."""
     program = (
         "import sys\n"
-        "import fluss_orchestrate.spark.job, fluss_orchestrate.spark.submit\n"
-        "import fluss_orchestrate.spark.load_spec, fluss_orchestrate.spark.loading.ledger\n"
+        "from fluss_orchestrate.core.spark_submit import job, load_spec, submit\n"
+        "import fluss_orchestrate.spark.loading.splits\n"
         "assert not any(name.split('.')[0] == 'pyspark' for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

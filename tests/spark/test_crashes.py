@@ -23,11 +23,11 @@ import pytest
 from fluss_client import Config, FlussConnection
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate import Receipt, read_table
-from fluss_orchestrate.spark.errors import SubmitError
-from fluss_orchestrate.spark.job import submit_load
-from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
-from fluss_orchestrate.spark.process import session_members
-from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit
+from fluss_orchestrate.core.errors import SubmitError
+from fluss_orchestrate.core.spark_submit.job import submit_load
+from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
+from fluss_orchestrate.core.spark_submit.process import session_members
+from fluss_orchestrate.core.spark_submit.submit import RunningSubmit, SparkSubmit
 from tests.faults.recording import FaultRecorder
 from tests.spark.conftest import CPU_QUIET
 from tests.spark.standalone import Standalone

@@ -12,10 +12,10 @@ import pytest
 
 from fluss_client import TablePath
 from fluss_client.errors import LakeTableAlreadyExistError, TableNotReadyError
-from fluss_orchestrate import lake_status, tier
+from fluss_orchestrate import lake_status, tier_table
 from fluss_orchestrate.core.lake.tiering import TieringRound
 from fluss_orchestrate.core.lake.tiering_worker import TieringWorker
-from fluss_orchestrate.spark.tiering import SparkRangeWriter
+from fluss_orchestrate.spark.iceberg import SparkRangeWriter
 from tests.orchestrate.lake.tables import append, as_rows, full_scan, lake_rows, make_table
 from tests.orchestrate.lake.test_worker import work_until
 from tests.spark.conftest import CPU_QUIET, Place, open_place
@@ -69,7 +69,7 @@ def die_between_the_commits(place: Place, path: TablePath, write: SparkRangeWrit
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(TieringRound, "_tell_fluss", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            tier(place.connection, path, allow_tiering=True, write=write)
+            tier_table(place.connection, path, allow_tiering=True, write=write)
 
 
 def ids(spark: SparkSession, place: Place, path: TablePath, **options: str) -> list[int]:
@@ -87,7 +87,7 @@ def test_tiering_lake_and_tail(spark: SparkSession, place: Place, long_form: boo
     connection, write = place.connection, SparkRangeWriter(spark, place.ref, tasks=3)
     path = lake_table_of(place, "events")
     append(connection, path, 0, 100)
-    receipt = tier(connection, path, allow_tiering=True, write=write)
+    receipt = tier_table(connection, path, allow_tiering=True, write=write)
     assert (receipt.rows, sum(r.count for r in receipt.ranges)) == (100, 100)
     assert receipt.details["files"] > 4, "several tasks have written"
 
@@ -95,7 +95,7 @@ def test_tiering_lake_and_tail(spark: SparkSession, place: Place, long_form: boo
     die_between_the_commits(place, path, None if long_form else write)
     assert lake_status(connection, path).lag_offsets == 100, "Fluss does not know of it yet"
     append(connection, path, 200, 240)
-    assert tier(connection, path, allow_tiering=True, write=write).rows == 40
+    assert tier_table(connection, path, allow_tiering=True, write=write).rows == 40
     assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
     assert lake_status(connection, path).lag_offsets == 0
 

@@ -15,13 +15,12 @@ from fluss_client import TablePath
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.loading.errors import LoadError, RowsDifferError
-from fluss_orchestrate.core.loading.sending import open_ledger
-from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
+from fluss_orchestrate.core.loading.ledger import finished_receipt, open_ledger
+from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.spark.loading import waves
-from fluss_orchestrate.spark.loading.cutting import digest_of_input
-from fluss_orchestrate.spark.loading.ledger import finished_receipt
 from fluss_orchestrate.spark.loading.load import run_load
 from fluss_orchestrate.spark.loading.places import list_files
+from fluss_orchestrate.spark.loading.splits import digest_of_input
 from tests.spark.conftest import Place
 from tests.spark.test_bulk_load import quiet
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fluss_client.errors import ConfigError, CorruptDataError
-from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource, files
+from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource, files
 
 WHOLE = BulkLoadSpec(
     files("csv", "in/*.csv", header="true"),

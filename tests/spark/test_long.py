@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_orchestrate.core.lake.catalog import open_catalog
-from fluss_orchestrate.spark.process import end_session
+from fluss_orchestrate.core.spark_submit.process import end_session
 from tests.spark.conftest import CPU_QUIET, STANDALONE_VARIABLE, Place
 
 MODES = ("test_source_read", "test_source_write", "test_streaming", "test_iceberg", "test_lake")

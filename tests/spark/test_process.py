@@ -14,10 +14,14 @@ from pathlib import Path
 import pytest
 
 from fluss_client.errors import ConfigError
-from fluss_orchestrate.spark.errors import SparkSetupError, SubmitError
-from fluss_orchestrate.spark.process import ProcessTree, session_members
-from fluss_orchestrate.spark.spark_home import check_pyspark, find_spark_submit, zip_packages
-from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit
+from fluss_orchestrate.core.errors import SparkSetupError, SubmitError
+from fluss_orchestrate.core.spark_submit.environment import (
+    check_pyspark,
+    find_spark_submit,
+    zip_packages,
+)
+from fluss_orchestrate.core.spark_submit.process import ProcessTree, session_members
+from fluss_orchestrate.core.spark_submit.submit import RunningSubmit, SparkSubmit
 
 # A child that leaves the process group, as Spark's Python workers do, and ignores SIGTERM.
 STUBBORN = textwrap.dedent(
@@ -78,7 +82,7 @@ def test_a_submit_that_takes_too_long_is_killed(tmp_path: Path) -> None:
 def test_sigterm_in_the_caller_ends_the_job(tmp_path: Path) -> None:
     """Python ends at SIGTERM without unwinding; the job must not stay behind."""
     program = f"""
-from fluss_orchestrate.spark.submit import SparkSubmit
+from fluss_orchestrate.core.spark_submit.submit import SparkSubmit
 submit = SparkSubmit(spark_submit={script(tmp_path, "echo begun; sleep 600")!r})
 submit.run("job.py", on_started=lambda job: print(job.pid, flush=True))
 """

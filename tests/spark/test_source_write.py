@@ -14,11 +14,12 @@ from pyspark.sql.types import ByteType, LongType, StringType, StructField, Struc
 
 from fluss_client import TablePath
 from fluss_client.errors import ChangeTypeError, ConfigError, FlussError, RowError
-from fluss_client.testing.ports import HOST, pick
+from fluss_client.testing.launching import HOST, pick
 from fluss_orchestrate import IncrementalScan
 from fluss_orchestrate.core.loading.errors import LoadError
-from fluss_orchestrate.core.loading.placing import Placer
-from fluss_orchestrate.spark import fast, gathering
+from fluss_orchestrate.core.loading.units import Placer
+from fluss_orchestrate.spark import fast
+from fluss_orchestrate.spark import fast as gathering
 from fluss_orchestrate.spark.source.datasource import FlussDataSource, register
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.writing import write_job

@@ -11,13 +11,12 @@ import pytest
 
 from fluss_client import TablePath
 from fluss_client.errors import ConfigError
-from fluss_orchestrate.core.errors import TableIdentityChangedError
-from fluss_orchestrate.spark.errors import SparkSetupError
+from fluss_orchestrate.core.errors import SparkSetupError, TableIdentityChangedError
 from fluss_orchestrate.spark.fast import exactly_once_batches
-from fluss_orchestrate.spark.source import stream_writing, streaming
+from fluss_orchestrate.spark.source import streaming, writing
 from fluss_orchestrate.spark.source.datasource import FlussDataSource
 from fluss_orchestrate.spark.source.parts import parts_of
-from fluss_orchestrate.spark.source.stream_writing import BatchLedger
+from fluss_orchestrate.spark.source.writing import BatchLedger
 from tests.spark.conftest import Place
 
 if TYPE_CHECKING:
@@ -239,7 +238,7 @@ class TestReader:
             reader.partitions(other, end)
         with pytest.raises(SparkSetupError, match="needs PySpark 4"):
             self.reader(place, table, max_rows_per_trigger="5")
-        monkeypatch.setattr(stream_writing, "HAS_STREAM_WRITER", False)
+        monkeypatch.setattr(writing, "HAS_STREAM_WRITER", False)
         source = FlussDataSource(place.options(table))
         with pytest.raises(SparkSetupError, match="foreachBatch"):
             source.streamWriter(source.schema(), False)

@@ -13,11 +13,11 @@ import pytest
 
 from fluss_client import Config
 from fluss_orchestrate.core.clusters import ClusterRef
-from fluss_orchestrate.spark.errors import SubmitError
-from fluss_orchestrate.spark.job import ERROR_MARK, explain, job_arguments, submit_load
-from fluss_orchestrate.spark.load_spec import BulkLoadSpec, LoadSource
-from fluss_orchestrate.spark.process import session_members
-from fluss_orchestrate.spark.submit import RunningSubmit, SparkSubmit
+from fluss_orchestrate.core.errors import SubmitError
+from fluss_orchestrate.core.spark_submit.job import ERROR_MARK, explain, job_arguments, submit_load
+from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
+from fluss_orchestrate.core.spark_submit.process import session_members
+from fluss_orchestrate.core.spark_submit.submit import RunningSubmit, SparkSubmit
 from tests.spark.conftest import CPU_QUIET
 
 

@@ -1,4 +1,4 @@
-"""Reading a piece of a remote segment in several ranges."""
+"""Reading a part of a remote segment in several ranges."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_a_piece_is_joined_from_its_ranges(tmp_path: Path, monkeypatch: pytest.M
     calls = Client(config)
     remote = RemoteLog(calls)  # type: ignore[arg-type]
     try:
-        piece = asyncio.run(remote._read_piece(f"s3:/{path}", 100, 4 << 20))
-        assert bytes(piece) == content[100 : 100 + (4 << 20)]
+        data = asyncio.run(remote._read_range(f"s3:/{path}", 100, 4 << 20))
+        assert bytes(data) == content[100 : 100 + (4 << 20)]
         assert len(asked) == 3
         with pytest.raises(StorageError, match="cannot read"):
-            asyncio.run(remote._read_piece(f"s3:/{tmp_path}/gone.log", 0, 10))
+            asyncio.run(remote._read_range(f"s3:/{tmp_path}/gone.log", 0, 10))
     finally:
         remote.close()
 

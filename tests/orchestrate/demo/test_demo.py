@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fluss_orchestrate.demo.proof import prove
+from fluss_orchestrate._demo.report import prove
 from tests.needs import chromium
 
 DEMO_TIMEOUT_S = 900
@@ -29,7 +29,7 @@ def demo(
 ) -> tuple[subprocess.CompletedProcess[str], Path]:
     """One run of all of it in an empty home, and its folder."""
     folder, home = tmp_path_factory.mktemp("demo") / "shop", tmp_path_factory.mktemp("home")
-    command = [sys.executable, "-m", "fluss_orchestrate.demo", "--rows", str(orders_per_round)]
+    command = [sys.executable, "-m", "fluss_orchestrate._demo", "--rows", str(orders_per_round)]
     done = subprocess.run(
         [*command, "--keep", str(folder)],
         env={**os.environ, "HOME": str(home)},

@@ -93,9 +93,6 @@ class DeadlySink:
         self._stage = stage
         self._rng = rng
 
-    def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        return self._sink.already_done(plan)
-
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         if self._stage == "in the sink":
             threading.Timer(self._rng.uniform(0, SINK_MS_MAX[type(self._sink)]) / 1000, die).start()

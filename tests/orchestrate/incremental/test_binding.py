@@ -13,8 +13,8 @@ from fluss_orchestrate.core.checkpoints import CheckpointStore
 from fluss_orchestrate.core.errors import CheckpointBindingError
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.job import run_increment
-from fluss_orchestrate.core.sink_errors import SinkChangesError
 from fluss_orchestrate.core.sinks import FunctionSink, ParquetSink, SqlSink
+from fluss_orchestrate.core.sinks.errors import SinkChangesError
 from tests.orchestrate.incremental.events import EventTables, rows
 
 MakeScan = Callable[..., IncrementalScan]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.incremental import IncrementalScan
-from fluss_orchestrate.core.incremental.caps import share
+from fluss_orchestrate.core.incremental.planning.limits import share
 from fluss_orchestrate.core.plan import Place
 from tests.orchestrate.incremental.events import EventTables, rows
 

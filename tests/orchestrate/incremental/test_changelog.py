@@ -151,7 +151,11 @@ def test_the_state_is_the_first_plan_and_the_changelog_follows(
     assert scan.read(plan).read_all().equals(first)
     parts = [scan.read(part).read_all() for part in plan.split(2)]
     assert pa.concat_tables(parts).equals(first)
-    assert scan.commit(plan).rows == len(expected)
+    receipt = scan.commit(plan)
+    assert receipt.rows == len(expected)
+    cost = receipt.details["state"]
+    assert sum(cost["sources"].values()) == len(plan.ranges)
+    assert cost.keys() == {"sources", "bytes_fetched", "changes", "snapshot_age_ms"}
     state = state_of(first)
     with scan.run("two") as run:
         assert run.plan.kind == "changelog"

@@ -16,8 +16,8 @@ from fluss_orchestrate.core.errors import PositionUnknownError
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.plan import Generation, ScanPlan
-from fluss_orchestrate.core.sink_errors import SinkPositionError
 from fluss_orchestrate.core.sinks import FlussTableSink, IcebergSink, Sink, SqlSink
+from fluss_orchestrate.core.sinks.errors import SinkPositionError
 from tests.orchestrate.incremental.events import EventTables, rows
 from tests.orchestrate.sinks.plans import make_plan, read
 

@@ -19,12 +19,12 @@ from fluss_orchestrate.core.checkpoints.dropped import record_dropped
 from fluss_orchestrate.core.errors import NotYetError, PartitionGoneError, PartitionUnseenError
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
-from fluss_orchestrate.core.incremental.gone import gaps
+from fluss_orchestrate.core.incremental.planning.partitions import gaps
 from fluss_orchestrate.core.provisioning import (
     PartitionWindow,
     WindowPlan,
-    apply_window,
-    plan_window,
+    apply_partition_window,
+    plan_partition_window,
 )
 from fluss_orchestrate.core.provisioning.dropping import PartitionNeededError, drop_partitions
 from fluss_orchestrate.core.receipts import Receipt
@@ -62,10 +62,12 @@ class Days:
         self.tables.admin.drop_partition(self.path, {"day": day}).result(30)
 
     def planned(self, **options: Any) -> WindowPlan:
-        return plan_window(self.connection, self.window, now=NOW, store=self.store, **options)
+        return plan_partition_window(
+            self.connection, self.window, now=NOW, store=self.store, **options
+        )
 
     def move(self, **options: Any) -> WindowPlan:
-        return apply_window(self.connection, self.planned(**options))
+        return apply_partition_window(self.connection, self.planned(**options))
 
     def names(self) -> set[str]:
         found = self.tables.admin.list_partition_infos(self.path).result(30)
@@ -127,7 +129,7 @@ def test_guards_are_asked_again_at_the_drop(days: Days, make_scan: MakeScan) -> 
     planned = days.planned()
     assert {p.partition_name for p in planned.drop} == {OLDER, OLD}
     days.append(OLDER, 2)  # between the plan and its execution
-    done = apply_window(days.connection, planned)
+    done = apply_partition_window(days.connection, planned)
     assert {p.partition_name for p in done.drop} == {OLD}
     [(kept, reason)] = done.kept
     assert kept.partition_name == OLDER
@@ -143,7 +145,7 @@ def test_windows_at_once_are_one_drop(days: Days, make_scan: MakeScan) -> None:
     taken(scan, "one")
     plans = [days.planned() for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda planned: apply_window(days.connection, planned), plans))
+        list(pool.map(lambda planned: apply_partition_window(days.connection, planned), plans))
     assert days.names() == {TODAY}
     assert taken(scan, "two") == []
     assert taken(scan, "three") == []
@@ -154,7 +156,7 @@ def test_a_partition_made_anew_since_the_plan_stays(days: Days) -> None:
     days.drop_elsewhere(OLDER)
     days.drop_elsewhere(OLD)
     days.create(OLDER)
-    done = apply_window(days.connection, planned)
+    done = apply_partition_window(days.connection, planned)
     assert "created again" in {p.partition_name: r for p, r in done.kept}[OLDER]
     assert days.names() == {OLDER, TODAY}
 

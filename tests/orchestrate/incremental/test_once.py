@@ -6,7 +6,8 @@ import pytest
 
 from fluss_client import FlussConnection
 from fluss_client.errors import PartitionNotExistError
-from fluss_orchestrate.core.incremental.once import plan_once, read_once
+from fluss_orchestrate.core.incremental.planning.planner import plan_once
+from fluss_orchestrate.core.incremental.reading.reader import PlanReading
 from tests.orchestrate.incremental.events import EventTables, rows
 
 
@@ -17,11 +18,13 @@ def test_ranges_columns_and_partitions(connection: FlussConnection, tables: Even
         writer.write_arrow(rows(range(5), "d1"))
         writer.write_arrow(rows(range(5, 9), "d2"))
     whole = plan_once(connection, path)
-    assert sorted(read_once(connection, whole).reader().read_all()["id"].to_pylist()) == [*range(9)]
+    assert sorted(PlanReading(connection, whole).reader().read_all()["id"].to_pylist()) == [
+        *range(9)
+    ]
     second = plan_once(
         connection, path, columns=["id"], metadata_columns=["_offset"], partition="d2"
     )
-    read = read_once(connection, second).reader().read_all()
+    read = PlanReading(connection, second).reader().read_all()
     assert read.column_names == ["id", "_offset"]
     assert sorted(read["id"].to_pylist()) == [5, 6, 7, 8]
     assert read["_offset"].to_pylist() == [0, 1, 2, 3]

@@ -29,7 +29,7 @@ from fluss_orchestrate.core.errors import (
 )
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.job import run_increment
-from fluss_orchestrate.core.lake import tier
+from fluss_orchestrate.core.lake import tier_table
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, ScanPlan
 from fluss_orchestrate.core.sinks import SqlSink
 from tests.contract.tables import eventually
@@ -262,7 +262,7 @@ def test_a_tiered_table_is_read_whole_after_retention(expiring: EventTables) -> 
         assert run.plan.is_empty
     expiring.append(table, batch(0))
     expiring.append(table, batch(BATCH_ROWS))
-    tier(expiring.connection, path, allow_tiering=True)
+    tier_table(expiring.connection, path, allow_tiering=True)
     follower = scan_of(expiring, table, name="follower")
     expiring.append(table, batch(2 * BATCH_ROWS))
     with follower.run("one", until="lake") as run:
@@ -271,7 +271,7 @@ def test_a_tiered_table_is_read_whole_after_retention(expiring: EventTables) -> 
 
     def look() -> int:
         expiring.append(table, batch(next(number)))
-        tier(expiring.connection, path, allow_tiering=True)
+        tier_table(expiring.connection, path, allow_tiering=True)
         return earliest(expiring, table)
 
     assert eventually(look, lambda found: found > BATCH_ROWS, PATIENCE_S) > BATCH_ROWS

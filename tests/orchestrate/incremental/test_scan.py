@@ -20,13 +20,10 @@ from fluss_orchestrate.core.errors import (
     NotYetError,
     PendingPlanError,
 )
-from fluss_orchestrate.core.incremental import (
-    IncrementalScan,
-    ScanProgress,
-    finishing,
-    memory,
-    reading,
-)
+from fluss_orchestrate.core.incremental import IncrementalScan, ScanProgress
+from fluss_orchestrate.core.incremental.planning import memory
+from fluss_orchestrate.core.incremental.reading import reader as reading
+from fluss_orchestrate.core.incremental.time import timestamps as finishing
 from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, ScanPlan
 from fluss_orchestrate.core.sinks import ParquetSink

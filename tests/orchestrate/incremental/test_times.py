@@ -15,8 +15,8 @@ from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints import CheckpointStore
 from fluss_orchestrate.core.errors import NotYetError
 from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
-from fluss_orchestrate.core.incremental.observe import observe
-from fluss_orchestrate.core.incremental.resolve import resolve_timestamp
+from fluss_orchestrate.core.incremental.planning.observation import observe
+from fluss_orchestrate.core.incremental.time.timestamps import resolve_timestamp
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.events import EventTables, rows, wait_a_moment

@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 
 from fluss_client.runtime import runtime
-from fluss_orchestrate.core.incremental.observe import observe
-from fluss_orchestrate.core.incremental.probe import Prober
-from fluss_orchestrate.core.incremental.widths import (
+from fluss_orchestrate.core.incremental.planning.limits import (
     DEFAULT_ROW_BYTES,
     offsets_of_bytes,
     row_bytes,
 )
+from fluss_orchestrate.core.incremental.planning.observation import observe
+from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from tests.orchestrate.incremental.events import EventTables, rows
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fluss_client import Config, FlussConnection
-from fluss_orchestrate import IcebergSink, IncrementalScan, TableSpec, apply, run_increment
+from fluss_orchestrate import IcebergSink, IncrementalScan, TableSpec, apply_tables, run_increment
 from fluss_orchestrate.core.lake.catalog import open_catalog
 
 
@@ -23,7 +23,7 @@ def test_a_locked_catalog_loses_nothing(tmp_path: Path) -> None:
     config = Config({"bootstrap.servers": f"embedded:{tmp_path}/fluss"})
     with FlussConnection.create(config).result(60) as connection:
         spec = TableSpec.of_arrow("d.t", pa.schema([("id", pa.int64())]), buckets=1)
-        apply(connection, [spec])
+        apply_tables(connection, [spec])
         writer = connection.get_table(spec.path).result().new_append().create_writer()
         scan = IncrementalScan(connection, "d.t", "locked")
         sink = IcebergSink(catalog, "n.t")

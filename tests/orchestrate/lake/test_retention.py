@@ -20,7 +20,7 @@ from fluss_client import (
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.errors import RetentionPassedError
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
-from fluss_orchestrate.core.lake import lake_reader, tier
+from fluss_orchestrate.core.lake import lake_reader, tier_table
 from tests.fix_cluster import discard
 
 COLUMNS = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -85,7 +85,7 @@ def test_the_lake_gives_what_retention_took(expiring: FlussConnection) -> None:
     earliest = 0
     while earliest < end + 2 * BATCH_ROWS and time.monotonic() < deadline:
         last = append(expiring, max(end, _latest(expiring)))
-        tier(expiring, PATH, allow_tiering=True)
+        tier_table(expiring, PATH, allow_tiering=True)
         time.sleep(0.2)
         earliest = admin.list_offsets(PATH, [0], OffsetSpec.earliest()).result()[0]
     assert earliest > end

@@ -18,7 +18,7 @@ from fluss_orchestrate.core.lake import (
     lake_reader,
     read_lake_offsets,
     read_table,
-    tier,
+    tier_table,
 )
 from fluss_orchestrate.core.lake.file_scan import read_scan
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
@@ -47,9 +47,9 @@ def test_log_table_is_lake_and_tail(
     path = new_table(layout=layout)
     append(connection, path, 0, 50)
     assert ids(read_table(connection, path).read_all()) == list(range(50))
-    tier(connection, path, allow_tiering=True)
+    tier_table(connection, path, allow_tiering=True)
     append(connection, path, 50, 80)
-    tier(connection, path, allow_tiering=True)
+    tier_table(connection, path, allow_tiering=True)
     append(connection, path, 80, 90)
     found = read_table(connection, path).read_all()
     assert found.schema.equals(COLUMNS)
@@ -63,7 +63,7 @@ def test_the_lake_serves_what_is_in_it(
 
     path = new_table()
     append(connection, path, 0, 50)
-    tier(connection, path, allow_tiering=True)
+    tier_table(connection, path, allow_tiering=True)
 
     def fail(*_: Any) -> Any:
         raise AssertionError("the log is not needed")
@@ -75,7 +75,7 @@ def test_the_lake_serves_what_is_in_it(
 def test_columns_partition_and_as_of(connection: FlussConnection, new_table: NewTable) -> None:
     path = new_table(layout="partitioned")
     append(connection, path, 0, 40)
-    receipt = tier(connection, path, allow_tiering=True)
+    receipt = tier_table(connection, path, allow_tiering=True)
     time.sleep(0.02)
     cut_ms = int(time.time() * 1000)
     time.sleep(1.2)
@@ -170,7 +170,7 @@ def test_exact_offsets_from_the_lake(connection: FlussConnection, new_table: New
     path = new_table(layout="partitioned", buckets=1)
     for at in range(0, 90, 30):
         append(connection, path, at, at + 30)
-        tier(connection, path, allow_tiering=True)
+        tier_table(connection, path, allow_tiering=True)
     place = (DAYS[0], 0)
     found = read_lake_offsets(connection, path, place, 5, 40, metadata_columns=["_offset"])
     table = found.read_all()
@@ -186,7 +186,7 @@ def test_rows_that_are_in_the_lake_twice_are_noticed(
 ) -> None:
     path = new_table(buckets=1)
     append(connection, path, 0, 10)
-    tier(connection, path, allow_tiering=True)
+    tier_table(connection, path, allow_tiering=True)
     table = lake_table(connection, path)
     table.append(table.scan("__offset == 3").to_arrow())
     newest = table.current_snapshot().snapshot_id
@@ -201,7 +201,7 @@ def test_rows_that_are_in_the_lake_twice_are_noticed(
 def test_lake_reader_reads_plans(connection: FlussConnection, new_table: NewTable) -> None:
     path = new_table(layout="partitioned", buckets=2)
     append(connection, path, 0, 60)
-    receipt = tier(connection, path, allow_tiering=True)
+    receipt = tier_table(connection, path, allow_tiering=True)
     scan = IncrementalScan(
         connection,
         path,
@@ -286,7 +286,7 @@ def test_nulls_of_nested_columns_come_back_from_the_lake(
     writer = connection.get_table(path).result().new_append().create_writer()
     writer.write_arrow(pa.Table.from_pylist(values, schema=schema))
     writer.flush().result(60)
-    tier(connection, path, allow_tiering=True)
+    tier_table(connection, path, allow_tiering=True)
     stored = read_lake_offsets(connection, path, (None, 0), 0, 4).read_all()
     assert stored.to_pylist() == values
     assert stored.schema.equals(schema)

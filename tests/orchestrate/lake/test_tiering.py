@@ -22,9 +22,9 @@ from fluss_orchestrate.core.lake import (
     NoLakeError,
     TieringNotAllowedError,
     TieringVerifyError,
-    covers,
+    lake_covers,
     lake_status,
-    tier,
+    tier_table,
     tiering,
     tiering_files,
 )
@@ -62,19 +62,19 @@ def test_the_lake_holds_what_a_full_scan_gives(
 ) -> None:
     path = new_table(layout=layout)
     append(connection, path, 0, 500)
-    first = tier(connection, path, allow_tiering=True)
+    first = tier_table(connection, path, allow_tiering=True)
     assert (first.kind, first.rows) == ("tier", 500)
     append(connection, path, 500, 800)
-    second = tier(connection, path, allow_tiering=True)
+    second = tier_table(connection, path, allow_tiering=True)
     assert second.rows == 300
-    assert tier(connection, path, allow_tiering=True).rows == 0
+    assert tier_table(connection, path, allow_tiering=True).rows == 0
 
     scanned = as_rows(full_scan(connection, path))
     assert scanned.num_rows == 800
     assert lake_rows(connection, path) == scanned
     assert snapshot_of(connection, path).snapshot_id == second.snapshot_id
-    assert covers(connection, path, "latest")
-    assert covers(connection, path, second)
+    assert lake_covers(connection, path, "latest")
+    assert lake_covers(connection, path, second)
 
 
 @pytest.mark.parametrize("layout", ["turns", "both"])
@@ -83,7 +83,7 @@ def test_places_and_partition_tuples(
 ) -> None:
     path = new_table(layout=layout)
     append(connection, path, 0, 200)
-    receipt = tier(connection, path, allow_tiering=True)
+    receipt = tier_table(connection, path, allow_tiering=True)
     table = lake_table(connection, path)
     found = table.scan().to_arrow()
     offsets = {
@@ -108,7 +108,7 @@ def test_places_and_partition_tuples(
 def test_duckdb_reads_the_same_rows(connection: FlussConnection, new_table: NewTable) -> None:
     path = new_table(layout="partitioned")
     append(connection, path, 0, 300)
-    tier(connection, path, allow_tiering=True)
+    tier_table(connection, path, allow_tiering=True)
     table = lake_table(connection, path)
     with duckdb.connect() as duck:
         load_extensions(duck)
@@ -126,7 +126,7 @@ def test_the_official_client_agrees(
 
     path = new_table(layout="partitioned")
     append(connection, path, 0, 100)
-    receipt = tier(connection, path, allow_tiering=True)
+    receipt = tier_table(connection, path, allow_tiering=True)
 
     async def ask() -> Any:
         official = await fluss.FlussConnection.create(
@@ -161,11 +161,11 @@ def test_while_writers_run(connection: FlussConnection, new_table: NewTable) -> 
     producer.start()
     try:
         for _ in range(5):
-            tier(connection, path, allow_tiering=True)
+            tier_table(connection, path, allow_tiering=True)
     finally:
         stop.set()
         producer.join()
-    tier(connection, path, allow_tiering=True)
+    tier_table(connection, path, allow_tiering=True)
     assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
     assert lake_rows(connection, path).num_rows == written[0] > 0
 
@@ -183,7 +183,7 @@ if stage == "before-iceberg":
 elif stage == "between":
     tiering.TieringRound._tell_fluss = die
 with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
-    tiering.tier(connection, table, allow_tiering=True)
+    tiering.tier_table(connection, table, allow_tiering=True)
 """
 
 
@@ -199,7 +199,7 @@ def test_killed_around_the_commits(
 ) -> None:
     path = new_table(layout="partitioned")
     append(connection, path, 0, 100)
-    tier(connection, path, allow_tiering=True)
+    tier_table(connection, path, allow_tiering=True)
     kills = KILLS_LONG if long_form else 1
     for number in range(kills):
         first = 100 + 150 * number
@@ -211,7 +211,7 @@ def test_killed_around_the_commits(
         assert in_iceberg == first + (100 if stage == "between" else 0)
 
         append(connection, path, first + 100, first + 150)
-        receipt = tier(connection, path, allow_tiering=True)
+        receipt = tier_table(connection, path, allow_tiering=True)
         assert receipt.rows == (50 if stage == "between" else 150)
         assert lake_status(connection, path).lag_offsets == 0
     written = full_scan(connection, path)
@@ -236,16 +236,16 @@ def test_killed_in_the_first_round(
         [sys.executable, "-c", KILLED, "between", lake_address, str(path)], check=False
     )
     assert done.returncode == -9
-    assert tier(connection, path, allow_tiering=True).rows == 0
+    assert tier_table(connection, path, allow_tiering=True).rows == 0
     assert lake_rows(connection, path).num_rows == 100
-    assert covers(connection, path, "latest")
+    assert lake_covers(connection, path, "latest")
 
 
 def _tier_often(address: str, table: str, rounds: int, barrier: Any) -> None:
     with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connected:
         barrier.wait()
         for _ in range(rounds):
-            tier(connected, table, allow_tiering=True)
+            tier_table(connected, table, allow_tiering=True)
 
 
 @pytest.mark.timeout(300)
@@ -266,7 +266,7 @@ def test_two_at_once(connection: FlussConnection, new_table: NewTable, lake_addr
     for rival in rivals:
         rival.join(250)
     assert [rival.exitcode for rival in rivals] == [0, 0]
-    tier(connection, path, allow_tiering=True)
+    tier_table(connection, path, allow_tiering=True)
     assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
     assert lake_rows(connection, path).num_rows == 400
 
@@ -277,7 +277,7 @@ def test_a_column_that_iceberg_lacks(connection: FlussConnection, new_table: New
     with lake_table(connection, path).update_schema(allow_incompatible_changes=True) as update:
         update.delete_column("tiny")
     append(connection, path, 0, 20)
-    assert tier(connection, path, allow_tiering=True).rows == 20
+    assert tier_table(connection, path, allow_tiering=True).rows == 20
     names = [f.name for f in lake_table(connection, path).schema().fields]
     assert names[-4:] == ["tiny", "__bucket", "__offset", "__timestamp"]
     assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
@@ -315,10 +315,10 @@ def test_nothing_is_committed_when_the_count_is_wrong(
 
     monkeypatch.setattr(tiering_files, "_pieces", loses_some)
     with pytest.raises(TieringVerifyError, match="was expected"):
-        tier(connection, path, allow_tiering=True)
+        tier_table(connection, path, allow_tiering=True)
     monkeypatch.undo()
     assert lake_table(connection, path).current_snapshot() is None
-    assert tier(connection, path, allow_tiering=True).rows == 40
+    assert tier_table(connection, path, allow_tiering=True).rows == 40
 
 
 def test_too_many_rows_in_iceberg_are_not_told_to_fluss(
@@ -329,22 +329,22 @@ def test_too_many_rows_in_iceberg_are_not_told_to_fluss(
     real = tiering.commit_append
     monkeypatch.setattr(tiering, "commit_append", lambda table, files, more: real(table, [], more))
     with pytest.raises(TieringVerifyError, match="Fluss was told nothing"):
-        tier(connection, path, allow_tiering=True)
+        tier_table(connection, path, allow_tiering=True)
     assert lake_status(connection, path).snapshot_id is None
 
 
 def test_off_unless_asked_for(connection: FlussConnection, new_table: NewTable) -> None:
     with pytest.raises(TieringNotAllowedError, match="allow_tiering"):
-        tier(connection, new_table())
+        tier_table(connection, new_table())
 
 
 def test_key_tables_are_not_offered_yet(connection: FlussConnection, new_table: NewTable) -> None:
     path = new_table(layout="turns", primary_keys=["id"])
     with pytest.raises(KeyTableTieringError, match="not offered yet"):
-        tier(connection, path, allow_tiering=True)
+        tier_table(connection, path, allow_tiering=True)
 
 
 def test_without_a_lake(connection: FlussConnection, new_table: NewTable) -> None:
     path = new_table(properties={"table.datalake.enabled": "false"})
     with pytest.raises(NoLakeError, match=r"table\.datalake\.enabled"):
-        tier(connection, path, allow_tiering=True)
+        tier_table(connection, path, allow_tiering=True)

@@ -20,10 +20,10 @@ from fluss_orchestrate.core.errors import (
 from fluss_orchestrate.core.lake import (
     LakeTarget,
     WaitTimedOutError,
-    covers,
     freeze_target,
+    lake_covers,
     lake_status,
-    tier,
+    tier_table,
     wait_for_snapshot,
     wait_for_snapshot_blocking,
 )
@@ -43,7 +43,7 @@ def test_status_counts_offsets_and_time(connection: FlussConnection, new_table: 
     assert (before.snapshot_id, before.lag_offsets) == (None, 100)
     assert before.lag_ms is not None
     assert 50 <= before.lag_ms < 60_000
-    receipt = tier(connection, path, allow_tiering=True)
+    receipt = tier_table(connection, path, allow_tiering=True)
     append(connection, path, 100, 130)
     after = lake_status(connection, path, times=False)
     assert (after.snapshot_id, after.lag_offsets, after.lag_ms) == (receipt.snapshot_id, 30, None)
@@ -58,23 +58,23 @@ def test_targets(connection: FlussConnection, new_table: NewTable) -> None:
     time.sleep(0.02)
     cut_ms = int(time.time() * 1000)
     time.sleep(0.02)
-    receipt = tier(connection, path, allow_tiering=True)
+    receipt = tier_table(connection, path, allow_tiering=True)
     append(connection, path, 10, 20)
 
     assert freeze_target(connection, path, cut_ms).offsets == {(None, 0): 10}
-    assert covers(connection, path, cut_ms)
-    assert covers(connection, path, {0: 10})
-    assert not covers(connection, path, {0: 11})
-    assert covers(connection, path, receipt)
-    assert not covers(connection, path, "latest")
+    assert lake_covers(connection, path, cut_ms)
+    assert lake_covers(connection, path, {0: 10})
+    assert not lake_covers(connection, path, {0: 11})
+    assert lake_covers(connection, path, receipt)
+    assert not lake_covers(connection, path, "latest")
     plan = ScanPlan("n", "r", receipt.table, 1, ("id",), (), receipt.ranges)
-    assert covers(connection, path, plan)
+    assert lake_covers(connection, path, plan)
     frozen = freeze_target(connection, path, "latest")
     assert LakeTarget.from_json(frozen.to_json()) == frozen
     with pytest.raises(NotYetError):
-        covers(connection, path, int(time.time() * 1000) + 3_600_000)
+        lake_covers(connection, path, int(time.time() * 1000) + 3_600_000)
     with pytest.raises(ConfigError, match="no target"):
-        covers(connection, path, "sometime")
+        lake_covers(connection, path, "sometime")
 
 
 def test_a_table_that_was_created_again_is_not_covered() -> None:
@@ -121,14 +121,14 @@ def test_waiters_are_let_go_when_the_lake_is_there_and_not_before(
         assert not any(task.done() for task in first)
         # A hundred waiters cost about one request per interval.
         assert 1 <= poller.requests <= 7 + (time.monotonic() - begun) / 0.1
-        receipt = await asyncio.to_thread(tier, connection, path, allow_tiering=True)
+        receipt = await asyncio.to_thread(tier_table, connection, path, allow_tiering=True)
         found = await asyncio.gather(*first)
         assert {s.snapshot_id for s in found} == {receipt.snapshot_id}
         assert not later.done()
         await asyncio.to_thread(append, connection, path, 10, 20)
         await asyncio.sleep(0.3)
         assert not later.done()
-        await asyncio.to_thread(tier, connection, path, allow_tiering=True)
+        await asyncio.to_thread(tier_table, connection, path, allow_tiering=True)
         await later
         with pytest.raises(asyncio.CancelledError):
             await cancelled
@@ -152,7 +152,7 @@ def test_the_connection_that_polls_may_close(
             kept = asyncio.create_task(wait_for_snapshot(two, path, {0: 10}, **options))
             await asyncio.sleep(0.2)
             await one.close()
-            await asyncio.to_thread(tier, connection, path, allow_tiering=True)
+            await asyncio.to_thread(tier_table, connection, path, allow_tiering=True)
             await kept
             await asyncio.gather(lost, return_exceptions=True)
 
@@ -164,7 +164,7 @@ def test_blocking_and_from_another_loop(connection: FlussConnection, new_table: 
     append(connection, path, 0, 10)
     with pytest.raises(WaitTimedOutError, match="10 offsets in 1 bucket"):
         wait_for_snapshot_blocking(connection, path, timeout_s=0.2, poll_interval_s=0.05)
-    receipt = tier(connection, path, allow_tiering=True)
+    receipt = tier_table(connection, path, allow_tiering=True)
     found = wait_for_snapshot_blocking(connection, path, timeout_s=30)
     assert found.snapshot_id == receipt.snapshot_id
 
@@ -177,7 +177,7 @@ def test_blocking_and_from_another_loop(connection: FlussConnection, new_table: 
 def test_a_time_that_cannot_be_told_yet(connection: FlussConnection, new_table: NewTable) -> None:
     path = new_table(buckets=1)
     append(connection, path, 0, 10)
-    tier(connection, path, allow_tiering=True)
+    tier_table(connection, path, allow_tiering=True)
     soon = int(time.time() * 1000) + 500
     wait_for_snapshot_blocking(connection, path, soon, timeout_s=60)
     assert time.time() * 1000 >= soon

@@ -16,7 +16,7 @@ from fluss_orchestrate.core.lake import (
     TieringFencedError,
     TieringNotAllowedError,
     TieringWorker,
-    covers,
+    lake_covers,
     lake_status,
     tiering_worker,
 )
@@ -61,7 +61,7 @@ def test_two_workers_while_rows_come(connection: FlussConnection, new_table: New
         for at in range(0, 300, 50):
             append(connection, path, at, at + 50)
         deadline = time.monotonic() + HAND_OUT_TIMEOUT_S
-        while not covers(connection, path, "latest") and time.monotonic() < deadline:
+        while not lake_covers(connection, path, "latest") and time.monotonic() < deadline:
             time.sleep(0.1)
     finally:
         for worker in workers:

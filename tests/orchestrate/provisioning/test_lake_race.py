@@ -16,8 +16,8 @@ from fluss_orchestrate.core.provisioning import (
     ColumnSpec,
     ProvisionPlan,
     TableSpec,
-    apply,
-    plan,
+    apply_tables,
+    plan_tables,
 )
 from tests.fix_either import own_database
 
@@ -50,9 +50,9 @@ def at_once(connections: list[FlussConnection], specs: list[TableSpec]) -> list[
 
     def run(connection: FlussConnection, planned: ProvisionPlan) -> list[Change]:
         barrier.wait(60)
-        return apply(connection, planned)
+        return apply_tables(connection, planned)
 
-    plans = [plan(connection, specs) for connection in connections]
+    plans = [plan_tables(connection, specs) for connection in connections]
     with ThreadPoolExecutor(RUNS) as pool:
         return list(pool.map(run, connections, plans))
 
@@ -72,7 +72,7 @@ def test_runs_that_create_one_table_with_a_lake_all_succeed(
             # but its lake table stays, so it cannot be made again under this name.
             assert not admin.table_exists(spec.path).result(30)
             continue
-        assert plan(connections[0], [spec]).is_empty
+        assert plan_tables(connections[0], [spec]).is_empty
         return
     raise AssertionError(f"{MISSED_MAX} tables were missed by the coordinator")
 
@@ -82,10 +82,12 @@ def test_runs_that_switch_one_lake_on_all_succeed(
 ) -> None:
     name = f"{lake_database}.later"
     # An embedded table can have its lake switched on only if it was made with one.
-    apply(connections[0], [TableSpec(name, COLUMNS, buckets=1, lake=lake_kind == "embedded")])
+    apply_tables(
+        connections[0], [TableSpec(name, COLUMNS, buckets=1, lake=lake_kind == "embedded")]
+    )
     wanted = [TableSpec(name, COLUMNS, buckets=1, lake=True, lake_freshness="1min")]
     at_once(connections, wanted)
-    assert plan(connections[0], wanted).is_empty
+    assert plan_tables(connections[0], wanted).is_empty
 
 
 def test_a_lake_table_of_somebody_else_is_an_error(
@@ -95,8 +97,8 @@ def test_a_lake_table_of_somebody_else_is_an_error(
     module = import_module("fluss_orchestrate.core.provisioning.apply")
     monkeypatch.setattr(module, "LAKE_RACE_WAIT_MS", 100)
     spec = TableSpec(f"{lake_database}.left", COLUMNS, buckets=1, lake=True)
-    apply(connections[0], [spec])
+    apply_tables(connections[0], [spec])
     # Dropping a table leaves its lake table where it is.
     connections[0].get_admin().result(30).drop_table(spec.path).result(30)
     with pytest.raises(LakeTableAlreadyExistError, match="belongs to no table of this cluster"):
-        apply(connections[0], [spec])
+        apply_tables(connections[0], [spec])

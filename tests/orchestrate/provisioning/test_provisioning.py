@@ -19,10 +19,10 @@ from fluss_orchestrate.core.provisioning import (
     RebuildNeededError,
     TableSpec,
     WindowPlan,
-    apply,
-    apply_window,
-    plan,
-    plan_window,
+    apply_partition_window,
+    apply_tables,
+    plan_partition_window,
+    plan_tables,
 )
 
 NOW = datetime(2026, 3, 31, 23, 30, tzinfo=UTC)
@@ -47,19 +47,19 @@ def orders(database: str, **changes: Any) -> TableSpec:
 
 def test_creates_what_is_missing_and_then_nothing(connection: Any, database: str) -> None:
     spec = orders(database)
-    done = apply(connection, [spec])
+    done = apply_tables(connection, [spec])
     assert [str(change).split()[0:2] for change in done] == [
         ["create", "table"],
         ["create", "partition"],
     ]
-    assert plan(connection, [spec]).is_empty
-    assert apply(connection, [spec]) == []
+    assert plan_tables(connection, [spec]).is_empty
+    assert apply_tables(connection, [spec]) == []
 
 
 def test_a_missing_database_is_created(connection: Any, admin: Any, database: str) -> None:
     spec = orders(f"{database}_new")
     try:
-        apply(connection, [spec])
+        apply_tables(connection, [spec])
         assert admin.table_exists(spec.path).result()
     finally:
         admin.drop_database(f"{database}_new", ignore_if_not_exists=True).result()
@@ -69,20 +69,20 @@ def test_columns_options_and_partitions_follow_the_spec(
     connection: Any, admin: Any, database: str
 ) -> None:
     before = orders(database)
-    apply(connection, [before])
+    apply_tables(connection, [before])
     after = orders(
         database,
         columns=(*before.columns, ColumnSpec("note", "string", "free text")),
         custom_properties={"owner": "finance"},
         partitions=({"region": "eu"}, {"region": "us"}),
     )
-    apply(connection, [after])
+    apply_tables(connection, [after])
     info = admin.get_table_info(after.path).result()
     assert info.get_column_names() == ["id", "region", "amount", "note"]
     assert info.get_custom_properties()["owner"] == "finance"
     names = {p.partition_name for p in admin.list_partition_infos(after.path).result()}
     assert names == {"eu", "us"}
-    assert plan(connection, [after]).is_empty
+    assert plan_tables(connection, [after]).is_empty
 
 
 @pytest.mark.parametrize(
@@ -125,29 +125,29 @@ def test_columns_options_and_partitions_follow_the_spec(
 def test_what_would_need_a_rebuild_is_an_error(
     connection: Any, database: str, changes: dict[str, Any], reason: str
 ) -> None:
-    apply(connection, [orders(database)])
+    apply_tables(connection, [orders(database)])
     with pytest.raises(RebuildNeededError) as raised:
-        plan(connection, [orders(database, **changes)])
+        plan_tables(connection, [orders(database, **changes)])
     assert reason in raised.value.message
     assert raised.value.table == f"{database}.orders"
 
 
 def test_a_new_column_must_be_nullable(connection: Any, database: str) -> None:
     before = orders(database)
-    apply(connection, [before])
+    apply_tables(connection, [before])
     columns = (*before.columns, ColumnSpec("note", "string not null"))
     with pytest.raises(RebuildNeededError, match="must be nullable"):
-        plan(connection, [orders(database, columns=columns)])
+        plan_tables(connection, [orders(database, columns=columns)])
 
 
 def test_two_runs_at_once_end_alike(connection: Any, admin: Any, database: str) -> None:
     before = orders(database)
-    apply(connection, [before])
+    apply_tables(connection, [before])
     after = orders(database, columns=(*before.columns, ColumnSpec("note", "string")))
-    planned = plan(connection, [after])
+    planned = plan_tables(connection, [after])
     assert any(isinstance(change, AddColumns) for change in planned.changes)
     with ThreadPoolExecutor(4) as pool:
-        runs = [pool.submit(apply, connection, planned) for _ in range(4)]
+        runs = [pool.submit(apply_tables, connection, planned) for _ in range(4)]
         for run in runs:
             run.result(60)
     names = admin.get_table_info(after.path).result().get_column_names()
@@ -162,7 +162,7 @@ def window(database: str, **changes: Any) -> PartitionWindow:
 def make_events(connection: Any, database: str, keys: tuple[str, ...] = ("day",)) -> TablePath:
     columns = (*(ColumnSpec(key, "string") for key in keys), ColumnSpec("v", "int"))
     spec = TableSpec(f"{database}.events", columns, partition_keys=keys, buckets=1)
-    apply(connection, [spec])
+    apply_tables(connection, [spec])
     return spec.path
 
 
@@ -172,26 +172,28 @@ def names_of(admin: Any, path: TablePath) -> set[str]:
 
 def test_a_window_moves_with_time(connection: Any, admin: Any, database: str) -> None:
     path = make_events(connection, database)
-    apply_window(connection, plan_window(connection, window(database), now=NOW))
+    apply_partition_window(connection, plan_partition_window(connection, window(database), now=NOW))
     assert names_of(admin, path) == {"20260331", "20260401", "20260402"}
     later = NOW + timedelta(days=3)
-    apply_window(connection, plan_window(connection, window(database), now=later))
+    apply_partition_window(
+        connection, plan_partition_window(connection, window(database), now=later)
+    )
     assert names_of(admin, path) == {"20260402", "20260403", "20260404", "20260405"}
-    again = plan_window(connection, window(database), now=later)
+    again = plan_partition_window(connection, window(database), now=later)
     assert (again.create, again.drop) == ((), ())
 
 
 def test_a_window_counts_in_its_own_zone(connection: Any, database: str) -> None:
     make_events(connection, database)
     berlin = window(database, time_zone="Europe/Berlin", ahead=0)
-    planned = plan_window(connection, berlin, now=NOW)
+    planned = plan_partition_window(connection, berlin, now=NOW)
     assert [dict(spec) for spec in planned.create] == [{"day": "20260401"}]
 
 
 def test_further_keys_are_combined(connection: Any, admin: Any, database: str) -> None:
     path = make_events(connection, database, ("day", "region"))
     regions = window(database, key="day", others={"region": ["eu", "us"]}, ahead=0)
-    apply_window(connection, plan_window(connection, regions, now=NOW))
+    apply_partition_window(connection, plan_partition_window(connection, regions, now=NOW))
     assert names_of(admin, path) == {"20260331$eu", "20260331$us"}
 
 
@@ -204,12 +206,12 @@ def test_a_guard_keeps_a_partition_and_says_why(connection: Any, admin: Any, dat
     path = make_events(connection, database)
     admin.create_partition(path, {"day": "20250101"}).result()
     admin.create_partition(path, {"day": "someday"}).result()
-    planned = plan_window(connection, window(database), now=NOW, guards=[KeepAll()])
+    planned = plan_partition_window(connection, window(database), now=NOW, guards=[KeepAll()])
     assert planned.drop == ()
     kept = {p.partition_name: reason for p, reason in planned.kept}
     assert kept["20250101"] == "a reader is not there yet"
     assert "no day of time" in kept["someday"]
-    unguarded = plan_window(connection, window(database), now=NOW, guards=[])
+    unguarded = plan_partition_window(connection, window(database), now=NOW, guards=[])
     assert [p.partition_name for p in unguarded.drop] == ["20250101"]
 
 
@@ -226,7 +228,7 @@ def test_a_checkpoint_keeps_what_it_has_not_read(
         writer.append({"day": "20250101", "v": 1})
 
     def planned() -> WindowPlan:
-        return plan_window(connection, window(database), now=NOW, store=store)
+        return plan_partition_window(connection, window(database), now=NOW, store=store)
 
     [(kept, reason)] = planned().kept
     assert kept.partition_name == "20250101"

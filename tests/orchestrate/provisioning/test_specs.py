@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_client.errors import SchemaError
-from fluss_orchestrate.core.provisioning import ColumnSpec, TableSpec, load_specs
+from fluss_orchestrate.core.provisioning import ColumnSpec, TableSpec, load_table_specs
 
 ORDERS = """
 tables:
@@ -46,9 +46,9 @@ def test_yaml_and_python_say_the_same(tmp_path: Path) -> None:
         properties={"table.log.ttl": "7d"},
         partitions=({"region": "eu"},),
     )
-    assert load_specs(ORDERS) == [spec]
-    assert load_specs(file) == [spec]
-    assert load_specs(str(file)) == [spec]
+    assert load_table_specs(ORDERS) == [spec]
+    assert load_table_specs(file) == [spec]
+    assert load_table_specs(str(file)) == [spec]
     assert spec.options() == {"table.log.ttl": "7d", "table.datalake.enabled": "true"}
 
 
@@ -105,7 +105,7 @@ def test_an_arrow_schema_becomes_a_spec() -> None:
 )
 def test_what_is_wrong_is_named(yaml: str, complaint: str) -> None:
     with pytest.raises(SchemaError, match=re.escape(complaint)):
-        load_specs(yaml)
+        load_table_specs(yaml)
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_what_is_wrong_is_named(yaml: str, complaint: str) -> None:
 def test_what_yaml_does_not_read_as_text_is_refused(written: str, quoted: str) -> None:
     table = f"{{table: a.b, columns: {{r: string}}, partition_keys: [r], {written}}}"
     with pytest.raises(SchemaError, match=re.escape(f"Write it in quotes: {quoted}")):
-        load_specs(f"tables:\n - {table}\n")
+        load_table_specs(f"tables:\n - {table}\n")
 
 
 def test_quoted_values_and_plain_numbers_stay_what_they_are() -> None:
-    [spec] = load_specs(
+    [spec] = load_table_specs(
         "tables:\n"
         " - table: a.b\n"
         "   columns: {r: string}\n"
@@ -162,9 +162,9 @@ def test_values_from_python_must_be_text_too() -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="No such file"):
-        load_specs(tmp_path / "absent.yaml")
+        load_table_specs(tmp_path / "absent.yaml")
 
 
 def test_yaml_cannot_run_code() -> None:
     with pytest.raises(SchemaError, match="is no YAML"):
-        load_specs("tables:\n - !!python/object/apply:os.system ['true']\n")
+        load_table_specs("tables:\n - !!python/object/apply:os.system ['true']\n")

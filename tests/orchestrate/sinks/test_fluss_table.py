@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_client import FlussConnection
-from fluss_orchestrate.core.loading import sending, units
+from fluss_orchestrate.core.loading import ledger, sending, units
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import FlussTableSink, PinExpiredError, SinkSchemaError
 from tests.orchestrate.sinks.plans import SCHEMA, expected_ids, ids, make_plan, read
@@ -73,8 +73,8 @@ def test_a_plan_that_was_left_half_written(
 KILLED = """
 import os, signal, sys
 from fluss_client import Config, FlussConnection
-from fluss_orchestrate.core.loading import sending, units
-from fluss_orchestrate.core.loading.pins import Pins
+from fluss_orchestrate.core.loading import ledger, sending, units
+from fluss_orchestrate.core.loading.ledger import Pins
 from fluss_orchestrate.core.sinks import FlussTableSink
 from tests.orchestrate.sinks.plans import make_plan, read
 stage, address, table = sys.argv[1:]
@@ -162,6 +162,6 @@ def test_a_plan_that_was_begun_too_long_ago(
     sink_connection: FlussConnection, sink_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_target(sink_connection, sink_database)
-    monkeypatch.setattr(sending, "PIN_AGE_MAX_MS", -1)
+    monkeypatch.setattr(ledger, "PIN_AGE_MAX_MS", -1)
     with pytest.raises(PinExpiredError, match="six days"):
         FlussTableSink(sink_connection, path).write(make_plan((0, 0, 5)), read)

@@ -16,7 +16,6 @@ def test_gives_one_reader_over_everything() -> None:
     plan = make_plan((0, 0, 120), (1, 0, 3))
     assert sink.write(plan, read).rows == 123
     assert ids(seen[0]) == expected_ids(plan)
-    assert sink.already_done(plan) is None
     assert not sink.exactly_once
 
 

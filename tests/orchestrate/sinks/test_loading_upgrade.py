@@ -20,7 +20,8 @@ from fluss_client.errors import RowError
 from fluss_client.runtime import runtime
 from fluss_orchestrate import load_rows
 from fluss_orchestrate.core.checkpoints.events import now_ms
-from fluss_orchestrate.core.loading import LoadError, RowsDifferError, sending
+from fluss_orchestrate.core.loading import LoadError, RowsDifferError
+from fluss_orchestrate.core.loading import ledger as ledgers
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import FlussTableSink
 from tests.orchestrate.sinks.plans import expected_ids, ids, read
@@ -67,7 +68,7 @@ def old_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """The embedded directory that the commit has left, a minute later."""
     with tarfile.open(GOLDEN / "loads-69c611a.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
-    monkeypatch.setattr(sending, "now_ms", lambda: MADE_MS + 60_000)
+    monkeypatch.setattr(ledgers, "now_ms", lambda: MADE_MS + 60_000)
     address = {"bootstrap.servers": f"embedded:{tmp_path}"}
     with FlussConnection.create(Config(address)).result(60) as made:
         yield made
@@ -145,7 +146,7 @@ def test_plans(old_connection: FlussConnection) -> None:
 def put_pins(connection: FlussConnection, path: TablePath, name: str, load_id: str) -> None:
     """The stored pins of a half-done load, for a new table: with its id, and writer ids of now."""
     info = connection.get_admin().result().get_table_info(path).result()
-    ledger = sending.open_ledger(connection)
+    ledger = ledgers.open_ledger(connection)
     for pin in STORED["pins"]:
         if (pin["table"], pin["load_id"]) != (name, "half"):
             continue

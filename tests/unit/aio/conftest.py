@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluss_client.aio.writer import AppendWriter, UpsertWriter
+from fluss_client.aio.writing.writer import AppendWriter, UpsertWriter
 from fluss_client.config import Config
 from tests.unit.aio.fake_backend import FakeBackend
 

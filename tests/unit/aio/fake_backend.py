@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_client.backend.contract import BucketAck, BucketWrite
-from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, decode_rows
 from fluss_client.errors import (
     FlussError,

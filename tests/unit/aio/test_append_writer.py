@@ -17,9 +17,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from fluss_client.aio import flushing
-from fluss_client.aio.pipeline import WORTH_SENDING
-from fluss_client.aio.writer import AppendWriter
+from fluss_client.aio.writing import results
+from fluss_client.aio.writing.accumulator import EARLY_SEND_DIVISOR
+from fluss_client.aio.writing.writer import AppendWriter
 from fluss_client.backend.contract import BucketWrite
 from fluss_client.config import Config
 from fluss_client.errors import (
@@ -131,7 +131,8 @@ def test_much_arrow_goes_at_once_and_takes_what_waits_along(appender: Make) -> N
     backend.script = lambda write: answered.put(write.payload.row_count)
     writer = appender(backend, writer_batch_timeout_ms=LONG)
     much = batch_of(40_000)
-    assert Config().writer_batch_size // WORTH_SENDING < much.nbytes < Config().writer_batch_size
+    batch_bytes = Config().writer_batch_size
+    assert batch_bytes // EARLY_SEND_DIVISOR < much.nbytes < batch_bytes
     writer.write_arrow_batch(much)
     assert answered.get(timeout=WAIT_S) == 40_000
     writer.write_arrow_batch(batch_of(10))
@@ -335,20 +336,20 @@ def test_a_row_added_while_its_chunk_is_taken_away(appender: Make, missed: bool)
     chunk = writer._chunk
     if not missed:
         chunk.values.extend((2, "b"))
-    with writer._gate:
-        writer._hand_off()
+    with writer._order_lock:
+        writer._close_chunk()
     if missed:
         chunk.values.extend((2, "b"))
-    handle = writer._rescue(chunk)
+    handle = writer._add_late(chunk)
     wait(handle.future())
     assert backend.rows() == [(1, "a"), (2, "b")]
     backend.script = lambda write: Fault(RecordTooLargeError("too large"))
     writer.append((3, "c"))
     chunk = writer._chunk
-    with writer._gate:
-        writer._hand_off()
+    with writer._order_lock:
+        writer._close_chunk()
     with pytest.raises(WriteError, match="too large"):
-        wait(writer._rescue(chunk).future())
+        wait(writer._add_late(chunk).future())
     wait(writer.flush_future())
 
 
@@ -531,7 +532,7 @@ def test_a_flush_that_nobody_looked_at_tells_nothing(
 def test_errors_that_nobody_asks_for_take_bounded_memory(
     appender: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flushing, "FAULTS_KEPT_MAX", 3)
+    monkeypatch.setattr(results, "FAULTS_KEPT_MAX", 3)
     backend = log_backend()
     backend.script = lambda write: Fault(RecordTooLargeError("too large"))
     writer = appender(backend)
@@ -539,7 +540,7 @@ def test_errors_that_nobody_asks_for_take_bounded_memory(
     for number in range(10):
         handles.append(writer.append((number, "a")))
         concurrent.futures.wait([handles[-1].future()])
-    assert len(writer._pipeline._flushes._untold) == 3
+    assert len(writer._accumulator._flushes._unreported) == 3
     for handle in handles:
         assert handle.future().exception() is not None
     # More failed than could be kept apart: the flush tells of the rest, rather than of nothing.

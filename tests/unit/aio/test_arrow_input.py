@@ -9,10 +9,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from fluss_client.aio.arrow_input import ArrowInput
+from fluss_client.aio.writing.arrow_input import ArrowInput
+from fluss_client.backend.cluster.writes import WriteCalls
+from fluss_client.backend.embedded.keys.payload import encode_upsert
+from fluss_client.backend.embedded.log import appends as embedded_log
+from fluss_client.codec.arrow import columns
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import RowError
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.types import DataType, DataTypes
+from tests.unit.aio.fake_backend import table_of
 
 NOON = dt.datetime(2024, 2, 29, 12)
 
@@ -205,3 +211,27 @@ def test_a_zone_in_a_dataframe_for_a_column_without_one() -> None:
     frame = pd.DataFrame({"c": pd.to_datetime(["2024-02-29T12:00+02:00"])})
     with pytest.raises(RowError, match="column 'c' is timestamp, which has no zone"):
         one(DataTypes.timestamp(6)).from_pandas(frame)
+
+
+def test_the_values_of_a_column_are_checked_once_on_their_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A backend encodes what `conform` has checked, without a second pass over the values."""
+    checked: list[str] = []
+    check = columns._refuse_nulls
+
+    def counting(column: pa.Array, field: pa.Field, path: str) -> None:
+        checked.append(path)
+        check(column, field, path)
+
+    monkeypatch.setattr(columns, "_refuse_nulls", counting)
+    log = table_of(pa.schema([("id", pa.int32()), ("name", pa.string())]))
+    keyed = table_of(pa.schema([("id", pa.int32()), ("name", pa.string())]), primary_keys=["id"])
+    rows = ArrowInput(log.schema, [0, 1]).conform(
+        pa.record_batch({"id": [1, 2], "name": pa.array(["a", "b"], pa.large_string())})
+    )
+    WriteCalls.encode_append(None, log, rows)  # type: ignore[arg-type]
+    embedded_log.encode_append(log, rows)
+    keys, values = Blobs.from_list([b"1", b"2"]), Blobs.from_list([b"a", b"b"])
+    encode_upsert(keyed, keys, values, None, [rows])
+    assert checked == ["id", "name"]

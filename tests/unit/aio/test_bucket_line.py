@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fluss_client.aio.batching import NO_SEQUENCE, Batch
-from fluss_client.aio.bucket_line import SEQUENCE_MAX, BucketLine, LineRules, State
+from fluss_client.aio.writing.accumulator import NO_SEQUENCE, Batch
+from fluss_client.aio.writing.bucket_line import SEQUENCE_MAX, BucketLine, LineRules, State
 from fluss_client.errors import (
     NetworkError,
     OutOfOrderSequenceError,

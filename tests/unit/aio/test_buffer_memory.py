@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from fluss_client.aio.buffer_memory import BufferMemory
+from fluss_client.aio.writing.accumulator import BufferMemory
 from fluss_client.errors import BufferFullError
 from fluss_client.options import UNBOUNDED_MS
 

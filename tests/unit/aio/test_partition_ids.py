@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from fluss_client.aio.partition_ids import LOOKED_UP_MAX, PartitionIds
+from fluss_client.aio.existence import LOOKED_UP_MAX, PartitionIds
 from fluss_client.errors import PartitionNotExistError
 from tests.unit.aio.fake_backend import FakeBackend, table_of
 

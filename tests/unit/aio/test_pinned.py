@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluss_client.aio.pinned import append_pinned
+from fluss_client.aio.writing.arrow_input import ArrowInput
+from fluss_client.aio.writing.pinned import append_pinned
 from fluss_client.config import Config
 from fluss_client.errors import (
     NetworkError,
@@ -109,3 +110,20 @@ def test_bounds_and_types() -> None:
         append(backend, [pa.record_batch({"x": [1]})])
     with pytest.raises(RowError, match="primary key"):
         append(log_backend(primary_keys=["id"]), batches(1))
+
+
+def test_rows_that_were_conformed_before_are_not_conformed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    backend = log_backend()
+    conformed: list[int] = []
+    conform = ArrowInput.conform
+
+    def counting(self: ArrowInput, batch: pa.RecordBatch) -> pa.RecordBatch:
+        conformed.append(batch.num_rows)
+        return conform(self, batch)
+
+    monkeypatch.setattr(ArrowInput, "conform", counting)
+    other = pa.record_batch({"id": pa.array([1, 2], pa.int64())})
+    assert append(backend, [*batches(3), other]) == [0, 3]
+    assert conformed == [2]

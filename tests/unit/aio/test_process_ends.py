@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fluss_client.aio.exit_flush import LOST_ROWS_STATUS
+from fluss_client.aio.writing.writer_core import LOST_ROWS_STATUS
 
 ROOT = Path(__file__).parents[3]
 
@@ -14,7 +14,7 @@ START = """
 import concurrent.futures, os, sys
 import pyarrow as pa
 from fluss_client import runtime
-from fluss_client.aio.writer import AppendWriter
+from fluss_client.aio.writing.writer import AppendWriter
 from fluss_client.config import Config
 from fluss_client.errors import *
 from tests.unit.aio.fake_backend import FakeBackend, Fault, table_of

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fluss_client.aio import preparing
-from fluss_client.aio.writer import AppendWriter
+from fluss_client.aio.writing import sender
+from fluss_client.aio.writing.writer import AppendWriter
 from fluss_client.backend.contract import BucketWrite
 from fluss_client.config import Config
 from fluss_client.errors import (
@@ -39,6 +39,7 @@ from fluss_client.errors import (
     WriteError,
 )
 from fluss_client.model.table import TableBucket, TableInfo, TablePath
+from fluss_client.net.retry import Backoff
 from fluss_client.runtime import runtime
 from tests.unit.aio.fake_backend import FakeBackend, Fault, table_of
 
@@ -338,7 +339,7 @@ def test_a_dropped_partition_and_the_one_made_after_it(appender: Make) -> None:
 def test_buckets_that_a_server_does_not_know_yet_share_a_look_at_what_there_is(
     appender: Make,
 ) -> None:
-    count, rounds = 200, preparing.EXISTENCE_CHECK_EVERY + 1
+    count, rounds = 200, sender.EXISTENCE_CHECK_EVERY + 1
     backend = log_backend(partition_keys=["id"])
     backend.partitions = {str(number): number for number in range(count)}
     refusals: Counter[TableBucket] = Counter()
@@ -397,7 +398,7 @@ def test_without_idempotence(appender: Make, inflight: int) -> None:
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry at once: what is tried here is the order of events, not the time between them."""
-    monkeypatch.setattr(preparing, "backoff_ms", lambda attempt: 0.0)
+    monkeypatch.setattr(Backoff, "delay_ms", lambda self, attempt: 0.0)
 
 
 ANY_ORDER = settings(

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_client.aio.pieces import Piece
-from fluss_client.aio.routing import Router
+from fluss_client.aio.writing.accumulator import RecordSlice
+from fluss_client.aio.writing.routing import Router
 from fluss_client.codec.buckets import bucket_of
 from fluss_client.codec.keys import KeyEncoding, encode_keys
 from fluss_client.config import Config
@@ -50,11 +50,11 @@ def router(table: TableInfo, partitions: Partitions | None = None, **settings: o
     return Router(table, Config(properties), partitions or Partitions())
 
 
-def by_place(pieces: Sequence[Piece]) -> dict[tuple[int | None, int], list[int]]:
+def by_place(slices: Sequence[RecordSlice]) -> dict[tuple[int | None, int], list[int]]:
     found: dict[tuple[int | None, int], list[int]] = {}
-    for piece in pieces:
-        place = (piece.bucket.partition_id, piece.bucket.bucket_id)
-        found.setdefault(place, []).extend(piece.rows.column("v").to_pylist())
+    for part in slices:
+        place = (part.bucket.partition_id, part.bucket.bucket_id)
+        found.setdefault(place, []).extend(part.rows.column("v").to_pylist())
     return found
 
 
@@ -81,16 +81,16 @@ def test_partitions_and_buckets_together() -> None:
     routes = router(table, partitions)
     batch = batch_of(300, ["mon", "tue"])
     deletes = np.arange(300) % 5 == 0
-    pieces = routes.split(batch, deletes)
-    assert {piece.bucket.partition_id for piece in pieces} == {10, 20}
-    for piece in pieces:
-        day = "mon" if piece.bucket.partition_id == 10 else "tue"
-        values = piece.rows.column("v").to_numpy()
-        assert set(piece.rows.column("day").to_pylist()) == {day}
+    slices = routes.split(batch, deletes)
+    assert {part.bucket.partition_id for part in slices} == {10, 20}
+    for part in slices:
+        day = "mon" if part.bucket.partition_id == 10 else "tue"
+        values = part.rows.column("v").to_numpy()
+        assert set(part.rows.column("day").to_pylist()) == {day}
         assert (np.diff(values) > 0).all()
-        assert piece.deletes is not None
-        assert (piece.deletes == (values % 5 == 0)).all()
-    assert sum(piece.rows.num_rows for piece in pieces) == 300
+        assert part.deletes is not None
+        assert (part.deletes == (values % 5 == 0)).all()
+    assert sum(part.rows.num_rows for part in slices) == 300
     partitions.ids["mon"] = 11
     assert {p.bucket.partition_id for p in routes.split(batch)} == {11, 20}
 
@@ -111,26 +111,26 @@ def test_a_null_in_a_key_is_named() -> None:
 def test_rows_of_one_bucket_are_not_copied() -> None:
     for table in (table_of(SCHEMA), table_of(SCHEMA, bucket_keys=["id"], buckets=1)):
         batch = batch_of(100)
-        pieces = router(table).split(batch)
-        assert [piece.rows.num_rows for piece in pieces] == [100]
-        for ours, theirs in zip(pieces[0].rows.columns, batch.columns, strict=True):
+        slices = router(table).split(batch)
+        assert [part.rows.num_rows for part in slices] == [100]
+        for ours, theirs in zip(slices[0].rows.columns, batch.columns, strict=True):
             assert ours.buffers()[1].address == theirs.buffers()[1].address
 
 
-def test_pieces_are_cut_to_the_batch_size() -> None:
+def test_slices_are_cut_to_the_batch_size() -> None:
     batch = batch_of(10_000)
     for table in (table_of(SCHEMA), table_of(SCHEMA, bucket_keys=["id"], buckets=2)):
-        pieces = router(table, writer__batch_size=4096).split(batch)
-        assert all(piece.nbytes <= 4096 for piece in pieces)
-        assert sum(piece.rows.num_rows for piece in pieces) == 10_000
+        slices = router(table, writer__batch_size=4096).split(batch)
+        assert all(part.nbytes <= 4096 for part in slices)
+        assert sum(part.rows.num_rows for part in slices) == 10_000
 
 
 def test_a_row_above_the_batch_size_stands_alone() -> None:
     schema = pa.schema([("s", pa.string())])
     batch = pa.record_batch({"s": ["a"] * 50 + ["b" * 5000] + ["c"] * 50})
-    pieces = router(table_of(schema), writer__batch_size=1024).split(batch)
-    assert [piece.rows.num_rows for piece in pieces if piece.nbytes > 1024] == [1]
-    rejoined = [value for piece in pieces for value in piece.rows.column("s").to_pylist()]
+    slices = router(table_of(schema), writer__batch_size=1024).split(batch)
+    assert [part.rows.num_rows for part in slices if part.nbytes > 1024] == [1]
+    rejoined = [value for part in slices for value in part.rows.column("s").to_pylist()]
     assert rejoined == batch.column("s").to_pylist()
 
 
@@ -157,7 +157,7 @@ def test_round_robin_goes_row_by_row_or_batch_by_batch() -> None:
     assert places[0] == 1, "turns go on where the rows stopped"
 
 
-def test_no_rows_make_no_pieces() -> None:
+def test_no_rows_make_no_slices() -> None:
     table = table_of(SCHEMA, partition_keys=["day"], bucket_keys=["id"], buckets=2)
     assert router(table).split(batch_of(0)) == []
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_client.aio.row_input import CHUNK_ROWS_MAX, Chunk, row_adder
-from fluss_client.aio.write_handle import WriteResultHandle
+from fluss_client.aio.writing.results import WriteResultHandle
+from fluss_client.aio.writing.row_input import CHUNK_ROWS_MAX, Chunk, row_adder
 from fluss_client.errors import RowError
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.types import DataType, DataTypes, Field
@@ -35,7 +35,7 @@ class Sink:
         self.slow.append(values)
         return self._chunk.handle
 
-    def _rescue(self, chunk: Chunk) -> WriteResultHandle:
+    def _add_late(self, chunk: Chunk) -> WriteResultHandle:
         self.rescued.append(chunk)
         return chunk.handle
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_client.aio.log_scanner import LogScanner
-from fluss_client.aio.scan import TableScan
-from fluss_client.aio.scan_errors import SubscriptionError
+from fluss_client.aio.scanning.errors import SubscriptionError
+from fluss_client.aio.scanning.log_scanner import LogScanner
+from fluss_client.aio.scanning.scan import TableScan
 from fluss_client.config import Config
 from fluss_client.errors import (
     ClosedError,

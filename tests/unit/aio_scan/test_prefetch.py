@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from fluss_client.aio import log_fetcher
-from fluss_client.aio.decoding import DECODE_JOBS_MAX
-from fluss_client.aio.fetch_plan import (
+from fluss_client.aio.projection import Projection
+from fluss_client.aio.scanning import log_fetcher
+from fluss_client.aio.scanning.bucket_state import DECODE_JOBS_MAX, BucketState
+from fluss_client.aio.scanning.fetch_plan import (
     PREFETCH_FACTOR,
     PROCESS_BYTES_MAX,
     fetch_bytes_max,
     make_request,
     plan_fetch,
 )
-from fluss_client.aio.fetch_state import BucketState
-from fluss_client.aio.projection import Projection
-from fluss_client.aio.ranges import RangeReader
+from fluss_client.aio.scanning.ranges import RangeReader
 from fluss_client.config import Config
 from fluss_client.model.table import TableBucket
 from tests.unit.aio_scan.fake_backend import FakeBackend, make_table, on_loop, until

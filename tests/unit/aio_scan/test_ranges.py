@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fluss_client.aio import log_fetcher, ranges
-from fluss_client.aio.ranges import read_ranges
-from fluss_client.aio.scan_errors import OffsetUnavailableError, SubscriptionError
+from fluss_client.aio.scanning import ranges
+from fluss_client.aio.scanning.errors import OffsetUnavailableError, SubscriptionError
+from fluss_client.aio.scanning.ranges import read_ranges
 from fluss_client.config import Config
 from fluss_client.errors import (
     FlussError,
@@ -24,6 +24,7 @@ from fluss_client.errors import (
 )
 from fluss_client.model.records import RecordBatch
 from fluss_client.model.table import TableBucket
+from fluss_client.net.retry import Backoff
 from tests.unit.aio_scan.fake_backend import KEY_SCHEMA, FakeBackend, make_table, on_loop, until
 
 Range = tuple[int, int]
@@ -162,7 +163,7 @@ async def test_a_start_below_what_is_there() -> None:
 
 @on_loop
 async def test_any_error_ends_the_whole_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_fetcher, "backoff_ms", lambda attempt: 1.0)
+    monkeypatch.setattr(Backoff, "delay_ms", lambda self, attempt: 1.0)
     backend = FakeBackend(make_table(buckets=2))
     backend.append(0, 5)
     backend.append(1, 5)
@@ -323,7 +324,7 @@ def logs(draw: st.DrawFn) -> dict[str, Any]:
 def test_whatever_the_log_and_the_faults_every_row_comes_once(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_fetcher, "backoff_ms", lambda attempt: 0.1)
+    monkeypatch.setattr(Backoff, "delay_ms", lambda self, attempt: 0.1)
     monkeypatch.setattr(ranges, "WINDOW_BUCKETS_MAX", case["window"])
 
     @on_loop

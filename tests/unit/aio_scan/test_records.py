@@ -11,12 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss_client.aio.fetch_state import Piece
-from fluss_client.aio.records import build_records, column_values
-from fluss_client.aio.staging import ROWS_AT_ONCE_MAX, StagedRecords
+from fluss_client.aio.scanning.records import (
+    ROWS_AT_ONCE_MAX,
+    StagedRecords,
+    build_records,
+    column_values,
+)
 from fluss_client.errors import RowError
 from fluss_client.model.cluster import ChangeType
-from fluss_client.model.records import ScanRecord, ScanRecords
+from fluss_client.model.records import RecordBatch, ScanRecord, ScanRecords
 from fluss_client.model.table import TableBucket
 
 UTC = dt.UTC
@@ -97,7 +100,7 @@ def test_a_timestamp_that_python_cannot_hold_is_an_error_that_names_the_column()
 def test_records_have_rising_offsets_and_change_types() -> None:
     batch = pa.record_batch({"id": [1, 2, 3]})
     changes = np.array([1, 2, 4], np.uint8)
-    records = list(build_records(batch, 10, 5, changes))
+    records = list(build_records(batch, 10, 5, pa.array(changes)))
     assert [r.offset for r in records] == [10, 11, 12]
     kinds = [ChangeType.Insert, ChangeType.UpdateBefore, ChangeType.Delete]
     assert [r.change_type for r in records] == kinds
@@ -117,9 +120,10 @@ def test_a_record_shows_its_fields_and_can_be_copied() -> None:
         record.offset = 3  # type: ignore[misc]
 
 
-def staged_piece(bucket: TableBucket, column: pa.Array, base: int) -> Piece:
+def staged_piece(bucket: TableBucket, column: pa.Array, base: int) -> RecordBatch:
     batch = pa.record_batch({"id": column})
-    return Piece(bucket, batch, None, base, base + batch.num_rows, 0)
+    stop = base + batch.num_rows
+    return RecordBatch(batch, bucket, base, stop - 1, 0, None, stop)
 
 
 def test_staged_records_are_handed_out_in_order_and_within_limits() -> None:
@@ -181,7 +185,7 @@ def test_polled_records_are_a_sequence_and_a_mapping_whatever_is_asked_first() -
     def polled() -> ScanRecords:
         changes = np.array([1, 2, 3, 4], np.uint8)
         runs = {
-            first: build_records(batch, 0, 9, changes),
+            first: build_records(batch, 0, 9, pa.array(changes)),
             second: build_records(batch, 7, 9, None),
         }
         return ScanRecords({**runs, TableBucket(1, 2): []})

@@ -7,8 +7,9 @@ import pickle
 
 import pytest
 
-from fluss_client.aio import fetch_errors, log_fetcher
-from fluss_client.aio.scan_errors import OffsetUnavailableError, SubscriptionError
+from fluss_client.aio.scanning import errors as fetch_errors
+from fluss_client.aio.scanning import log_fetcher
+from fluss_client.aio.scanning.errors import OffsetUnavailableError, SubscriptionError
 from fluss_client.errors import (
     AuthorizationError,
     ClosedError,
@@ -24,13 +25,14 @@ from fluss_client.errors import (
 )
 from fluss_client.model.cluster import EARLIEST_OFFSET
 from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo
+from fluss_client.net.retry import Backoff
 from tests.unit.aio_scan.fake_backend import FakeBackend, make_table, on_loop, recreated, until
 from tests.unit.aio_scan.test_polling import LONG_MS, poll_offsets, scanner
 
 
 @pytest.fixture(autouse=True)
 def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_fetcher, "backoff_ms", lambda attempt: 1.0)
+    monkeypatch.setattr(Backoff, "delay_ms", lambda self, attempt: 1.0)
 
 
 @on_loop
@@ -211,7 +213,7 @@ async def test_an_unknown_bucket_of_a_table_that_exists_is_waited_for() -> None:
 async def test_a_backend_that_looks_long_for_a_leader_does_not_hide_a_dropped_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(log_fetcher, "LOCATE_PATIENCE_S", 0.01)
+    monkeypatch.setattr(log_fetcher, "LOCATE_TIMEOUT_S", 0.01)
     backend = FakeBackend(make_table(buckets=2))
     backend.append(1, 1)
 

@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_client.codec.arrow_body import (
+from fluss_client.codec.arrow.body import (
+    BLOCK_BYTES_MAX,
     COMPRESSION_TYPE,
     COMPRESSION_ZSTD_LEVEL,
     DECODED_BYTES_MAX,
+    FRAME_HEADER,
     Compression,
     compression_of,
     decode_bodies,
     decode_body,
     encode_body,
 )
-from fluss_client.codec.ipc_metadata import lz4_metadata, read_metadata
-from fluss_client.codec.lz4_body import BLOCK_BYTES_MAX, FRAME_HEADER
+from fluss_client.codec.arrow.ipc_metadata import lz4_metadata, read_metadata
 from fluss_client.errors import ConfigError, CorruptDataError
 from fluss_client.model.schema import Schema
 from tests.unit.codec.type_values import tables

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_client.codec.blobs import Blobs, join, padded_to, splice
-from fluss_client.codec.unaligned import with_slack
-from fluss_client.codec.varints import (
+from fluss_client.codec.binary.blobs import Blobs, join, padded_to, splice, with_slack
+from fluss_client.codec.binary.varints import (
     MAX_INT64_BYTES,
     decode_varint,
     decode_varints,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluss_client.codec import buckets
-from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.buckets import assign_buckets, bucket_of
 from fluss_client.codec.keys import KeyEncoding
 from fluss_client.errors import RowError

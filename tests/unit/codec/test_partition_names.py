@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluss_client.codec.java_text import double_text, float_text
 from fluss_client.codec.partition_names import (
     parse_partition_name,
     partition_name,
@@ -20,6 +19,7 @@ from fluss_client.codec.partition_names import (
 )
 from fluss_client.errors import InvalidPartitionError, RowError, SchemaError
 from fluss_client.model.types import DataTypes
+from fluss_client.model.types.numeric import double_text, float_text
 
 VALUES = st.text("abcXYZ019_-", min_size=1, max_size=8).filter(lambda v: not v.startswith("__"))
 

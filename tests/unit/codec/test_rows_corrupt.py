@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_client.codec.blobs import Blobs
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, decode_row_scalar, decode_rows, encode_rows
 from fluss_client.errors import CorruptDataError, RowError, UnsupportedError
 from fluss_client.model.types import DataType, DataTypes, Field

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fluss_client.backend.embedded import lanes
-from fluss_client.backend.embedded.errors import EmbeddedLockedError
+from fluss_client.backend.embedded.store import threads
+from fluss_client.backend.embedded.store.errors import EmbeddedLockedError
 from fluss_client.errors import ClosedError, DatabaseAlreadyExistError, ForkedError
 from fluss_client.model.table import TablePath
 from tests.embedded.helpers import append, end_of, make_table, on_loop, opened, read_rows
@@ -77,18 +77,18 @@ def test_brief_reads_stay_on_the_loop_until_one_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is slow is said here, for a busy machine may make anything slow.
-    monkeypatch.setattr(lanes, "BRIEF_S", 60.0)
+    monkeypatch.setattr(threads, "BRIEF_S", 60.0)
 
     async def run() -> None:
         here = threading.current_thread().name
-        lane = "fluss-embedded-read"
+        worker = "fluss-embedded-read"
 
         def where(connection: sqlite3.Connection) -> str:
             assert connection.execute("SELECT 1").fetchone() == (1,)
             return threading.current_thread().name
 
         def slow(connection: sqlite3.Connection) -> str:
-            monkeypatch.setattr(lanes, "BRIEF_S", 0.0)
+            monkeypatch.setattr(threads, "BRIEF_S", 0.0)
             return where(connection)
 
         def locked_here(connection: sqlite3.Connection) -> str:
@@ -100,15 +100,15 @@ def test_brief_reads_stay_on_the_loop_until_one_is_slow(
             asked = (where, where, locked_here, where, slow, where)
             answered = [await backend._read_briefly(ask) for ask in asked]
             # The first one opens the connection.
-            assert answered == [lane, here, lane, here, here, lane]
-            monkeypatch.setattr(lanes, "BRIEF_S", 60.0)
-            backend._lanes._slow_until = 0.0
+            assert answered == [worker, here, worker, here, here, worker]
+            monkeypatch.setattr(threads, "BRIEF_S", 60.0)
+            backend._threads._slow_until = 0.0
             assert await backend._read_briefly(where) == here
             child = os.fork()
             if child == 0:
                 os._exit(0)
             await asyncio.to_thread(os.waitpid, child, 0)
-            assert [await backend._read_briefly(where) for _ in range(2)] == [lane, here]
+            assert [await backend._read_briefly(where) for _ in range(2)] == [worker, here]
 
     on_loop(run())
 

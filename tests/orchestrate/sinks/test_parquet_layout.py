@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from fluss_orchestrate.core.parquet_layout import columns_with_dictionary
+from fluss_orchestrate.core.sinks.parquet import columns_with_dictionary
 
 
 def test_values_that_come_again() -> None:

@@ -1,11 +1,11 @@
-"""Empty arrays without offsets, as Java writes them, become whole ones."""
+"""Empty arrays without offsets, as Java writes them, become complete ones."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 
-from fluss_client.codec.hollow import fill_hollow
+from fluss_client.codec.arrow.body import complete_empty_arrays
 
 INNER = pa.list_(pa.string())
 KINDS = {
@@ -16,17 +16,17 @@ KINDS = {
 }
 
 
-def _hollow(kind: pa.DataType) -> pa.Array:
+def _without_offsets(kind: pa.DataType) -> pa.Array:
     """An empty array with no byte in any buffer."""
     nothing = pa.py_buffer(b"")
     if pa.types.is_struct(kind):
-        children = [_hollow(field.type) for field in kind]
+        children = [_without_offsets(field.type) for field in kind]
         return pa.Array.from_buffers(kind, 0, [None], children=children)
     if pa.types.is_map(kind):
         entries = pa.struct([kind.key_field, kind.item_field])
-        return pa.Array.from_buffers(kind, 0, [None, nothing], children=[_hollow(entries)])
+        return pa.Array.from_buffers(kind, 0, [None, nothing], children=[_without_offsets(entries)])
     if pa.types.is_list(kind):
-        child = [_hollow(kind.value_type)]
+        child = [_without_offsets(kind.value_type)]
         return pa.Array.from_buffers(kind, 0, [None, nothing], children=child)
     buffers = [None, nothing, nothing] if pa.types.is_string(kind) else [None, nothing]
     return pa.Array.from_buffers(kind, 0, buffers)
@@ -45,7 +45,7 @@ def _with_empty_rows(kind: pa.DataType) -> pa.Array:
         pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else kind.value_type
     )
     return pa.Array.from_buffers(
-        kind, 2, [bits, pa.py_buffer(bytes(12))], children=[_hollow(child)]
+        kind, 2, [bits, pa.py_buffer(bytes(12))], children=[_without_offsets(child)]
     )
 
 
@@ -66,7 +66,7 @@ def test_every_empty_child_has_its_offset(name: str) -> None:
     column = _with_empty_rows(KINDS[name])
     assert 0 in _offsets(column), "the case is the one that is meant"
     batch = pa.RecordBatch.from_arrays([column, pa.array([1, 2])], ["x", "n"])
-    mended = fill_hollow(batch)
+    mended = complete_empty_arrays(batch)
     assert min(_offsets(mended.column(0))) >= 4
     assert mended.schema.equals(batch.schema)
     assert mended.to_pylist() == batch.to_pylist()
@@ -76,4 +76,4 @@ def test_every_empty_child_has_its_offset(name: str) -> None:
 
 def test_what_is_whole_stays_itself() -> None:
     batch = pa.RecordBatch.from_pydict({"n": [1, 2], "s": ["a", None], "l": [[1], None]})
-    assert fill_hollow(batch) is batch
+    assert complete_empty_arrays(batch) is batch
