@@ -18,8 +18,9 @@ from fluss_client.errors import CorruptDataError
 from fluss_orchestrate.core import plain_values as plain
 from fluss_orchestrate.core.identity import TableIdentity
 
-PLAN_VERSION = 2
-"""Version 2 has a generation. A plan without one is written as version 1, and keeps its id."""
+PLAN_VERSION = 3
+"""Version 2 has a generation, version 3 dropped partitions. A plan that has neither is written as
+version 1, and keeps its id. An earlier release refuses what it would not take account of."""
 METADATA_COLUMNS = ("_change_type", "_offset", "_timestamp", "_bucket", "_partition")
 
 Place = tuple[int | None, int]
@@ -119,6 +120,9 @@ class ScanPlan:
     """Where the plan stands in its checkpoint's history; not part of the id."""
     created_ms: int = -1
     generation: Generation | None = None
+    dropped: tuple[tuple[int, str], ...] = ()
+    """Partitions (id and name) that were dropped since the plan before, in plans for a mirror: the
+    sink deletes their rows before it writes those of the plan."""
     begin: Position | None = field(default=None, repr=False, compare=False)
     """Where every known place of the table was before the plan, as the store recorded it; None
     when it is not known. Not part of the id, and not written down with the plan."""
@@ -143,6 +147,8 @@ class ScanPlan:
         }
         if self.generation is not None:
             content["generation"] = self.generation.to_json()
+        if self.dropped:
+            content["dropped"] = [list(partition) for partition in self.dropped]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -155,8 +161,8 @@ class ScanPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to read."""
-        return not self.ranges
+        """Whether there is nothing to read, and nothing to delete."""
+        return not self.ranges and not self.dropped
 
     @property
     def offsets(self) -> int:
@@ -175,7 +181,7 @@ class ScanPlan:
     def to_json(self) -> dict[str, Any]:
         """The plan as plain values."""
         value = {
-            "version": 1 if self.generation is None else PLAN_VERSION,
+            "version": self._version,
             "plan_id": self.plan_id,
             "name": self.name,
             "run_key": self.run_key,
@@ -190,7 +196,15 @@ class ScanPlan:
         }
         if self.generation is not None:
             value["generation"] = self.generation.to_json()
+        if self.dropped:
+            value["dropped"] = [list(partition) for partition in self.dropped]
         return value
+
+    @property
+    def _version(self) -> int:
+        if self.dropped:
+            return PLAN_VERSION
+        return 1 if self.generation is None else 2
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ScanPlan:
@@ -209,6 +223,10 @@ class ScanPlan:
                 sequence=plain.number(value["sequence"]),
                 created_ms=plain.number(value["created_ms"]),
                 generation=Generation.from_json(value.get("generation")),
+                dropped=tuple(
+                    (plain.number(number), plain.text(name))
+                    for number, name in value.get("dropped", ())
+                ),
             )
         if plan.plan_id != value.get("plan_id"):
             raise CorruptDataError("a plan's id does not fit its content: it was changed")

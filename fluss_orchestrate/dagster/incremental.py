@@ -25,7 +25,7 @@ from fluss_orchestrate.core.incremental.planning.settings import Until
 from fluss_orchestrate.core.loading import as_reader
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import FunctionSink
-from fluss_orchestrate.core.sinks.base import ReadPlan, Sink, SinkResult, identity_of
+from fluss_orchestrate.core.sinks.base import ReadPlan, Sink, SinkForm, SinkResult, identity_of
 
 PLAN = "plan"
 CONTEXT = "context"
@@ -149,9 +149,9 @@ class TransformingSink:
         return identity_of(self._sink)
 
     @property
-    def needs_change_type(self) -> bool:
-        """As the sink says."""
-        return self._sink.needs_change_type
+    def form(self) -> SinkForm | None:
+        """That of the sink."""
+        return self._sink.form
 
     @property
     def exactly_once(self) -> bool:

@@ -31,7 +31,7 @@ class BottleSink:
     label: str
     token: str
     corked: bool
-    needs_change_type = False
+    form = None
     exactly_once = False
 
     @property

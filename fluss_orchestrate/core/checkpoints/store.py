@@ -222,9 +222,21 @@ class CheckpointStore:
         )
 
     def reset(
-        self, name: str, position: TablePosition, reason: str = "", *, abandon_pending: bool = False
+        self,
+        name: str,
+        position: TablePosition | None,
+        reason: str = "",
+        *,
+        abandon_pending: bool = False,
     ) -> Event:
-        """Set the position, back or forth, and record why."""
+        """Set the position, back or forth, and record why.
+
+        Args:
+            name: The checkpoint.
+            position: The new position; None to begin again as a first run does.
+            reason: Why, for the history.
+            abandon_pending: Whether a pending plan is abandoned first.
+        """
         check_checkpoint_name(name.removeprefix(RESERVED))
         while True:
             head = self.head(name)

@@ -108,7 +108,9 @@ def abandon_event(head: Event, plan_id: str | None, reason: str) -> Event:
     if bound is not None and bound.since == pending.sequence:
         # Nothing was written under it yet, so the next plan may belong to something else.
         bound = None
-    state = replace(head.state, pending=None, adopted_by="", binding=bound)
+    # A state is the first plan of a generation: the next run begins with the state again.
+    position = None if pending.kind == "state" else head.state.position
+    state = replace(head.state, position=position, pending=None, adopted_by="", binding=bound)
     return _event(head, head.name, EventKind.ABANDON, state, pending, {"reason": reason})
 
 
@@ -121,8 +123,13 @@ def adopt_event(head: Event, run_key: str) -> Event:
     return replace(event, run_key=run_key)
 
 
-def reset_event(head: Event | None, name: str, position: TablePosition, reason: str) -> Event:
-    """The position is set by hand, and a new generation begins; a retired checkpoint comes back."""
+def reset_event(
+    head: Event | None, name: str, position: TablePosition | None, reason: str
+) -> Event:
+    """The position is set by hand, and a new generation begins; a retired checkpoint comes back.
+
+    Without a position the next run begins as a first run does.
+    """
     check_idle(name, head)
     event = _event(
         head, name, EventKind.RESET, CheckpointState(position=position), None, {"reason": reason}

@@ -72,7 +72,8 @@ def reset_position(
     """
     if to == "state":
         raise ConfigError(
-            "a checkpoint cannot be reset to 'state': plan with start='state' under a new name"
+            "a checkpoint cannot be reset to 'state': reset it to 'start', and the next run begins "
+            "with the state if its scan has start='state', as mirrors do"
         )
     core = async_connection(connection)
 
@@ -229,6 +230,7 @@ class IncrementalScan:
                 partial(self._planner.draft, head, run_key, until, max_offsets),
             )
             check.check_plan(draft.plan)
+            check.check_first(head, draft)
             check.claim(head, draft)
             recorded = self.store.try_plan(
                 head, draft.plan, draft.position, draft.details, check.binding
@@ -399,7 +401,12 @@ class IncrementalScan:
 
         `to` is `earliest`, `latest`, a time, offsets of every bucket, the receipt of an increment,
         or `current` to keep the position and only begin anew, for example with another sink.
+        `start` forgets the position: the next run begins as a first run does. A mirror takes no
+        other reset, and is then rebuilt from the state of the table.
         """
+        if to == "start":
+            self.store.require(self.name)
+            return self.store.reset(self.name, None, reason, abandon_pending=abandon_pending)
         if to == "current":
             known = self.store.require(self.name).state.position
             if known is None:

@@ -41,6 +41,44 @@ class SinkResult:
     moved: int | None = None
 
 
+class SinkForm(enum.StrEnum):
+    """What a sink makes of the rows of a plan.
+
+    `append` adds rows as they come. Changes of a key table need the column `_change_type`, so that
+    a deleted row is not taken for a row.
+
+    `changes` adds changes with their kind, offset and commit time: the history of a key table.
+
+    `mirror` keeps the current row of each primary key, so that the sink equals the key table.
+
+    `history` keeps every version of each primary key with the time from which and until which it
+    was the current one (a slowly changing dimension of type 2).
+    """
+
+    APPEND = "append"
+    CHANGES = "changes"
+    MIRROR = "mirror"
+    HISTORY = "history"
+
+    @property
+    def metadata_columns(self) -> tuple[str, ...]:
+        """The metadata columns that a plan of a key table must have for this form."""
+        return _METADATA_COLUMNS[self]
+
+    @property
+    def follows_state(self) -> bool:
+        """Whether the sink is wrong unless it gets every change of the table, from the first."""
+        return self in (SinkForm.MIRROR, SinkForm.HISTORY)
+
+
+_METADATA_COLUMNS = {
+    SinkForm.APPEND: ("_change_type",),
+    SinkForm.CHANGES: ("_change_type", "_offset", "_timestamp"),
+    SinkForm.MIRROR: ("_change_type",),
+    SinkForm.HISTORY: ("_change_type", "_offset", "_timestamp", "_bucket", "_partition"),
+}
+
+
 class Sink(Protocol):
     """Writes plans. Calls block. One sink may be used for many plans, one after the other."""
 
@@ -54,12 +92,8 @@ class Sink(Protocol):
         """
 
     @property
-    def needs_change_type(self) -> bool:
-        """Whether rows of a key table must have the column `_change_type`.
-
-        True for sinks that append or upsert rows: without the column, a deleted row would be
-        written as a row.
-        """
+    def form(self) -> SinkForm | None:
+        """What the sink makes of the rows; None if that is not known, as of a function."""
 
     @property
     def exactly_once(self) -> bool:

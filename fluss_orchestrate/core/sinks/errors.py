@@ -32,20 +32,28 @@ class SinkSchemaError(SinkError):
 
 
 class SinkChangesError(SinkError):
-    """Changes of a key table would be written as rows: the column `_change_type` is not read.
+    """Changes of a key table would be misread: columns that say what they are, are not read.
 
     Attributes:
         table: The key table.
+        missing: The metadata columns that the sink needs.
     """
 
-    def __init__(self, sink: str, table: str) -> None:
+    def __init__(self, sink: str, table: str, missing: Sequence[str] = ("_change_type",)) -> None:
+        shown = ", ".join(f"'{name}'" for name in missing)
         super().__init__(
             sink,
-            f"{table} has a primary key, so a plan of it gives changes: without the column "
-            "_change_type, deleted rows and old images would be written as rows. Add "
-            "metadata_columns=['_change_type'] under a new checkpoint, or after a reset",
+            f"{table} has a primary key, so a plan of it gives changes: without "
+            f"{', '.join(missing)}, deleted rows and old images would be written as rows. Add "
+            f"metadata_columns=[{shown}] under a new checkpoint, or after a reset; or keep a copy "
+            "of the current rows with form='mirror'",
         )
         self.table = table
+        self.missing = tuple(missing)
+
+
+class SinkFormError(SinkError):
+    """The plan cannot be written in the form of the sink; nothing was written."""
 
 
 class SinkValueError(SinkError):

@@ -20,7 +20,13 @@ from fluss_orchestrate.core.loading.sending import (
 )
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE, LoadTarget, Unit
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.sinks.base import ReadPlan, SchemaPolicy, SinkResult, range_plan
+from fluss_orchestrate.core.sinks.base import (
+    ReadPlan,
+    SchemaPolicy,
+    SinkForm,
+    SinkResult,
+    range_plan,
+)
 from fluss_orchestrate.core.sinks.errors import SinkSchemaError
 from fluss_orchestrate.core.sinks.registry import (
     SCHEMA_POLICY,
@@ -52,7 +58,7 @@ class FlussTableSink:
     """
 
     exactly_once = True
-    needs_change_type = True
+    form = SinkForm.APPEND
 
     def __init__(
         self,

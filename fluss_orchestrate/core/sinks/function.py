@@ -28,7 +28,7 @@ class FunctionSink:
     """
 
     exactly_once = False
-    needs_change_type = False
+    form = None
 
     def __init__(
         self, function: Callable[..., Any], *, pass_plan: bool = False, identity: str = ""

@@ -26,7 +26,13 @@ from fluss_orchestrate.core.lake.data_files import PartitionedWriter, delete_fil
 from fluss_orchestrate.core.lake.errors import CommitConflictError
 from fluss_orchestrate.core.lake.iceberg_schema import iceberg_schema, partition_spec
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.sinks.base import ReadPlan, SchemaPolicy, SinkResult, columns_to_add
+from fluss_orchestrate.core.sinks.base import (
+    ReadPlan,
+    SchemaPolicy,
+    SinkForm,
+    SinkResult,
+    columns_to_add,
+)
 from fluss_orchestrate.core.sinks.errors import SinkContendedError, SinkError, SinkSchemaError
 from fluss_orchestrate.core.sinks.position import (
     PlanState,
@@ -76,7 +82,7 @@ class IcebergSink:
     """
 
     exactly_once = True
-    needs_change_type = True
+    form = SinkForm.APPEND
 
     def __init__(
         self,

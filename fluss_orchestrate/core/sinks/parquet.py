@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
-from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult, range_plan
+from fluss_orchestrate.core.sinks.base import ReadPlan, SinkForm, SinkResult, range_plan
 from fluss_orchestrate.core.sinks.registry import (
     SinkDeclaration,
     SinkField,
@@ -61,7 +61,7 @@ class ParquetSink:
     """
 
     exactly_once = True
-    needs_change_type = True
+    form = SinkForm.APPEND
 
     def __init__(
         self,

@@ -74,6 +74,8 @@ def plan_state(sink: str, plan: ScanPlan, plan_id: str, at: SinkPosition | None)
             f"plan is about {plan.table.uri} with id {plan.table.table_id}",
         )
     offsets = at.offsets.offsets
+    if plan.dropped and not plan.ranges and not dropped_names(plan, at):
+        return PlanState.DONE
     known = [r for r in plan.ranges if r.place in offsets]
     behind = [r for r in known if r.stop <= offsets[r.place]]
     if behind and len(behind) == len(plan.ranges):
@@ -108,9 +110,22 @@ def _begins_anew(sink: str, plan: ScanPlan, generation: Generation | None) -> bo
     )
 
 
+def dropped_names(plan: ScanPlan, at: SinkPosition | None) -> list[str]:
+    """Return the dropped partitions of a plan whose rows the sink may hold.
+
+    A sink that knows no offset of a partition holds no row of it. So a plan that is written late,
+    after others, deletes nothing that came after it.
+    """
+    if at is None or at.generation != plan.generation:
+        return []
+    held = {partition_id for partition_id, _ in at.offsets.offsets}
+    return [name for partition_id, name in plan.dropped if partition_id in held]
+
+
 def position_after(plan: ScanPlan, at: SinkPosition | None) -> SinkPosition:
     """Return the sink's position after it has written the plan."""
     begin = TablePosition(plan.table, {})
     if at is not None and at.generation == plan.generation:
-        begin = at.offsets
+        gone = {partition_id for partition_id, _ in plan.dropped}
+        begin = at.offsets.without([p for p in at.offsets.offsets if p[0] in gone])
     return SinkPosition(begin.advanced(plan.ranges, {}), plan.generation)

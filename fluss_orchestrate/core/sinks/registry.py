@@ -89,6 +89,15 @@ SCHEMA_POLICY = SinkField(
 )
 
 
+def form_field(*forms: str) -> SinkField:
+    """Return the field `form` of a sink that can write rows in these forms."""
+    return SinkField(
+        "form",
+        f"What the sink makes of the rows: {', '.join(f'`{name}`' for name in forms)}.",
+        default="append",
+    )
+
+
 class LineageNode(NamedTuple):
     """A dataset as OpenLineage names it."""
 

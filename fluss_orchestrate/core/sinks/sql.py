@@ -19,7 +19,13 @@ from fluss_client.errors import ClientError, ConfigError
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.sinks.base import ReadPlan, SchemaPolicy, SinkResult, columns_to_add
+from fluss_orchestrate.core.sinks.base import (
+    ReadPlan,
+    SchemaPolicy,
+    SinkForm,
+    SinkResult,
+    columns_to_add,
+)
 from fluss_orchestrate.core.sinks.errors import SinkContendedError, SinkError, SinkValueError
 from fluss_orchestrate.core.sinks.position import (
     PlanState,
@@ -90,7 +96,7 @@ class SqlSink:
     """
 
     exactly_once = True
-    needs_change_type = True
+    form = SinkForm.APPEND
 
     def __init__(
         self,

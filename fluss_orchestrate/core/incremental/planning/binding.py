@@ -17,10 +17,9 @@ from fluss_orchestrate.core.identity import TableIdentity, table_uri
 from fluss_orchestrate.core.incremental.planning.planner import Draft
 from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.sinks.base import Sink, identity_of
-from fluss_orchestrate.core.sinks.errors import SinkChangesError
+from fluss_orchestrate.core.sinks.base import Sink, SinkForm, identity_of
+from fluss_orchestrate.core.sinks.errors import SinkChangesError, SinkFormError
 
-CHANGE_TYPE = "_change_type"
 FIRST_ROW = "FIRST_ROW"
 """Tables of this engine keep the first row of a key, so that their changes are inserts alone."""
 
@@ -61,7 +60,7 @@ class BindingCheck:
         found = Binding(wanted.sink, columns, plan.metadata_columns)
         if found != wanted:
             raise CheckpointBindingError(self._settings.name, f"a plan with {found}", str(wanted))
-        self._check_changes(plan)
+        self._check_form(plan)
 
     def _check_table(self, found: TableIdentity) -> None:
         if found.uri != self._uri:
@@ -69,15 +68,83 @@ class BindingCheck:
                 self._settings.name, f"table {found.uri}", f"table {self._uri}"
             )
 
-    def _check_changes(self, plan: ScanPlan) -> None:
-        # A sink that was written before sinks said so has no such attribute.
-        if not getattr(self._sink, "needs_change_type", False) or plan.kind == "log":
+    def _check_form(self, plan: ScanPlan) -> None:
+        """Refuse a plan whose rows the sink would misread."""
+        # A sink that was written before sinks said so has no form.
+        form: SinkForm | None = getattr(self._sink, "form", None)
+        deletes = self._settings.on_partition_gone == "delete"
+        if deletes and (form is None or not form.follows_state):
+            raise SinkFormError(
+                self.binding.sink,
+                "on_partition_gone='delete' is for sinks with form='mirror' or 'history'; others "
+                "cannot delete the rows of dropped partitions",
+            )
+        if form is None:
             return
-        if CHANGE_TYPE in plan.metadata_columns:
+        if plan.kind == "log":
+            if form.follows_state:
+                raise SinkFormError(
+                    self.binding.sink,
+                    f"{plan.table.path} is a log table and has no key, so it has no {form}: use "
+                    "form='append'",
+                )
             return
+        missing = [name for name in form.metadata_columns if name not in plan.metadata_columns]
+        if missing and not (form is SinkForm.APPEND and self._only_inserts(plan)):
+            raise SinkChangesError(self.binding.sink, str(plan.table.path), missing)
+        if form.follows_state:
+            self._check_follows_state(plan, form)
+
+    def _only_inserts(self, plan: ScanPlan) -> bool:
         info = table_info(self._connection, plan.table.path)
-        if info.properties.get(MERGE_ENGINE, "").upper() != FIRST_ROW:
-            raise SinkChangesError(self.binding.sink, str(plan.table.path))
+        return info.properties.get(MERGE_ENGINE, "").upper() == FIRST_ROW
+
+    def _check_follows_state(self, plan: ScanPlan, form: SinkForm) -> None:
+        """Refuse settings and columns with which the sink would not follow the table."""
+        info = table_info(self._connection, plan.table.path)
+        absent = [name for name in info.primary_keys if name not in plan.columns]
+        if absent:
+            raise SinkFormError(
+                self.binding.sink,
+                f"a {form} needs the whole primary key; add {', '.join(absent)} to columns=",
+            )
+        settings = self._settings
+        if settings.on_retention != "fail":
+            raise SinkFormError(
+                self.binding.sink,
+                f"a {form} cannot go on after rows that were not read: use on_retention='fail'; "
+                "after a loss, `reset` the checkpoint to start",
+            )
+        if info.is_partitioned() and settings.on_partition_gone != "delete":
+            raise SinkFormError(
+                self.binding.sink,
+                f"{plan.table.path} has partitions; a {form} needs on_partition_gone='delete', so "
+                "that rows of dropped partitions leave it too",
+            )
+
+    def check_interval(self) -> None:
+        """Refuse a mirror or a history as the sink of an interval."""
+        form: SinkForm | None = getattr(self._sink, "form", None)
+        if form is not None and form.follows_state:
+            raise SinkFormError(
+                self.binding.sink,
+                f"a {form} takes every change in order, and an interval gives it some of them: "
+                "run it by its checkpoint, without an interval",
+            )
+
+    def check_first(self, head: Event | None, draft: Draft) -> None:
+        """Refuse a first plan of a mirror or a history that does not begin with every row."""
+        form: SinkForm | None = getattr(self._sink, "form", None)
+        if form is None or not form.follows_state:
+            return
+        is_first = head is None or head.state.binding is None or draft.plan.generation is not None
+        from_zero = not any(draft.position.offsets.values())
+        if is_first and draft.plan.kind != "state" and not from_zero:
+            raise SinkFormError(
+                self.binding.sink,
+                f"a {form} begins with all rows of the table, and this plan begins in the middle "
+                "of its changelog: use start='state', and `reset` the checkpoint to start",
+            )
 
     def claim(self, head: Event | None, draft: Draft) -> None:
         """Claim the rows of a scan by cursor with the first plan of a generation."""

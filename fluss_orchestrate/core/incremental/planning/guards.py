@@ -57,6 +57,8 @@ class PartitionCheck:
     """Dropped after they were read to their end; the ranges are empty."""
     lost: tuple[BucketRange, ...] = ()
     """What the policy let go unread."""
+    dropped: tuple[tuple[int, str], ...] = ()
+    """The id and name of each dropped partition, if its rows are to be deleted from the sink."""
 
     def details(self) -> dict[str, Any]:
         """The same for the history and the receipt."""
@@ -79,8 +81,12 @@ def check_partitions(
     their records only.
 
     Raises:
-        PartitionGoneError: Rows were not read, or nobody can tell, and the policy is not `forget`.
+        PartitionGoneError: Rows were not read, or nobody can tell, and the policy is `fail`.
     """
+    if policy == "delete":
+        left = position.without([p for p in position.offsets if p not in view.latest])
+        gone = sorted({i for i in position.partitions if i not in view.partitions})
+        return PartitionCheck(left, dropped=tuple((i, position.partitions[i]) for i in gone))
     dropped = records.of(view.identity)
     finished, lost = [], []
     for place in sorted(position.offsets, key=place_order):

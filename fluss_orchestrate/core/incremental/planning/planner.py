@@ -117,6 +117,9 @@ class Planner:
         stops = await self._limited(view, starts, stops, until, max_offsets)
         details = _details(until, max_offsets, kept, beginning)
         draft = self._assemble(view, position, run_key, starts, stops, details)
+        if beginning.partitions is not None and beginning.partitions.dropped:
+            plan = replace(draft.plan, dropped=beginning.partitions.dropped)
+            draft = replace(draft, plan=plan)
         return _new_generation(draft, head) if beginning.restarted or kept.lost else draft
 
     async def _table(self, known: TablePosition | None) -> TableInfo:

@@ -16,7 +16,7 @@ from fluss_orchestrate.core.times import Time, as_time_ms
 
 ON_PENDING = ("adopt", "wait", "skip", "fail")
 ON_RETENTION = ("fail", "earliest", "lake")
-ON_PARTITION_GONE = ("fail", "forget")
+ON_PARTITION_GONE = ("fail", "forget", "delete")
 ON_PARTITION_UNSEEN = ("note", "fail")
 ON_RECREATED = ("fail", "restart")
 ON_COVERED = ("fail", "skip")
@@ -48,6 +48,8 @@ class ScanSettings:
     on_pending: str = "adopt"
     on_retention: str = "fail"
     on_partition_gone: str = "fail"
+    """What a plan does about a partition that was dropped before it was read to its end. `delete`
+    is for mirrors: the plan makes the sink delete the rows of dropped partitions."""
     on_partition_unseen: str = "note"
     """What a plan does about ids of partitions that it cannot have seen: note them in the history,
     or list the partitions of all tables and fail for ids that none of them has."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from fluss_client import ChangeType, RecordBatch, TableInfo
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
+from fluss_orchestrate.core.row_schema import with_keys
 
 STATE_OFFSET = -1
 """`_offset` and `_timestamp` (ms) of rows of a state, which come from no place of the log."""
@@ -52,7 +53,10 @@ def plan_schema(plan: ScanPlan, table: TableInfo) -> pa.Schema:
     """The schema of everything that a plan gives; `table` has the plan's schema."""
     arrow = table.schema.arrow
     fields = [arrow.field(table.schema.index[name]) for name in plan.columns]
-    return pa.schema(fields + [METADATA_FIELDS[name] for name in plan.metadata_columns])
+    schema = pa.schema(fields + [METADATA_FIELDS[name] for name in plan.metadata_columns])
+    if not table.has_primary_key():
+        return schema
+    return with_keys(schema, table.primary_keys, table.partition_keys)
 
 
 class Shaper:

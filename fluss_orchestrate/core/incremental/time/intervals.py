@@ -174,6 +174,7 @@ class IntervalScan:
             raise ConfigError(f"[{first_ms}, {last_ms}) is no interval: since must be before until")
         name = self.interval_name(first_ms, last_ms)
         check = self._scan.binding_check(sink)
+        check.check_interval()
         for attempt in range(CLAIM_ATTEMPTS_MAX):
             head = self.store.head(name)
             if head is not None:
