@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from fluss_orchestrate.core.sinks.errors import SinkSchemaError
 
@@ -108,6 +110,37 @@ class Sink(Protocol):
 
         Returns:
             What the sink holds of the plan.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorRows:
+    """The rows of a mirror and the position that they belong to, read as one snapshot.
+
+    Attributes:
+        position: Where the mirror is: its rows are those of the table at these offsets.
+        rows: The rows. A type that the sink stores with less precision than the table has its own
+            type here, such as microseconds for nanoseconds.
+    """
+
+    position: TablePosition
+    rows: pa.RecordBatchReader
+
+
+class MirrorSink(Sink, Protocol):
+    """A sink that keeps a mirror, and can read it back to prove that it equals its table."""
+
+    def read_mirror(
+        self, name: str, schema: pa.Schema
+    ) -> AbstractContextManager[MirrorRows | None]:
+        """Read the rows of a mirror; the block holds the snapshot.
+
+        Args:
+            name: The checkpoint.
+            schema: The columns of the table that the mirror has, with the types of the table.
+
+        Returns:
+            The rows in the order of `schema`; None if the sink holds no plan of the checkpoint.
         """
 
 
