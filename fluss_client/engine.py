@@ -111,7 +111,7 @@ def async_connection(connection: FlussConnection | AsyncConnection) -> AsyncConn
 
 
 def backend_of(connection: FlussConnection | AsyncConnection) -> Backend:
-    """Return the backend of a connection; its coroutines run where those of the connection do.
+    """Return the backend of a `connection`; its coroutines run where those of the connection do.
 
     Raises:
         ForkedError: If the connection was made by the parent of this process.
@@ -120,12 +120,16 @@ def backend_of(connection: FlussConnection | AsyncConnection) -> Backend:
 
 
 def is_closed(connection: FlussConnection) -> bool:
-    """Return whether a connection was closed, so that it cannot be used any more."""
+    """Return whether a `connection` was closed."""
     return connection.core.closed
 
 
 def table_info(connection: FlussConnection, path: TablePath | str) -> TableInfo:
-    """Ask the cluster for what it knows of a table. Blocks.
+    """Return the description of a table from the cluster. Blocks.
+
+    Args:
+        connection: The connection to use.
+        path: The table, as a path or as `database.table`.
 
     Raises:
         TableNotExistError: If there is no such table.

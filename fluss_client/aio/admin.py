@@ -73,7 +73,10 @@ def accepts_alias(**aliases: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 class FlussAdmin:
-    """Describes and changes a cluster. Obtain it with `FlussConnection.get_admin()`."""
+    """Describes and changes a cluster.
+
+    Obtain it with `FlussConnection.get_admin()`; do not call the constructor.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

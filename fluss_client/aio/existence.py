@@ -21,9 +21,13 @@ several milliseconds for one look-up, and a fraction of one for each partition o
 
 
 class Existence:
-    """Tells whether a table and its partitions still exist.
+    """Checks whether a table and its partitions still exist.
 
-    Thousands of buckets may ask at the same time. They share one request to the server.
+    Thousands of buckets may check at the same time. They share one request to the server.
+
+    Args:
+        backend: The backend that is asked.
+        table: The table, as it was when it was opened.
     """
 
     def __init__(self, backend: Backend, table: TableInfo) -> None:
@@ -36,6 +40,9 @@ class Existence:
 
     async def find_dropped(self, bucket: TableBucket) -> FlussError | None:
         """Return the error for a bucket whose table or partition was dropped.
+
+        Args:
+            bucket: The bucket whose table and partition are checked.
 
         Returns:
             `TableNotExistError`, `PartitionNotExistError`, or None if both exist.

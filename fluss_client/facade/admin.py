@@ -36,7 +36,10 @@ from fluss_client.model.table import (
 
 
 class FlussAdmin(Facade[aio.FlussAdmin]):
-    """Describes and changes a cluster. Obtain it with `FlussConnection.get_admin()`."""
+    """Describes and changes a cluster.
+
+    Obtain it with `FlussConnection.get_admin()`; do not call the constructor.
+    """
 
     @property
     def capabilities(self) -> Capabilities:

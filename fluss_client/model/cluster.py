@@ -26,13 +26,19 @@ _UNKNOWN = 255
 
 @dataclass(frozen=True, slots=True)
 class ServerNode:
-    """A server of the cluster."""
+    """A server of the cluster.
+
+    Attributes:
+        id: The id of the server.
+        host: The host that clients connect to.
+        port: The port that clients connect to.
+        server_type: `CoordinatorServer` or `TabletServer`.
+    """
 
     id: int
     host: str
     port: int
     server_type: str
-    """`CoordinatorServer` or `TabletServer`."""
 
     @property
     def uid(self) -> str:
@@ -70,7 +76,7 @@ class ChangeType(enum.IntEnum):
 
     @staticmethod
     def signs_of(codes: npt.NDArray[np.uint8]) -> pa.StringArray:
-        """Return the signs of an array of codes."""
+        """Return the signs of an array of `codes`."""
         # Not at import: the first array that pyarrow makes of Python values imports pandas.
         return pa.array(_SIGNS, pa.string()).take(pa.array(codes))
 
@@ -150,7 +156,12 @@ def _value_at(array: pa.Array | pa.ChunkedArray, row: int) -> object:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Which offset `list_offsets` is asked for."""
+    """Which offset `list_offsets` returns. Make it with `earliest()`, `latest()` or `timestamp()`.
+
+    Attributes:
+        kind: `earliest`, `latest` or `timestamp`.
+        timestamp_ms: The time, in milliseconds since 1970, for `timestamp`.
+    """
 
     kind: str
     timestamp_ms: int | None = None
@@ -177,13 +188,20 @@ class OffsetSpec:
 
 @dataclass(frozen=True)
 class LakeSnapshot:
-    """What the lake holds: a snapshot, and per bucket the first offset that is not in it."""
+    """A snapshot of the lake, and how far each bucket is in it.
+
+    Attributes:
+        snapshot_id: The id of the snapshot in the lake.
+        table_buckets_offset: The first offset of each bucket that is not in the snapshot.
+    """
 
     snapshot_id: int
     table_buckets_offset: Mapping[TableBucket, int] = field(default_factory=dict)
 
     def get_bucket_offset(self, bucket: TableBucket) -> int | None:
-        """Return the first offset of the bucket that is not in the lake; None if never tiered."""
+        """Return the first offset of a `bucket` that is not in the lake; None if it was never
+        tiered.
+        """
         return self.table_buckets_offset.get(bucket)
 
     def get_table_buckets(self) -> list[TableBucket]:
@@ -193,7 +211,14 @@ class LakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class KvSnapshot:
-    """The newest snapshot of one bucket's key state; None where there is none yet."""
+    """The newest snapshot of the key state of one bucket.
+
+    Attributes:
+        bucket: The bucket.
+        snapshot_id: The id of the snapshot; None if there is no snapshot yet.
+        log_offset: The offset of the changelog at which the snapshot was taken; None if there is
+            none.
+    """
 
     bucket: TableBucket
     snapshot_id: int | None
@@ -202,7 +227,13 @@ class KvSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting of the cluster and where it comes from."""
+    """One setting of the cluster and where it comes from.
+
+    Attributes:
+        key: The key of the setting.
+        value: Its value; None if it has none.
+        source: Where the value comes from, such as a file or a change at run time.
+    """
 
     key: str
     value: str | None
@@ -211,7 +242,17 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """One permission: who may do what on which resource."""
+    """One permission: who may do what on which resource.
+
+    Attributes:
+        resource_type: The type of the resource, such as `table` or `database`.
+        resource_name: The name of the resource; `*` for all.
+        principal: The name of the user; `*` for all.
+        operation: The operation, such as `read` or `write`.
+        permission: `allow`, the only one that Fluss has.
+        principal_type: The type of the principal.
+        host: The host from which the principal may do it; `*` for all.
+    """
 
     resource_type: str
     resource_name: str

@@ -40,7 +40,10 @@ _Ask = Callable[
 
 
 class TableLookup:
-    """Builds look-ups. Obtain it with `FlussTable.new_lookup()`."""
+    """Builds look-ups.
+
+    Obtain it with `FlussTable.new_lookup()`; do not call the constructor.
+    """
 
     def __init__(self, backend: Backend, table: TableInfo, config: Config) -> None:
         if not table.has_primary_key():
@@ -68,7 +71,10 @@ class TableLookup:
 
 
 class TablePrefixLookup:
-    """Builds a `PrefixLookuper`. Obtain it with `TableLookup.lookup_by()`."""
+    """Builds a `PrefixLookuper`.
+
+    Obtain it with `TableLookup.lookup_by()`; do not call the constructor.
+    """
 
     def __init__(
         self, backend: Backend, table: TableInfo, config: Config, column_names: Sequence[str]
@@ -310,7 +316,10 @@ class _KeyedReader:
 
 
 class Lookuper:
-    """Looks up rows by primary key. Obtain it with `TableLookup.create_lookuper()`."""
+    """Looks up rows by primary key.
+
+    Obtain it with `TableLookup.create_lookuper()`; do not call the constructor.
+    """
 
     def __init__(self, backend: Backend, table: TableInfo, config: Config) -> None:
         places = _Places(backend, table, config)
@@ -369,7 +378,7 @@ class Lookuper:
 class PrefixLookuper:
     """Looks up all rows whose primary key begins with a prefix.
 
-    Obtain it with `TablePrefixLookup.create_lookuper()`.
+    Obtain it with `TablePrefixLookup.create_lookuper()`; do not call the constructor.
     """
 
     def __init__(

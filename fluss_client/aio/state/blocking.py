@@ -16,8 +16,17 @@ from fluss_client.runtime import runtime
 class BlockingState:
     """The rows of one bucket at one offset, as an iterator of Arrow batches.
 
-    Opens at once. Use it as a context manager, or call `close`. The connection belongs to the
-    client's I/O thread, as that of a blocking `FlussConnection` does.
+    The constructor opens the state. Use the object as a context manager, or call `close`. See
+    `StateReader` for the errors.
+
+    Args:
+        connection: A connection on the client's I/O thread, such as that of a blocking
+            `FlussConnection`.
+        table: The key table to read.
+        bucket: The bucket to read.
+        stop: The offset at which the rows are read; None reads them as they are now.
+        columns: The names of the columns to read; None reads all.
+        batch_rows: The largest number of rows of a batch.
     """
 
     def __init__(

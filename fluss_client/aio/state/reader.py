@@ -81,12 +81,14 @@ class StateSource:
 
 
 def has_old_rows(table: TableInfo) -> bool:
-    """Whether the changelog of a key table contains the rows before each update and delete."""
+    """Return whether the changelog of a key `table` contains the rows before each update and
+    delete.
+    """
     return table.properties.get(CHANGELOG_IMAGE, FULL_IMAGE).upper() == FULL_IMAGE
 
 
 def check_old_rows(table: TableInfo) -> None:
-    """Raise if the rows of a key table at an earlier offset cannot be read.
+    """Raise if the rows of a key `table` at an earlier offset cannot be read.
 
     Raises:
         UnsupportedError: The changelog does not contain the rows before updates and deletes. A key

@@ -35,7 +35,7 @@ def decode_values(values: Blobs) -> tuple[SchemaIds, Blobs]:
 
 
 def decode_value(value: BytesLike) -> tuple[int, memoryview]:
-    """Return schema id and row of one looked-up value."""
+    """Return the schema id and the row in the `value` of a look-up."""
     view = memoryview(value)
     if view.nbytes < SCHEMA_ID_SIZE:
         raise CorruptDataError(f"a value of {view.nbytes} bytes has no schema id")
