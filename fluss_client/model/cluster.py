@@ -199,9 +199,7 @@ class LakeSnapshot:
     table_buckets_offset: Mapping[TableBucket, int] = field(default_factory=dict)
 
     def get_bucket_offset(self, bucket: TableBucket) -> int | None:
-        """Return the first offset of a `bucket` that is not in the lake; None if it was never
-        tiered.
-        """
+        """Return the first offset of a `bucket` that is not in the lake; None if none is in it."""
         return self.table_buckets_offset.get(bucket)
 
     def get_table_buckets(self) -> list[TableBucket]:

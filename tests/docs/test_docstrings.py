@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import griffe
 import pytest
 
+ROOT = Path(__file__).parents[2]
 PUBLIC_MODULES = (
     "fluss_client",
     "fluss_client.aio",
@@ -35,7 +37,7 @@ LISTING_SECTIONS = {
 
 @pytest.fixture(scope="module")
 def packages() -> griffe.ModulesCollection:
-    loader = griffe.GriffeLoader(search_paths=["."], allow_inspection=False)
+    loader = griffe.GriffeLoader(search_paths=[ROOT], allow_inspection=False)
     for package in ("fluss_client", "fluss_orchestrate"):
         loader.load(package)
     return loader.modules_collection

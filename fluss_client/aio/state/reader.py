@@ -81,9 +81,7 @@ class StateSource:
 
 
 def has_old_rows(table: TableInfo) -> bool:
-    """Return whether the changelog of a key `table` contains the rows before each update and
-    delete.
-    """
+    """Return whether the changelog of a `table` contains the rows before each update and delete."""
     return table.properties.get(CHANGELOG_IMAGE, FULL_IMAGE).upper() == FULL_IMAGE
 
 

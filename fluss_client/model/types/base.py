@@ -229,9 +229,7 @@ class DataType:
 
     @classmethod
     def children_from_json(cls, value: Json) -> dict[str, Any]:
-        """Return the attributes that hold the children of a nested type, from its JSON object
-        `value`.
-        """
+        """Return the attributes that hold the children of a nested type, from its JSON `value`."""
         return {}
 
     def to_arrow(self, zone: str | None) -> pa.DataType:
@@ -492,21 +490,17 @@ class DataTypes:
 
     @staticmethod
     def time(precision: int = 0) -> DataType:  # type: ignore[valid-type]
-        """Return TIME: a time of day with `precision` fraction digits; Fluss stores milliseconds at
-        most.
-        """
+        """Return TIME: a time of day with `precision` fraction digits; Fluss stores at most 3."""
         return DataType(Root.TIME, precision=precision)
 
     @staticmethod
     def timestamp(precision: int = 6) -> DataType:  # type: ignore[valid-type]
-        """Return TIMESTAMP: a date and time without a zone, with `precision` (0 to 9) fraction
-        digits.
-        """
+        """Return TIMESTAMP: a date and time without a zone, with `precision` (0 to 9) digits."""
         return DataType(Root.TIMESTAMP, precision=precision)
 
     @staticmethod
     def timestamp_ltz(precision: int = 6) -> DataType:  # type: ignore[valid-type]
-        """Return TIMESTAMP_LTZ: a moment in UTC, with `precision` (0 to 9) fraction digits."""
+        """Return TIMESTAMP_LTZ: a moment in UTC, with `precision` fraction digits (0 to 9)."""
         return DataType(Root.TIMESTAMP_LTZ, precision=precision)
 
     @staticmethod
@@ -516,9 +510,7 @@ class DataTypes:
 
     @staticmethod
     def map(key: DataType, value: DataType) -> DataType:
-        """Return MAP: pairs of a key of the type `key`, never null, and a value of the type
-        `value`.
-        """
+        """Return MAP: pairs of a key (of the type `key`, not null) and a value (`value`)."""
         return DataType(Root.MAP, key=key.with_nullable(False), element=value)
 
     @staticmethod

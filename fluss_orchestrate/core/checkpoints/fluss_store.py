@@ -54,15 +54,21 @@ T = TypeVar("T")
 
 
 class FlussCheckpointStore(CheckpointStore):
-    """The default store: a table of the cluster that is read, or of another one.
+    """A checkpoint store in a table of Fluss. It is the default store.
 
-    The table is created when it is first used, with `replicas` copies: three, or as many as the
-    cluster has servers. It does not own the connection.
+    The table may be in the cluster that is read, or in another one. It is created when it is first
+    used. The store does not close the connection.
 
-    An event is recorded when every replica in sync has it. In Fluss 0.9 followers learn of a row
-    only when they ask again, which they do every `log.replica.fetch.wait-max-time` (500 ms): so
+    An event is recorded when every replica in sync has it. In Fluss 0.9 a follower learns of a row
+    only with its next fetch, and it fetches every `log.replica.fetch.wait-max-time` (500 ms). So
     with several replicas a plan and its commit take a second. Set that option of the servers to
-    some 20 ms if that matters.
+    about 20 ms if that matters.
+
+    Args:
+        connection: The connection to the cluster that keeps the table.
+        database: The database of the table.
+        table: The name of the table.
+        replicas: The number of copies of the table, at most the number of servers.
     """
 
     def __init__(

@@ -34,7 +34,12 @@ _COLUMNS = ("name", "seq", "kind", "nonce", "run_key", "plan_id", "created_ms", 
 
 
 class SqlCheckpointStore(CheckpointStore):
-    """A store in the database of an SQLAlchemy URL; its table is created when it is first used."""
+    """A checkpoint store in a table of a SQL database. The table is created when it is first used.
+
+    Args:
+        url: The SQLAlchemy URL of the database.
+        table: The name of the table.
+    """
 
     def __init__(self, url: str, table: str = DEFAULT_SQL_TABLE) -> None:
         source = EngineSource.of(url, "a SQL checkpoint store")

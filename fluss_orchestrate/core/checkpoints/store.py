@@ -72,20 +72,34 @@ class EventLog(Protocol):
 
 
 class CheckpointStore:
-    """Checkpoints by name. Safe to use from many processes at once."""
+    """Checkpoints by name. Many processes may use it at the same time.
+
+    Args:
+        log: The events of the checkpoints, in Fluss or in a SQL database.
+    """
 
     def __init__(self, log: EventLog) -> None:
         self.log = log
 
     def head(self, name: str, run_key: str | None = None) -> Event | None:
-        """The last event, which carries the whole state; None for an unknown name.
+        """Return the last event of a checkpoint, which contains its whole state.
 
-        `run_key` is one for which `plan_of` will be asked: one question does for both then.
+        Args:
+            name: The name of the checkpoint.
+            run_key: A run key that the caller passes to `plan_of` next. The store then reads both
+                with one request.
+
+        Returns:
+            The event, or None if there is no such checkpoint.
         """
         return self.log.head(name, run_key)
 
     def require(self, name: str) -> Event:
-        """The last event of a checkpoint that must exist."""
+        """Return the last event of the checkpoint called `name`.
+
+        Raises:
+            CheckpointNotFoundError: There is no such checkpoint.
+        """
         head = self.log.head(name)
         if head is None:
             raise CheckpointNotFoundError(name)
@@ -96,15 +110,26 @@ class CheckpointStore:
         return sorted(n for n in self.log.names() if internal or not n.startswith(RESERVED))
 
     def history(self, name: str, limit: int = 50) -> Iterator[Event]:
-        """The newest events first, at most `limit`."""
+        """Iterate over the newest events of a checkpoint, the newest first.
+
+        Args:
+            name: The name of the checkpoint.
+            limit: The largest number of events.
+        """
         head = self.require(name)
         start = max(0, head.sequence - limit + 1)
         yield from reversed(self.log.events(name, start, head.sequence + 1))
 
     def plan_of(self, name: str, run_key: str, head: Event | None) -> ScanPlan | None:
-        """The plan that this run key was given, finished or not; None if it has none.
+        """Return the plan of a run key, committed or not.
 
-        `head` must have been read before this call.
+        Args:
+            name: The name of the checkpoint.
+            run_key: The run key.
+            head: The last event, which the caller must have read before this call.
+
+        Returns:
+            The plan, or None if the run key has none.
         """
         if head is None:
             return None
@@ -118,7 +143,15 @@ class CheckpointStore:
         return pending_of(event)
 
     def receipt_of(self, plan: ScanPlan, head: Event | None) -> Receipt | None:
-        """The receipt of a plan that was committed; None while it is pending."""
+        """Return the receipt of a plan that was committed.
+
+        Args:
+            plan: The plan.
+            head: The last event of the checkpoint.
+
+        Returns:
+            The receipt, or None while the plan is pending.
+        """
         pending = None if head is None else head.state.pending
         if pending is not None and _same(pending, plan):
             return None
@@ -132,9 +165,18 @@ class CheckpointStore:
         details: Mapping[str, Any] | None = None,
         binding: Binding | None = None,
     ) -> ScanPlan | None:
-        """Record a plan that was made upon `head`; None when another event came first.
+        """Record a plan that was made upon the state in `head`.
 
-        `binding` is what the checkpoint belongs to from now on, unless that is fixed already.
+        Args:
+            head: The last event that the plan is based on; None for a new checkpoint.
+            plan: The plan.
+            position: The position before the plan.
+            details: Values to record with the plan.
+            binding: The table, columns and sink that the checkpoint belongs to from now on, unless
+                they are fixed already.
+
+        Returns:
+            The recorded plan, or None if another event was recorded first.
         """
         check_checkpoint_name(plan.name.removeprefix(RESERVED))
         event = transitions.plan_event(head, plan, position, details, binding)
@@ -148,11 +190,20 @@ class CheckpointStore:
         *,
         retire: bool = False,
     ) -> Receipt:
-        """Finish a plan: compare-and-set on the pending one.
+        """Commit a plan, if it is still the pending one (compare-and-set).
 
-        A plan that was committed already, by whomever, gives the receipt of that commit. A plan
-        that was abandoned, or that the store does not know, is an error. With `retire` the
-        checkpoint is not used any more after it.
+        Args:
+            plan: The plan.
+            receipt: The receipt to record.
+            commit_ms: The commit time of the last batch that was read of each place.
+            retire: Retire the checkpoint in the same event.
+
+        Returns:
+            The recorded receipt. If the plan was committed before, by any run, the receipt of that
+            commit.
+
+        Raises:
+            CheckpointConflictError: The plan was abandoned, or the store does not know it.
         """
 
         def step(head: Event | None) -> Event | None:
@@ -200,7 +251,12 @@ class CheckpointStore:
         )
 
     def adopt(self, name: str, run_key: str) -> ScanPlan:
-        """Take the pending plan over for another run, and record that."""
+        """Assign the pending plan to another run, and record that.
+
+        Args:
+            name: The name of the checkpoint.
+            run_key: The run that takes the plan.
+        """
 
         def step(head: Event | None) -> Event | None:
             head = _known(name, head)
@@ -216,7 +272,13 @@ class CheckpointStore:
         return pending
 
     def abandon(self, name: str, plan_id: str | None = None, reason: str = "") -> Event:
-        """Give the pending plan up: its rows will be planned again. A decision for people."""
+        """Abandon the pending plan, so that its rows are planned again. A person decides this.
+
+        Args:
+            name: The name of the checkpoint.
+            plan_id: The plan to abandon; None for the pending one.
+            reason: Why; it is recorded.
+        """
         return self._must(
             name, lambda head: transitions.abandon_event(_known(name, head), plan_id, reason)
         )
@@ -229,13 +291,14 @@ class CheckpointStore:
         *,
         abandon_pending: bool = False,
     ) -> Event:
-        """Set the position, back or forth, and record why.
+        """Set the position of a checkpoint, and begin a new generation.
 
         Args:
-            name: The checkpoint.
-            position: The new position; None to begin again as a first run does.
-            reason: Why, for the history.
-            abandon_pending: Whether a pending plan is abandoned first.
+            name: The name of the checkpoint.
+            position: The new position, before or after the old one; None to begin again as a first
+                run does.
+            reason: Why; it is recorded.
+            abandon_pending: Abandon a pending plan first. Otherwise a pending plan is an error.
         """
         check_checkpoint_name(name.removeprefix(RESERVED))
         while True:
@@ -249,7 +312,16 @@ class CheckpointStore:
     def set_first(
         self, name: str, position: TablePosition, details: Mapping[str, Any] | None = None
     ) -> Event:
-        """Set a position that has none yet; otherwise the one that is there stays, and is given."""
+        """Set the position of a checkpoint that does not exist yet.
+
+        Args:
+            name: The name of the checkpoint.
+            position: The position.
+            details: Values to record with it.
+
+        Returns:
+            The event of the new checkpoint, or the last event of one that exists.
+        """
 
         def step(head: Event | None) -> Event | None:
             if head is not None:
@@ -261,7 +333,13 @@ class CheckpointStore:
         return self.advance(name, step) or self.require(name)
 
     def retire(self, name: str, reason: str = "", *, with_pending: bool = False) -> Event:
-        """End a checkpoint. Its history stays, plans are refused, a reset brings it back."""
+        """Retire a checkpoint: its history stays, plans are refused, a reset makes it usable again.
+
+        Args:
+            name: The name of the checkpoint.
+            reason: Why; it is recorded.
+            with_pending: Retire it also if a plan is pending.
+        """
 
         def step(head: Event | None) -> Event | None:
             if head is not None and head.state.retired:
@@ -276,7 +354,15 @@ class CheckpointStore:
         return event
 
     def advance(self, name: str, step: Callable[[Event | None], Event | None]) -> Event | None:
-        """Append what `step` makes of the head; None when it wants nothing."""
+        """Append the next event of a checkpoint, and try again if another process was faster.
+
+        Args:
+            name: The name of the checkpoint.
+            step: Returns the event that follows the last one, or None to append nothing.
+
+        Returns:
+            The appended event, or None.
+        """
         for attempt in range(CLAIM_ATTEMPTS_MAX):
             head = self.head(name)
             event = step(head)

@@ -140,9 +140,15 @@ async def awaited_snapshot(core: AsyncConnection, table: TablePath) -> LakeSnaps
 def lake_covers(
     connection: FlussConnection, table: TablePath | str, target: Target | LakeTarget
 ) -> bool:
-    """Whether the lake holds everything up to the target now. Blocks; two requests or so.
+    """Return whether the lake holds everything up to a target now.
 
-    To ask again and again about the same target, freeze it with `freeze_target` first.
+    It blocks, for about two requests. To check the same target several times, resolve it with
+    `freeze_target` first.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        target: A time, offsets, a receipt, a plan, `latest`, or a resolved target.
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
     core = async_connection(connection)
@@ -245,12 +251,24 @@ async def wait_for_snapshot(
     poll_interval_s: float = POLL_INTERVAL_S,
     report: LookReport | None = None,
 ) -> LakeSnapshot:
-    """Wait until the lake holds everything up to `covers`; the snapshot that does.
+    """Wait until the lake holds everything up to `covers`, and return the snapshot that does.
 
-    The target is resolved once and frozen; a time that cannot be told yet is asked for again when
-    it may be. Cancelling stops the waiting and nothing else. `WaitTimedOutError` after
-    `timeout_s`; `TableIdentityChangedError` or `PartitionGoneError` when it cannot come any more.
-    With a facade connection the waiting runs on the client's I/O thread, else on this loop.
+    The target is resolved to offsets once. If Fluss cannot resolve a time yet, the call tries again
+    later. Cancelling only stops the waiting. With a connection of the facade, the waiting runs on
+    the client's I/O thread, otherwise on this event loop.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        covers: A time, offsets, a receipt, a plan, `latest`, or a resolved target.
+        timeout_s: How long to wait; None waits without end.
+        poll_interval_s: The time between two requests.
+        report: Called after each request with what it found.
+
+    Raises:
+        WaitTimedOutError: `timeout_s` has passed.
+        TableIdentityChangedError: The table was dropped and created again.
+        PartitionGoneError: A partition of the target was dropped.
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
     return await on_its_loop(

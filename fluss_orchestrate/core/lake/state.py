@@ -55,15 +55,22 @@ def read_table(
     catalog: Mapping[str, str] | None = None,
     limit: int | None = None,
 ) -> pa.RecordBatchReader:
-    """Everything that a table holds, batch by batch, in bounded memory.
+    """Read all rows of a table, batch by batch, in bounded memory.
 
-    `partition` is a partition's name, or its values by column. `as_of` is a time, offsets, a
-    receipt or a plan: exactly what had been written up to there, as long as the log (of a key
-    table: its changelog, with old rows) is still there from that offset on. Each bucket by itself
-    is exact; the buckets together are not one snapshot. The rows of a key table come from its
-    latest KV snapshot and the changelog after it. Partitions that were dropped are not read,
-    though the lake may still have them. `limit` is the number of rows to return at most: any rows,
-    and of a key table a few rows without reading all of it.
+    Each bucket is exact by itself; the buckets together are not one snapshot. The rows of a key
+    table come from its latest KV snapshot and the changelog after it. Partitions that were dropped
+    are not read, even if the lake still has them.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        columns: The columns to read; None reads all.
+        partition: The name of a partition, or its values by column; None reads all partitions.
+        as_of: A time, offsets, a receipt or a plan: the rows as they were there. The log (of a key
+            table: its changelog, with old rows) must still exist from that offset on.
+        catalog: Properties of the Iceberg catalog that replace those of the table's lake.
+        limit: The largest number of rows. Any rows are returned, and a key table is not read to its
+            end.
 
     Raises:
         StateUnavailableError: A bucket of a key table has no KV snapshot that can be opened, no

@@ -53,7 +53,14 @@ class BucketLag:
 
 @dataclass(frozen=True, slots=True)
 class LakeStatus:
-    """A table's lake as it was at one moment."""
+    """The lake of a table at one moment.
+
+    Attributes:
+        table: The identity of the table.
+        snapshot: The newest lake snapshot; None if there is none.
+        buckets: How far each bucket is behind.
+        observed_ms: When this was observed, in milliseconds since 1970.
+    """
 
     table: TableIdentity
     snapshot: LakeSnapshot | None
@@ -77,7 +84,7 @@ class LakeStatus:
         return None if None in ages else max((a for a in ages if a is not None), default=0)
 
     def covers(self, target: LakeTarget) -> bool:
-        """Whether the snapshot held everything up to a frozen target."""
+        """Return whether the snapshot holds everything up to a resolved `target`."""
         return target.covered_by(self.snapshot)
 
     def to_json(self) -> dict[str, Any]:
@@ -169,7 +176,13 @@ async def _ages(
 def lake_status(
     connection: FlussConnection, table: TablePath | str, *, times: bool = True
 ) -> LakeStatus:
-    """The lake of a table as it is now. Blocks."""
+    """Return the status of the lake of a table. Blocks.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        times: Also find the commit time of the first row of each bucket that is not in the lake.
+    """
     path = TablePath.parse(table) if isinstance(table, str) else table
     status = run_blocking(read_status(async_connection(connection), path, times))
     record("fluss.lake.lag", status.lag_offsets, table=status.table.uri)

@@ -93,12 +93,25 @@ def tier_table(
     progress: TieringProgressHook = lambda *_: None,
     write: RangeWriter = write_ranges,
 ) -> Receipt:
-    """Bring everything that is in a log table now into its lake, once. Blocks.
+    """Copy all rows that a log table has now into its lake, once. Blocks.
 
-    For tests, demos and small clusters, where no tiering service runs: it does not ask the
-    coordinator for the table. The receipt has what this call added; no rows and no snapshot id if
-    the lake had everything. `KeyTableTieringError` for a table with a primary key. `write` says
-    who writes the files; the commits are always made here.
+    This is for tests, demos and small clusters without a tiering service: it does not ask the
+    coordinator for the table.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        allow_tiering: Must be True: confirms that no other service tiers this table.
+        catalog: Properties of the Iceberg catalog that replace those of the table's lake.
+        progress: Called while rows are copied.
+        write: Writes the files; the commits are always made here.
+
+    Returns:
+        The receipt of what this call added; no rows and no snapshot id if the lake had everything.
+
+    Raises:
+        KeyTableTieringError: The table has a primary key.
+        TieringNotAllowedError: `allow_tiering` is not True.
     """
     if not allow_tiering:
         raise TieringNotAllowedError

@@ -33,11 +33,19 @@ IDLE_INTERVAL_S = 5.0
 
 
 class TieringWorker:
-    """Tiers tables one after the other, as the coordinator hands them out. Blocks.
+    """Tiers tables one after the other, as the coordinator assigns them. Blocks.
 
-    Log tables only: a key table is given back at once, for a service that can do it. Any number
-    of workers may run. `run` gives the receipt of each table that it tiered to `on_receipt`;
-    `write` says who writes the files of a round.
+    It tiers log tables only: a key table is returned to the coordinator at once, for a service that
+    supports it. Any number of workers may run.
+
+    Args:
+        connection: The connection to the cluster.
+        allow_tiering: Must be True.
+        catalog: Properties of the Iceberg catalog that replace those of the tables' lakes.
+        renew_interval_s: The time between two heartbeats while a table is tiered.
+        idle_interval_s: The time between two requests for a table.
+        on_receipt: Called with the receipt of each table that was tiered.
+        write: Writes the files of a round.
     """
 
     @accepts_old_parameters("TieringWorker")

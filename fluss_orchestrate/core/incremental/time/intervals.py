@@ -116,7 +116,7 @@ class _Recorded:
 
 
 class IntervalScan:
-    """The rows of one table by commit time, interval by interval."""
+    """Reads the rows of one table by intervals of commit time."""
 
     @accepts_old_parameters("IntervalScan")
     def __init__(
@@ -127,7 +127,15 @@ class IntervalScan:
         store: CheckpointStore | None = None,
         **scan_options: Any,
     ) -> None:
-        """`scan_options` are those of `IncrementalScan`; `checkpoint` is the backfill's own."""
+        """Prepare a scan; nothing is read yet.
+
+        Args:
+            connection: The connection to the cluster.
+            table: The table, as a path or as `database.table`.
+            checkpoint: The name of the checkpoints; each interval has one of its own below it.
+            store: Where checkpoints are kept; by default a table in the cluster.
+            **scan_options: Further arguments of `IncrementalScan`.
+        """
         self._scan = IncrementalScan(connection, table, checkpoint, store, **scan_options)
         self.store = self._scan.store
 
@@ -137,7 +145,12 @@ class IntervalScan:
         return self._scan.settings
 
     def open_plan(self, plan: ScanPlan, progress: ProgressHook | None = None) -> PlanReading:
-        """A read of the plan that also tells how far it is."""
+        """Return a reading of a plan that also says how far it is.
+
+        Args:
+            plan: The plan.
+            progress: Called with a `ScanProgress` while the rows are read.
+        """
         return self._scan.open_plan(plan, progress)
 
     @property
@@ -146,20 +159,27 @@ class IntervalScan:
         return self._scan.name
 
     def interval_name(self, since: Time, until: Time) -> str:
-        """The checkpoint of one interval."""
+        """Return the name of the checkpoint of the interval from `since` to `until`."""
         return f"{self.name}/[{time_ms(since)},{time_ms(until)})"
 
     def plan(self, run_key: str, since: Time, until: Time, *, sink: Sink | None = None) -> ScanPlan:
-        """The rows committed at or after `since` and before `until`, frozen.
+        """Record the rows that were committed at or after `since` and before `until`.
 
-        The interval has one plan for ever: every run key gets the same ranges, and a run that
-        finds it pending finishes it. `NotYetError` until the end is final.
+        An interval has one plan: every run key gets the same ranges, and a run that finds the plan
+        pending finishes it.
+
+        Args:
+            run_key: The name of the run.
+            since: The begin of the interval.
+            until: The end of the interval; the rows at this time are not in it.
+            sink: Where the rows go. Without a sink, the sink is the caller.
 
         Raises:
             CheckpointBindingError: if the interval belongs to another table, projection or sink.
             RowsTakenError: if another checkpoint brings some of these rows into the same sink;
                 with `on_covered="skip"` they are left out.
             SinkChangesError: if the sink would take deletes of a key table for rows.
+            NotYetError: Rows of the interval may still be committed.
         """
         plan = self._planned(run_key, since, until, sink)[0]
         self._scan.begin_attempt(plan)
@@ -218,13 +238,22 @@ class IntervalScan:
         return None if event is None else event.state.pending
 
     def read(self, plan: ScanPlan, progress: ProgressHook | None = None) -> pa.RecordBatchReader:
-        """The plan's rows in (partition, bucket, offset) order: all of them, or an error."""
+        """Return the rows of a plan in the order of partition, bucket and offset.
+
+        The reader returns all rows of the plan, or raises an error.
+
+        Args:
+            plan: The plan.
+            progress: Called with a `ScanProgress` while the rows are read.
+        """
         return self._scan.read(plan, progress)
 
     def commit(self, plan: ScanPlan, **given: Any) -> Receipt:
-        """Record that the interval is done; arguments as for `IncrementalScan.commit`.
+        """Record that the interval is done, and retire its checkpoint.
 
-        Its checkpoint has nothing left to do then: it is retired, and holds no partition.
+        Args:
+            plan: The plan.
+            **given: The arguments of `IncrementalScan.commit`.
         """
         receipt = self._scan.commit(plan, **{**given, "retire": True})
         head = self.store.head(plan.name)
@@ -244,10 +273,17 @@ class IntervalScan:
         *,
         sink: Sink | None = None,
     ) -> ScanRun:
-        """Plan now; read in the `with` block; commit when it ends without an error.
+        """Plan now, read in the `with` block, and commit when the block ends without an error.
 
-        The interval is the same for every run key. A run key that has committed it is given no
-        rows again; another one is, and a sink that is exact leaves them out.
+        The plan is the same for every run key. A run key that has committed it gets no rows again.
+        Another run key gets them; a sink that is exactly-once does not write them twice.
+
+        Args:
+            run_key: The name of the run.
+            since: The begin of the interval.
+            until: The end of the interval; the rows at this time are not in it.
+            progress: Called with a `ScanProgress` while the rows are read.
+            sink: Where the rows go. Without a sink, the sink is the caller.
         """
         plan, receipt = self._planned(run_key, since, until, sink)
         self._scan.begin_attempt(plan)
