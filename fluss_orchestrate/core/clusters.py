@@ -83,7 +83,7 @@ class ClusterRef:
         return _connections.get(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The reference as plain values."""
+        """Return the reference as plain values."""
         return {"alias": self.alias, "properties": dict(self.properties)}
 
     @classmethod

@@ -52,7 +52,7 @@ class TableIdentity:
         return table_uri(self.cluster, self.path)
 
     def to_json(self) -> dict[str, Any]:
-        """The identity as plain values."""
+        """Return the identity as plain values."""
         return {
             "cluster": self.cluster,
             "table": str(self.path),

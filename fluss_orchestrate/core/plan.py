@@ -198,7 +198,7 @@ class ScanPlan:
         return [replace(self, ranges=group) for group in groups]
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain values."""
+        """Return the plan as plain values."""
         value = {
             "version": self._version,
             "plan_id": self.plan_id,

@@ -64,11 +64,11 @@ class Receipt:
         return self.rows if self.rows_moved is None else self.rows_moved
 
     def repeated(self) -> Receipt:
-        """The receipt of work that an earlier call has done, as given to a later call."""
+        """Return this receipt for a later call that repeats the work: it moved no rows."""
         return replace(self, rows_moved=0, details={**self.details, "already_committed": True})
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as plain values."""
+        """Return the receipt as plain values."""
         value = {
             "version": RECEIPT_VERSION,
             "kind": self.kind,

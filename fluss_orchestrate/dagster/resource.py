@@ -129,7 +129,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @contextmanager
     def get_connection(self) -> Iterator[FlussConnection]:
-        """The connection as a `with` block, as other resources of Dagster give it."""
+        """Return the connection for a `with` block, as other resources of Dagster do."""
         yield self.connection
 
     def table_info(self, table: TablePath | str) -> TableInfo:

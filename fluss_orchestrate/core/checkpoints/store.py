@@ -106,7 +106,9 @@ class CheckpointStore:
         return head
 
     def names(self, *, internal: bool = False) -> list[str]:
-        """The checkpoints of this store; with `internal` those that scans keep for themselves."""
+        """Return the names of the checkpoints; `internal` includes those that scans use for
+        themselves.
+        """
         return sorted(n for n in self.log.names() if internal or not n.startswith(RESERVED))
 
     def history(self, name: str, limit: int = 50) -> Iterator[Event]:

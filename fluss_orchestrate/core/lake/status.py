@@ -88,7 +88,7 @@ class LakeStatus:
         return target.covered_by(self.snapshot)
 
     def to_json(self) -> dict[str, Any]:
-        """The status as plain values."""
+        """Return the status as plain values."""
         return {
             "table": self.table.to_json(),
             "snapshot_id": self.snapshot_id,

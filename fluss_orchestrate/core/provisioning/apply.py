@@ -120,7 +120,7 @@ class ProvisionPlan:
         return not self.changes
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The steps as plain values."""
+        """Return the changes as plain values."""
         return [{"change": type(c).__name__, "what": str(c)} for c in self.changes]
 
     def __str__(self) -> str:

@@ -66,7 +66,7 @@ class ColumnSpec:
     comment: str | None = None
 
     def data_type(self) -> DataType:
-        """The logical type."""
+        """Return the data type."""
         return read_type(self.type, self.name)
 
 
@@ -135,7 +135,7 @@ class TableSpec:
         return TablePath.parse(self.table)
 
     def options(self) -> dict[str, str]:
-        """The table options that the spec asks for."""
+        """Return the properties of the table, with those of its lake."""
         options = {key: _text(value) for key, value in self.properties.items()}
         if self.lake is not None:
             options[LAKE_ENABLED] = _text(self.lake)
@@ -144,12 +144,12 @@ class TableSpec:
         return options
 
     def schema(self) -> Schema:
-        """The schema that the spec asks for."""
+        """Return the schema of the table."""
         columns = [Column(c.name, c.data_type(), c.comment) for c in self.columns]
         return Schema.of(columns, self.primary_key)
 
     def descriptor(self) -> TableDescriptor:
-        """What creates the table."""
+        """Return the descriptor that creates the table."""
         try:
             return TableDescriptor(
                 self.schema(),
@@ -200,7 +200,7 @@ class TableSpec:
 
 
 def load_table_specs(source: str | Path) -> list[TableSpec]:
-    """The specs in a YAML file, or in YAML text when `source` is no path to a file."""
+    """Return the specs in a YAML file, or in YAML text if `source` is not the path of a file."""
     try:
         import yaml
     except ImportError:

@@ -60,7 +60,7 @@ class PartitionWindow:
                 check_partition_texts(self.table, {key: value})
 
     def rule(self) -> AutoPartition:
-        """How partitions are named."""
+        """Return the rule by which the partitions are named."""
         try:
             unit = TimeUnit[self.unit.upper()]
         except KeyError:
@@ -100,7 +100,7 @@ def plan_partition_window(
     guards: Sequence[PartitionGuard] | None = None,
     store: CheckpointStore | None = None,
 ) -> WindowPlan:
-    """What to create and drop; changes nothing.
+    """Return which partitions to create and to drop; change nothing.
 
     Args:
         connection: Where the table is.

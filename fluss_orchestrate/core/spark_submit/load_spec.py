@@ -70,7 +70,7 @@ class LoadSource:
         return {name for name in ("paths", "table", "query") if getattr(self, name)}
 
     def to_json(self) -> dict[str, Any]:
-        """The source as plain values."""
+        """Return the source as plain values."""
         return {
             "kind": self.kind,
             "paths": list(self.paths),
@@ -127,7 +127,7 @@ class BulkLoadSpec:
             raise ConfigError(f"batch_bytes lies between 1024 and 8 MiB, not {self.batch_bytes}")
 
     def to_json(self) -> str:
-        """The spec as JSON text."""
+        """Return the spec as JSON text."""
         value = {"version": SPEC_VERSION}
         value |= {f.name: getattr(self, f.name) for f in fields(self)}
         value["source"] = self.source.to_json()  # type: ignore[assignment]

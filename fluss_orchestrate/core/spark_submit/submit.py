@@ -196,7 +196,7 @@ class SparkSubmit:
         return {**defaults, **self.conf}
 
     def environment(self) -> dict[str, str]:
-        """The variables that spark-submit runs with."""
+        """Return the environment variables of spark-submit."""
         python = self.python or sys.executable
         own = {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
         return {**os.environ, **own, **self.env, **self.secrets}

@@ -62,7 +62,7 @@ Covers = OneCovers | Mapping[str, OneCovers]
 
 
 def lake_asset_key(table: str) -> dg.AssetKey:
-    """The key of a table's lake as an asset: `lake/database/table`."""
+    """Return the asset key of the lake of a `table`: `lake/database/table`."""
     path = TablePath.parse(table)
     return dg.AssetKey(["lake", path.database_name, path.table_name])
 

@@ -58,7 +58,7 @@ class FlussDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "fluss"
 
     @property
@@ -66,7 +66,7 @@ class FlussDataSource(DataSource):
         return SourceOptions.of(self.options)
 
     def schema(self) -> StructType:
-        """The columns that a read gives when no others are asked for."""
+        """Return the columns that a read returns by default."""
         options = self._options
         connection = options.cluster.connection()
         struct = self._struct(connection, options)
