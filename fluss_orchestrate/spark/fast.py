@@ -233,15 +233,15 @@ def read_plan(
     options = SourceOptions(wanted)
     info = planned_table(connection, plan)
     check_filter(options, info, plan.columns, plan.metadata_columns)
-    pieces = [Part(PLAN, p).to_json() for p in split_plan(connection, plan, options)]
+    encoded = [Part(PLAN, p).to_json() for p in split_plan(connection, plan, options)]
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                part = Part.from_json(pieces[at])
+                part = Part.from_json(encoded[at])
                 yield from read_parts(ref, [part], target, options.row_filter)
 
-    count = len(pieces)
+    count = len(encoded)
     return spark.range(0, count, 1, max(1, count)).mapInArrow(read, struct)
 
 

@@ -106,9 +106,7 @@ class CheckpointStore:
         return head
 
     def names(self, *, internal: bool = False) -> list[str]:
-        """Return the names of the checkpoints; `internal` includes those that scans use for
-        themselves.
-        """
+        """Return the names of the checkpoints, with `internal` also those of this package."""
         return sorted(n for n in self.log.names() if internal or not n.startswith(RESERVED))
 
     def history(self, name: str, limit: int = 50) -> Iterator[Event]:

@@ -89,8 +89,8 @@ def commit_event(
     state = replace(head.state, position=moved, pending=None, adopted_by="", retired=retire)
     event = _event(head, head.name, EventKind.COMMIT, state, pending, None)
     reported = {key: head.details[key] for key in REPORTED if key in head.details}
-    told = replace(receipt, details={**receipt.details, **reported}, position=moved.offsets)
-    return replace(event, receipt=told)
+    completed = replace(receipt, details={**receipt.details, **reported}, position=moved.offsets)
+    return replace(event, receipt=completed)
 
 
 def abandon_event(head: Event, plan_id: str | None, reason: str) -> Event:

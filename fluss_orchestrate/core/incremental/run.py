@@ -1,7 +1,7 @@
 """`ScanRun`: one plan on its way from reading to commit, for both kinds of scans.
 
-The caller reads the rows within a `with` block, which commits when it ends well; or a sink takes
-them by `write_to`. Both ways end in the same commit.
+The caller reads the rows in a `with` block, which commits when it ends without an error; or a sink
+writes them with `write_to`. Both ways end in the same commit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ScanRun:
         self.run_key = run_key
         self.plan = plan
         self.details: dict[str, Any] = {}
-        """Goes into the receipt; plain values, never a secret."""
+        """Plain values that are added to the receipt; never a secret."""
         self.receipt: Receipt | None = None
         """Set by the commit."""
 
@@ -99,7 +99,7 @@ class ScanRun:
         reading = self._open()
         if self.finished is not None:
             return pa.RecordBatchReader.from_batches(reading.schema, iter(()))
-        # Each reader is a reading of its own, so that two of them do not count rows twice.
+        # Each reader has its own counts, so that two readers do not count rows twice.
         self._opened = None
         return reading.reader()
 
@@ -181,7 +181,7 @@ class ScanRun:
 
 
 def skip_details(reason: str) -> dict[str, Any]:
-    """What the receipt of a plan says whose rows were left out on purpose."""
+    """Return the details of the receipt of a plan whose rows were left out on purpose."""
     if not reason.strip():
         raise ConfigError("say why the rows are left out: skip(reason)")
     return {"skipped": True, "reason": reason}

@@ -64,7 +64,7 @@ from fluss_orchestrate.deprecated import accepts_old_parameters
 def reset_position(
     connection: FlussConnection, settings: ScanSettings, to: Start | Receipt
 ) -> TablePosition:
-    """The position of the table as it is now.
+    """Return the position that a reset sets.
 
     Raises:
         PositionUnknownError: if offsets, or a receipt, do not name every bucket: rows of the others
@@ -83,7 +83,7 @@ def reset_position(
         if isinstance(begin, Receipt):
             check_identity(begin.table, view.identity)
             position = whole_position(begin, view.latest)
-            # Places that came after the receipt have not been read at all.
+            # Places that are newer than the receipt have not been read at all.
             begin = {place: position.get(place, 0) for place in view.latest}
         elif isinstance(begin, Mapping):
             given = known_offsets(view, begin)
@@ -98,7 +98,7 @@ def reset_position(
 
 RUN_KEY_LENGTH_MAX = 2_000
 PENDING_PAUSE = Backoff(first_ms=2_000, max_ms=2_000)
-"""Between two looks at another run's pending plan, which takes seconds or minutes."""
+"""The pauses between two reads of the checkpoint while another run's plan is pending."""
 
 
 class IncrementalScan:
@@ -178,12 +178,12 @@ class IncrementalScan:
 
     @property
     def name(self) -> str:
-        """The checkpoint's name."""
+        """The name of the checkpoint."""
         return self.settings.name
 
     @property
     def can_read_lake(self) -> bool:
-        """Whether rows that the log does not hold any more can be had from the lake."""
+        """Whether rows that retention deleted from the log can be read from the lake."""
         return self._lake_reader is not None
 
     def plan(
@@ -224,7 +224,7 @@ class IncrementalScan:
     def _planned(
         self, run_key: str, until: Until, max_offsets: int | None, sink: Sink | None
     ) -> tuple[ScanPlan, Receipt | None]:
-        """The run's plan, and the receipt of its commit if it was committed before."""
+        """Return the run's plan, and the receipt of its commit if it was committed before."""
         _check_run_key(run_key)
         plan, receipt = self._plan(run_key, until, max_offsets, sink)
         self.begin_attempt(plan)
@@ -284,7 +284,7 @@ class IncrementalScan:
         return BindingCheck(self.connection, self.store, self.settings, sink)
 
     def _while_pending(self, head: Event, run_key: str, deadline: Deadline) -> ScanPlan | None:
-        """Another run's plan, or an empty one; None to look again."""
+        """Return another run's pending plan, or an empty plan; None to read the head again."""
         pending = head.state.pending
         assert pending is not None
         policy = self.settings.on_pending
@@ -292,7 +292,7 @@ class IncrementalScan:
             try:
                 return self.store.adopt(self.name, run_key)
             except CheckpointConflictError:
-                # It was finished between the look and the adoption.
+                # The other run finished it after this run read the checkpoint.
                 return None
         if policy == "skip":
             return replace(pending, run_key=run_key, ranges=(), sequence=-1, created_ms=now_ms())
@@ -330,7 +330,7 @@ class IncrementalScan:
         return PlanReading(self.connection, plan, options, prepared, memory.new_tally(plan))
 
     def _times_before(self, plan: ScanPlan, memory: PlanMemory) -> dict[Place, int]:
-        """When the last rows before the plan's ranges were committed, by what the plan records."""
+        """Return when the last rows before the ranges of a plan were committed."""
         if plan.sequence < 0 or plan.kind == "state" or plan.is_empty:
             return {}
         if memory.begin is None:
@@ -402,7 +402,7 @@ class IncrementalScan:
         return record_receipt(self.store.commit(plan, receipt, times, retire=retire))
 
     def _committed_before(self, plan: ScanPlan) -> Receipt:
-        """The receipt of a plan that somebody else has committed; an error while it is pending."""
+        """Return the receipt of a plan that another run has committed."""
         receipt = self.store.receipt_of(plan, self.store.head(plan.name))
         if receipt is None:
             raise IncompleteReadError(plan.name, plan.plan_id)
