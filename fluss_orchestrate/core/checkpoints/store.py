@@ -1,8 +1,8 @@
-"""Checkpoint stores: an append-only history of events per name, and what is done with it.
+"""Checkpoint stores: an append-only history of events per name, and the operations on it.
 
-A store offers `EventLog`: find the head, claim the next sequence. Everything else is the same for
-all stores and stands in `CheckpointStore`: read the head, make the event that may follow it,
-claim its sequence, and begin again when another was first. No clock and no lock decides anything.
+A store implements `EventLog`: find the head, claim the next sequence. Everything else is the same
+for all stores and is in `CheckpointStore`: read the head, make the event that may follow it, claim
+its sequence, and begin again if another process was first. No clock and no lock decides anything.
 """
 
 from __future__ import annotations
@@ -27,48 +27,46 @@ from fluss_orchestrate.core.plan import Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
 CLAIM_ATTEMPTS_MAX = 100
-"""How often a sequence may be lost to others before giving up; each loss is another's progress."""
+"""How often another process may claim a sequence first before this one gives up. Each time, the
+other process has made progress."""
 CLAIM_PAUSE = Backoff(first_ms=1, max_ms=20)
-"""After a claim that another process won, so that processes do not stay in step."""
+"""The pauses after a lost claim; they differ, so that processes do not keep colliding."""
 
 
 class EventLog(Protocol):
-    """Where events are kept.
+    """Keeps events.
 
-    An event is in the log when a read shows it, never because a write seemed to succeed. Sequences
+    An event is in the log if a read returns it, never because a write seemed to succeed. Sequences
     of a name have no gaps. Calls block, and may be made from several threads.
     """
 
     def head(self, name: str, run_key: str | None = None) -> Event | None:
-        """The last event of a name; a run key that will be asked for next may be given along."""
+        """Return the last event of a name; `run_key` is one that `plan_event_of` gets next."""
 
     def seen_head(self, name: str) -> Event | None:
-        """The last event that this log has seen, without asking; others may have followed it."""
+        """Return the last event that this log has seen, without a request; others may follow it."""
 
     def event(self, name: str, sequence: int) -> Event | None:
-        """One event."""
+        """Return one event."""
 
     def events(self, name: str, start: int, stop: int) -> list[Event]:
-        """The events that there are with start ≤ sequence < stop, in order."""
+        """Return the existing events with start ≤ sequence < stop, in order."""
 
     def plan_event_of(self, name: str, run_key: str) -> Event | None:
-        """The `plan` event of a run key, unless it was abandoned.
+        """Return the `plan` event of a run key, unless it was abandoned.
 
-        Knows every event that is followed by another one. So a caller reads the head first,
-        looks at it, and then asks this.
+        It finds every event that is followed by another one. So a caller reads the head first,
+        looks at it, and then calls this.
         """
 
     def append(self, event: Event, previous: Event | None) -> bool:
-        """Claim the event's sequence, which follows `previous`; False if another has it.
-
-        With no `previous` this is the first event of its name, whatever its sequence.
-        """
+        """Claim the event's sequence, which follows `previous`; False if another event has it."""
 
     def names(self) -> list[str]:
-        """Every name that has events."""
+        """Return every name that has events."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class CheckpointStore:
@@ -212,7 +210,7 @@ class CheckpointStore:
                 return None
             return transitions.commit_event(head, receipt, commit_ms or {}, retire)
 
-        # Mostly nothing has happened since the plan was recorded; if so, its sequence is free.
+        # In most cases nothing was recorded since the plan, so that the next sequence is free.
         seen = self.log.seen_head(plan.name)
         done = step(seen)
         if done is None or not self.log.append(done, seen):
@@ -233,7 +231,7 @@ class CheckpointStore:
                 plan.sequence,
                 plan.plan_id,
             )
-        # Between a plan and its end come only adoptions.
+        # Only adoptions can be between a plan and its commit.
         sequence = plan.sequence
         while event is not None:
             sequence += 1
@@ -372,7 +370,7 @@ class CheckpointStore:
         raise lost_too_often(name)
 
     def close(self) -> None:
-        """Let go of connections that this store opened itself."""
+        """Close the connections that this store has opened itself."""
         self.log.close()
 
     def __enter__(self) -> CheckpointStore:
@@ -388,7 +386,7 @@ class CheckpointStore:
 
 
 def pending_of(event: Event) -> ScanPlan | None:
-    """The plan that is pending after an event, with the position that it begins at."""
+    """Return the plan that is pending after an event, with the position at which it begins."""
     pending, position = event.state.pending, event.state.position
     if pending is None or position is None:
         return pending
@@ -396,7 +394,7 @@ def pending_of(event: Event) -> ScanPlan | None:
 
 
 def lost_too_often(name: str) -> CheckpointConflictError:
-    """The error of a caller that lost every race."""
+    """Return the error of a caller that lost every race."""
     return CheckpointConflictError(
         name, f"others were faster {CLAIM_ATTEMPTS_MAX} times in a row; try again"
     )
