@@ -46,8 +46,10 @@ class LakeTarget:
     offsets: Position
 
     def missing(self, snapshot: LakeSnapshot | None) -> dict[Place, tuple[int, int]]:
-        """Return the places that are not covered: the offset of the lake (-1 for none), the wanted
+        """Return the places that are not covered, each with the offset of the lake and the wanted
         one.
+
+        The offset of the lake is -1 if it has none. Offset 0 is always covered.
 
         Raises:
             TableIdentityChangedError: The snapshot belongs to a table that was created again under
@@ -183,7 +185,7 @@ class LatestSnapshot:
     path: TablePath
 
     async def ask(self, core: AsyncConnection) -> LakeSnapshot | None:
-        """Make one request, or two before the first snapshot, to find out whether there is a lake."""
+        """Make one request, or two before the first snapshot, to check that there is a lake."""
         return await awaited_snapshot(core, self.path)
 
 

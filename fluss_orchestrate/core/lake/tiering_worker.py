@@ -72,7 +72,7 @@ class TieringWorker:
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Tier tables until another thread calls `stop`; return those that fail to the coordinator."""
+        """Tier tables until another thread calls `stop`; return failed ones to the coordinator."""
         while not self._stop.is_set():
             try:
                 receipt = self.run_once()
