@@ -46,8 +46,7 @@ class LakeTarget:
     offsets: Position
 
     def missing(self, snapshot: LakeSnapshot | None) -> dict[Place, tuple[int, int]]:
-        """Return the places that are not covered, each with the offset of the lake and the wanted
-        one.
+        """Return the places that are not covered: the offset of the lake and the wanted one.
 
         The offset of the lake is -1 if it has none. Offset 0 is always covered.
 
