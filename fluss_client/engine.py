@@ -30,9 +30,9 @@ from fluss_client.aio.lookup.keys import KeyMaker
 from fluss_client.aio.projection import Projection
 from fluss_client.aio.scanning.errors import OffsetUnavailableError
 from fluss_client.aio.scanning.ranges import RangeReader, read_ranges
-from fluss_client.aio.state.blocking import BlockingState
 from fluss_client.aio.state.reader import (
     CHANGELOG_IMAGE,
+    BlockingState,
     StateReader,
     StateSource,
     check_old_rows,
@@ -57,7 +57,7 @@ from fluss_client.codec.auto_partition import (
     auto_partition_of,
     time_zone,
 )
-from fluss_client.codec.batches.value_batch import decode_value
+from fluss_client.codec.batches.kv_batch import decode_value
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.partition_names import parse_partition_name, partition_names, spec_to_name
 from fluss_client.codec.rows import RowFormat, decode_row_scalar, encode_rows
@@ -73,7 +73,7 @@ from fluss_client.options import duration_ms
 from fluss_client.runtime import runtime, workers
 
 if TYPE_CHECKING:
-    from fluss_client.backend.embedded.maintenance.vacuum import Vacuumed
+    from fluss_client.backend.embedded.maintenance import Vacuumed
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ def table_info(connection: FlussConnection, path: TablePath | str) -> TableInfo:
 
 def check_directory(path: str | Path) -> list[str]:
     """Return every problem of the embedded directory at `path`, or an empty list. Blocks."""
-    from fluss_client.backend.embedded.maintenance.check import check
+    from fluss_client.backend.embedded.maintenance import check
 
     return check(path)
 
@@ -151,7 +151,7 @@ def vacuum_directory(path: str | Path) -> Vacuumed:
     Returns:
         How many batches expired, and the size of the directory before and after.
     """
-    from fluss_client.backend.embedded.maintenance.vacuum import vacuum
+    from fluss_client.backend.embedded.maintenance import vacuum
 
     return vacuum(path)
 
