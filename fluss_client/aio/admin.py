@@ -18,13 +18,16 @@ from fluss_client.errors import ConfigError, InvalidDatabaseError, SchemaError
 from fluss_client.model.arrow import from_arrow
 from fluss_client.model.cluster import (
     Acl,
+    BucketCommit,
     ConfigEntry,
+    HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
+    ProducerOffsets,
     ServerNode,
+    TieringTable,
 )
-from fluss_client.model.lake import BucketCommit, HeartbeatResult, ProducerOffsets, TieringTable
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.table import (
     DatabaseDescriptor,

@@ -28,16 +28,14 @@ from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import FlussError
 from fluss_client.model.cluster import (
     Acl,
+    BucketCommit,
     ConfigEntry,
+    HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
-    ServerNode,
-)
-from fluss_client.model.lake import (
-    BucketCommit,
-    HeartbeatResult,
     ProducerOffsets,
+    ServerNode,
     TieringTable,
 )
 from fluss_client.model.schema import Column, Schema

@@ -1,4 +1,4 @@
-"""Servers, changes, offsets and lake snapshots as values."""
+"""Servers, changes, offsets, lake snapshots and messages of tiering workers as values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_client.errors import ChangeTypeError
-from fluss_client.model.table import TableBucket
+from fluss_client.errors import ChangeTypeError, FlussError
+from fluss_client.model.table import TableBucket, TablePath
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
-
 _SIGNS = ("+A", "+I", "-U", "+U", "-D")
 _WORDS = ("append_only", "insert", "update_before", "update_after", "delete")
 _KNOWN = f"{', '.join(_SIGNS)}; {', '.join(_WORDS)}; the codes 0 to {len(_SIGNS) - 1}"
@@ -259,3 +258,66 @@ class Acl:
     permission: str = "allow"
     principal_type: str = "User"
     host: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCommit:
+    """How far one bucket is in the lake.
+
+    Attributes:
+        bucket: The bucket.
+        log_end_offset: The first offset that is not in the lake.
+        max_timestamp: The newest commit time in the lake, in milliseconds since 1970; -1 if not
+            known.
+    """
+
+    bucket: TableBucket
+    log_end_offset: int
+    max_timestamp: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TieringTable:
+    """A table that the coordinator assigned to a tiering worker.
+
+    Attributes:
+        table_id: The id of the table.
+        tiering_epoch: The epoch of the assignment. The coordinator refuses reports of an older one.
+        coordinator_epoch: The epoch of the coordinator that assigned it.
+        table_path: The table's database and name; None in reports.
+    """
+
+    table_id: int
+    tiering_epoch: int
+    coordinator_epoch: int
+    table_path: TablePath | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResult:
+    """The coordinator's answer to a heartbeat of a tiering worker.
+
+    Attributes:
+        coordinator_epoch: The epoch of the coordinator.
+        table: The table to tier next; None if there is none.
+        errors: The errors of reported tables, by table id.
+    """
+
+    coordinator_epoch: int
+    table: TieringTable | None = None
+    errors: Mapping[int, FlussError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOffsets:
+    """Offsets that are stored once under a producer id.
+
+    Attributes:
+        producer_id: The id.
+        offsets: The offset of each bucket.
+        expiration_time: When the server deletes them, in milliseconds since 1970; -1 if not known.
+    """
+
+    producer_id: str
+    offsets: Mapping[TableBucket, int]
+    expiration_time: int = -1
