@@ -44,3 +44,24 @@ def lazy_names(
             raise MissingExtraError(needs, needs) from error
 
     return find
+
+
+def names_of_parent(package: str) -> Callable[[str], Any]:
+    """Return a `__getattr__` that gives a package the names of its parent that its modules define.
+
+    The parent lists a name once. It can be imported from the folder of its module too, as users of
+    Airflow expect of `operators`, `sensors` and `triggers`.
+
+    Args:
+        package: The package, whose parent has names by `lazy_names`.
+    """
+    parent = package.rpartition(".")[0]
+
+    def find(name: str) -> Any:
+        if not name.startswith("_"):
+            found = getattr(importlib.import_module(parent), name, None)
+            if getattr(found, "__module__", "").startswith(f"{package}."):
+                return found
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find

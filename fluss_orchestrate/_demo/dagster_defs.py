@@ -19,7 +19,6 @@ from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.dagster import FlussIOManager, FlussResource
 
 NEEDED = (
-    "fluss_client.backend.embedded.backend",
     "pandas",
     "pyarrow.dataset",
     "pyiceberg.catalog.sql",

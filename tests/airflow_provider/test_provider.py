@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import subprocess
@@ -43,6 +44,23 @@ def test_airflow_lists_the_provider_and_all_its_parts() -> None:
 
     for name in provider.__all__:
         assert getattr(provider, name).__name__ == name
+
+
+@pytest.mark.parametrize("folder", ["operators", "sensors", "triggers"])
+def test_names_are_also_in_the_folder_of_their_module(folder: str) -> None:
+    import fluss_orchestrate.airflow as provider
+
+    package = importlib.import_module(f"fluss_orchestrate.airflow.{folder}")
+    inside = 0
+    for name in provider.__all__:
+        public = getattr(provider, name)
+        if public.__module__.startswith(f"{package.__name__}."):
+            inside += 1
+            assert getattr(package, name) is public
+        else:
+            with pytest.raises(AttributeError, match=name):
+                getattr(package, name)
+    assert inside > 2
 
 
 def test_info_fits_airflows_own_schema() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,7 @@ ALLOWED_PARTS = {
 }
 # What fluss_orchestrate may import of the client: the public API and the extension surface.
 SURFACE = ([], ["aio"], ["engine"], ["errors"], ["testing"])
+CLIENT_NAME = re.compile(r"fluss_client(\.\w+)+")
 # Attributes of a connection that lead past that surface. No other class here has such attributes.
 BEHIND_A_CONNECTION = {"core", "backend", "writer_backend"}
 # More modules than this in one folder are more than a reader takes in at a glance.
@@ -76,6 +78,15 @@ def imports_of(path: Path, top_level_only: bool = False) -> Iterator[tuple[str, 
             assert node.level == 0, f"{name_of(path)}:{node.lineno} imports relatively"
             for alias in node.names:
                 yield f"{node.module}.{alias.name}", node.lineno
+
+
+def loaded_by_name(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Each text that is the dotted name of something in the client, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and re.fullmatch(
+            r"fluss_client(\.\w+)+", str(node.value)
+        ):
+            yield str(node.value), node.lineno
 
 
 def _run_at_load(tree: ast.Module) -> Iterator[ast.AST]:
@@ -166,15 +177,20 @@ def test_the_core_imports_no_shell_and_no_shell_another() -> None:
 
 def deeper_than_the_surface(target: str) -> bool:
     """Whether an imported name of the client lies below its public API and its engine."""
-    inside = target.split(".")[:-1]
-    return inside[:1] == ["fluss_client"] and inside[1:] not in SURFACE
+    package, *names = target.split(".")
+    if package != "fluss_client":
+        return False
+    # `import fluss_client.net` and `from fluss_client import net` name a module, not what is in it.
+    folder = (ROOT / "fluss_client").joinpath(*names)
+    is_module = bool(names) and (folder.is_dir() or folder.with_suffix(".py").is_file())
+    return (names if is_module else names[:-1]) not in SURFACE
 
 
 def test_orchestrate_uses_only_the_surface_of_the_client() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {target}: use the public API or fluss_client.engine"
         for path in modules("fluss_orchestrate")
-        for target, line in imports_of(path)
+        for target, line in [*imports_of(path), *loaded_by_name(ast.parse(path.read_text()))]
         if deeper_than_the_surface(target)
     ]
     assert wrong == []
@@ -230,8 +246,14 @@ def test_the_rules_see_a_wrong_import(tmp_path: Path) -> None:
     assert RANK[layer_of("fluss_client.aio.x")] > RANK["codec"]
     assert layer_of("fluss_client.FlussConnection") == "__init__"
     assert deeper_than_the_surface("fluss_client.net.retry.Deadline")
+    assert deeper_than_the_surface("fluss_client.net.retry")
+    assert deeper_than_the_surface("fluss_client.net")
+    assert not deeper_than_the_surface("fluss_client.aio")
+    assert not deeper_than_the_surface("fluss_client")
     assert not deeper_than_the_surface("fluss_client.engine.Deadline")
     assert not deeper_than_the_surface("fluss_client.FlussConnection")
+    by_name = ast.parse("importlib.import_module('fluss_client.net')")
+    assert [target for target, _ in loaded_by_name(by_name)] == ["fluss_client.net"]
     reaching = ast.parse("info = self._connection.core.backend.get_table_info(path)")
     assert [text for text, _ in reached_through(reaching)] == [
         "self._connection.core.backend",

@@ -1,28 +1,12 @@
-"""Sensors for Apache Fluss; each is imported when it is first used."""
+"""Sensors for Apache Fluss. `fluss_orchestrate.airflow` lists them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fluss_orchestrate.lazy import lazy_names
+from fluss_orchestrate.lazy import names_of_parent
 
 if TYPE_CHECKING:
-    from fluss_orchestrate.airflow.sensors.lake import FlussLakeSnapshotSensor
-    from fluss_orchestrate.airflow.sensors.offsets import FlussOffsetSensor
-    from fluss_orchestrate.airflow.sensors.tables import FlussPartitionSensor, FlussTableSensor
+    from fluss_orchestrate.airflow import *  # noqa: F403
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "lake": ("FlussLakeSnapshotSensor",),
-        "offsets": ("FlussOffsetSensor",),
-        "tables": ("FlussPartitionSensor", "FlussTableSensor"),
-    },
-)
-
-__all__ = [
-    "FlussLakeSnapshotSensor",
-    "FlussOffsetSensor",
-    "FlussPartitionSensor",
-    "FlussTableSensor",
-]
+__getattr__ = names_of_parent(__name__)

@@ -1,24 +1,12 @@
-"""Triggers for Apache Fluss; each is imported when it is first used."""
+"""Triggers for Apache Fluss. `fluss_orchestrate.airflow` lists them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fluss_orchestrate.lazy import lazy_names
+from fluss_orchestrate.lazy import names_of_parent
 
 if TYPE_CHECKING:
-    from fluss_orchestrate.airflow.triggers.waiting import FlussConditionTrigger
-    from fluss_orchestrate.airflow.triggers.watching import (
-        FlussLakeSnapshotTrigger,
-        FlussOffsetTrigger,
-    )
+    from fluss_orchestrate.airflow import *  # noqa: F403
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "waiting": ("FlussConditionTrigger",),
-        "watching": ("FlussLakeSnapshotTrigger", "FlussOffsetTrigger"),
-    },
-)
-
-__all__ = ["FlussConditionTrigger", "FlussLakeSnapshotTrigger", "FlussOffsetTrigger"]
+__getattr__ = names_of_parent(__name__)
