@@ -1,7 +1,7 @@
-"""Clusters by their alias, so that another process can reach one without being told a secret.
+"""Clusters by their alias, so that another process can connect without getting a secret from us.
 
-What travels (in plans, options, pickles, arguments) is a `ClusterRef`: the alias and settings that
-are no secrets. Each process adds its own, from variables such as
+Plans, options, pickles and arguments contain a `ClusterRef`: the alias, and settings that are not
+secret. Each process adds its own secrets, from variables such as
 
     FLUSS_CLUSTER_PROD_SECURITY_SASL_PASSWORD    (alias prod, key security.sasl.password)
 
@@ -73,13 +73,16 @@ class ClusterRef:
         return cls(alias, values)
 
     def config(self) -> Config:
-        """The settings with this process's own secrets; given ones win over its environment's."""
+        """Return the configuration with the secrets of this process.
+
+        The properties of the reference win over those of the environment and of the file.
+        """
         found = {**_from_file(self.alias), **_from_environment(self.alias), **self.properties}
         found.setdefault(Config.cluster_alias.key, self.alias)
         return Config(found)
 
     def connection(self) -> FlussConnection:
-        """A connection that this process shares between all who ask for the same cluster."""
+        """Return a connection; all callers in this process share one per cluster."""
         return _connections.get(self)
 
     def to_json(self) -> dict[str, Any]:
@@ -114,13 +117,13 @@ def scheduler_config(scheduler: str, connection_id: str) -> Config:
 
 
 def variable_of(alias: str, key: str) -> str:
-    """The environment variable that holds a key of a cluster."""
+    """Return the name of the environment variable for a key of a cluster."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", f"{alias}_{key}").upper()
     return f"{VARIABLE_PREFIX}{words}"
 
 
 def secret_variables(config: Config) -> dict[str, str]:
-    """What to put into another process's environment, so that it finds this config's secrets."""
+    """Return the environment variables that give another process the secrets of this config."""
     alias = config.resolved_alias()
     values = config.to_dict(with_secrets=True)
     return {variable_of(alias, key): values[key] for key in values if OPTIONS[key].secret}
@@ -151,13 +154,13 @@ def _from_file(alias: str) -> dict[str, str]:
             f"{CLUSTERS_FILE_VARIABLE} names {name}, which cannot be read: {error.strerror}"
         ) from None
     except configparser.Error as error:
-        # The parser's own message may show a line, and so a secret.
+        # The parser's own message may contain a line, and so a secret.
         raise ConfigError(f"{name} is not in the form [alias] key = value") from error
     return dict(parser[alias]) if parser.has_section(alias) else {}
 
 
 class _Connections:
-    """Open connections of this process. A forked child opens its own."""
+    """The open connections of this process. A forked child opens its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

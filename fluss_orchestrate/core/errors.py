@@ -1,7 +1,7 @@
 """Errors of checkpoints, incremental scans and spark-submit: what was found, and what to do next.
 
-Each carries fields beside its text, so that a shell can decide without reading the message. They
-all stand under the client's root, `FlussError`.
+Each has fields besides its text, so that a shell can decide without reading the message. Their base
+class is the client's `FlussError`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RANGES_SHOWN_MAX = 5
 
 
 def show_ranges(ranges: Sequence[BucketRange]) -> str:
-    """Ranges as text: the first few, and how many more there are."""
+    """Return ranges as text: the first few, and how many more there are."""
     shown = "; ".join(_show(r) for r in ranges[:RANGES_SHOWN_MAX])
     more = len(ranges) - RANGES_SHOWN_MAX
     return f"{shown}; and {more} more" if more > 0 else shown
@@ -39,7 +39,7 @@ class CheckpointError(ClientError):
 
 
 class CheckpointStoreError(ClientError):
-    """The database that holds the checkpoints does not answer; nothing is known to be recorded."""
+    """The database of the checkpoints does not answer; nothing is known to be recorded."""
 
     retriable = True
 
@@ -52,16 +52,16 @@ class CheckpointNotFoundError(CheckpointError):
 
 
 class CheckpointRetiredError(CheckpointError):
-    """The checkpoint was retired; a reset brings it back."""
+    """The checkpoint was retired; a reset makes it usable again."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "it was retired; use another name, or `reset` it to bring it back")
 
 
 class CheckpointConflictError(CheckpointError):
-    """The store does not hold what the caller builds on; nothing was recorded.
+    """The store is not in the state that the caller expects; nothing was recorded.
 
-    `sequence` and `plan_id` name the plan that was to be finished.
+    `sequence` and `plan_id` name the plan that was to be committed.
     """
 
     def __init__(self, name: str, message: str, sequence: int = -1, plan_id: str = "") -> None:
@@ -71,7 +71,7 @@ class CheckpointConflictError(CheckpointError):
 
 
 class PendingPlanError(CheckpointError):
-    """Another run's plan is not finished, and the policy does not allow to take it over."""
+    """The plan of another run is pending, and the policy does not allow to adopt it."""
 
     def __init__(self, name: str, run_key: str, plan_id: str, sequence: int, since_ms: int) -> None:
         super().__init__(
@@ -87,7 +87,7 @@ class PendingPlanError(CheckpointError):
 
 
 class IncompleteReadError(CheckpointError):
-    """A run ended before its reader did; it was not committed and will be given again."""
+    """A run ended before all rows were read; it was not committed, and gets the same plan again."""
 
     def __init__(self, name: str, plan_id: str) -> None:
         super().__init__(
@@ -117,10 +117,7 @@ class CheckpointBindingError(CheckpointError):
 
 
 class RowsTakenError(CheckpointError):
-    """Another checkpoint brings the same rows of the table into the same sink; `ranges` are those.
-
-    `owner` is that checkpoint.
-    """
+    """Another checkpoint (`owner`) brings the same rows (`ranges`) into the same sink."""
 
     def __init__(
         self, name: str, owner: str, sink: str, ranges: Sequence[BucketRange], hint: str = ""
@@ -140,7 +137,7 @@ class RowsTakenError(CheckpointError):
 
 
 class GuardError(ClientError):
-    """The log is not what the checkpoint expects; `ranges` names the places."""
+    """The log is not what the checkpoint expects; `ranges` are the places."""
 
     def __init__(
         self, table: TableIdentity, message: str, ranges: Sequence[BucketRange] = ()
@@ -169,7 +166,7 @@ class PositionUnknownError(GuardError):
 
 
 class RetentionPassedError(GuardError):
-    """Rows that were never read have been deleted by retention; `ranges` are those."""
+    """Retention deleted rows before they were read; `ranges` are those."""
 
     def __init__(self, table: TableIdentity, ranges: Sequence[BucketRange], hint: str = "") -> None:
         super().__init__(
@@ -205,10 +202,7 @@ class TableIdentityChangedError(GuardError):
 
 
 class PartitionGoneError(GuardError):
-    """Partitions were dropped before they were read to their end, as far as can be known.
-
-    A range that ends at -1 began there; where it ended nobody can tell any more.
-    """
+    """Partitions were dropped, and it is not known that they were read to their end."""
 
     def __init__(self, table: TableIdentity, ranges: Sequence[BucketRange]) -> None:
         super().__init__(
@@ -225,7 +219,7 @@ class PartitionGoneError(GuardError):
 class PartitionUnseenError(GuardError):
     """Partitions were created and dropped since the last plan, of this table or of another one.
 
-    `ids` are the ranges of their ids, first and last; whose they were no server can tell.
+    `ids` are the ranges of their ids, first and last. No server knows to which table they belonged.
     """
 
     def __init__(self, table: TableIdentity, ids: Sequence[tuple[int, int]]) -> None:
@@ -241,7 +235,7 @@ class PartitionUnseenError(GuardError):
 
 
 class LogWentBackwardsError(GuardError):
-    """The log ends before the checkpoint's position, or holds other rows there than were read."""
+    """The log ends before the checkpoint's position, or has other rows than were read."""
 
     def __init__(self, table: TableIdentity, ranges: Sequence[BucketRange], what: str) -> None:
         super().__init__(
@@ -254,7 +248,7 @@ class LogWentBackwardsError(GuardError):
 
 
 class NotYetError(ClientError):
-    """The end that was asked for has not come yet; ask again after `retry_after_ms`."""
+    """The requested end is not reached yet; try again after `retry_after_ms`."""
 
     retriable = True
 
@@ -265,7 +259,7 @@ class NotYetError(ClientError):
 
 
 class SparkSetupError(ClientError):
-    """Spark, as it is installed or started here, cannot do this; says what to do."""
+    """Spark, as it is installed or started here, cannot do this; the message says what to do."""
 
 
 class SubmitError(ClientError):

@@ -1,7 +1,7 @@
-"""Which table is meant, for good: names can be used again, identities cannot.
+"""The identity of a table: a name can be used again for another table, an identity cannot.
 
-The cluster's part is its configured alias, never its address: addresses change, and two names of
-one cluster must not look like two tables.
+The cluster is identified by its configured alias, never by its address: addresses change, and two
+addresses of one cluster must not look like two tables.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TableIdentity:
 
 
 def check_alias(alias: str) -> str:
-    """The alias itself, or an error that says what one may hold."""
+    """Return the alias, or raise an error that says which aliases are valid."""
     if not _ALIAS.match(alias):
         raise ConfigError(
             f"'{alias}' is no cluster alias: use letters, digits, '.', '_' and '-', beginning "

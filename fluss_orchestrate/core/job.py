@@ -29,7 +29,7 @@ class JobResult:
 
     @property
     def rows(self) -> int:
-        """Rows of the plans that this call has committed, without those of earlier calls."""
+        """The number of rows that this call has committed, without those of earlier calls."""
         receipts = (self.receipt, *self.adopted)
         return sum(r.rows for r in receipts if not r.details.get("already_committed"))
 
@@ -79,7 +79,7 @@ def run_interval(
 ) -> JobResult:
     """Write the rows committed in [since, until) into a sink, exactly once if the sink can.
 
-    An interval has one plan for ever, so a second backfill of it adds nothing.
+    An interval always has the same plan, so a second backfill of it adds nothing.
 
     Args:
         scan: The scan, which has the table and the checkpoint.

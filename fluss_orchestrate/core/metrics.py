@@ -1,8 +1,8 @@
-"""Figures for people who watch: one hook gets them all, whichever shell runs the work.
+"""Metrics: one hook gets all of them, whichever shell runs the work.
 
 | name | what | of |
 |---|---|---|
-| `fluss.rows`, `fluss.bytes` | added by a piece of work | each receipt |
+| `fluss.rows`, `fluss.bytes` | added by a step | each receipt |
 | `fluss.duration` | seconds that it took | each receipt |
 | `fluss.checkpoint.lag` | unread offsets | `checkpoint_lag` |
 | `fluss.checkpoint.age` | seconds since the oldest unread batch | `checkpoint_lag` |
@@ -39,13 +39,13 @@ _hook: MetricsHook | None = None
 
 
 def set_metrics_hook(hook: MetricsHook | None) -> None:
-    """Give all figures of this process to `hook`; None stops it."""
+    """Call `hook` with all metrics of this process; None stops it."""
     global _hook
     _hook = hook
 
 
 def record(name: str, value: float, **attributes: str) -> None:
-    """Give one figure to the hook. A hook that fails is logged and disturbs nothing."""
+    """Call the hook with one metric. An error of the hook is logged and has no other effect."""
     if _hook is None:
         return
     try:
@@ -55,7 +55,7 @@ def record(name: str, value: float, **attributes: str) -> None:
 
 
 def record_receipt(receipt: Receipt) -> Receipt:
-    """Give the figures of a receipt to the hook; the receipt itself."""
+    """Call the hook with the metrics of a receipt, and return the receipt."""
     attributes = {"table": receipt.table.uri, "kind": receipt.kind}
     if "name" in receipt.details:
         attributes["checkpoint"] = str(receipt.details["name"])

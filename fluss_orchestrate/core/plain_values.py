@@ -1,7 +1,7 @@
-"""Reading values that were written down as JSON: whatever is wrong with them is one typed error.
+"""Reading values that were written as JSON: everything that is wrong with them is one typed error.
 
-Files, stores and other processes hand such values in, so their types are checked one by one, and
-numbers must be such that a Fluss offset, id or time can be one.
+Such values come from files, stores and other processes. So their types are checked one by one, and
+numbers must fit a Fluss offset, id or time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NUMBER_MAX = 2**63 - 1
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turn what goes wrong inside into a `CorruptDataError` that says "this is no `what`"."""
+    """Turn each error inside the block into a `CorruptDataError` that says "this is no `what`"."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -37,14 +37,14 @@ def check_version(value: Mapping[str, Any], newest: int, what: str) -> None:
 
 
 def number(value: Any) -> int:
-    """A whole number that fits 64 bits."""
+    """Return the value if it is a whole number of 64 bits."""
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) > NUMBER_MAX:
         raise TypeError(f"{_shown(value)} is no whole number of 64 bits")
     return value
 
 
 def text(value: Any) -> str:
-    """A text that can be stored."""
+    """Return the value if it is a text that can be stored."""
     if not isinstance(value, str):
         raise TypeError(f"{_shown(value)} is no text")
     value.encode()  # a lone surrogate, which JSON can write, is an error here
@@ -52,24 +52,24 @@ def text(value: Any) -> str:
 
 
 def number_or_none(value: Any) -> int | None:
-    """A whole number, or nothing."""
+    """Return the value if it is a whole number or None."""
     return None if value is None else number(value)
 
 
 def text_or_none(value: Any) -> str | None:
-    """A text, or nothing."""
+    """Return the value if it is a text or None."""
     return None if value is None else text(value)
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """A list of texts."""
+    """Return the value as a tuple if it is a list of texts."""
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{_shown(value)} is no list")
     return tuple(text(item) for item in value)
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """A mapping with texts as keys."""
+    """Return the value if it is a mapping with texts as keys."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{_shown(value)} is no mapping")
     return {text(key): inner for key, inner in value.items()}

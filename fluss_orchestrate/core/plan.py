@@ -1,8 +1,8 @@
-"""Plans: what one run of an incremental scan reads, frozen.
+"""Plans: the rows that one run of an incremental scan reads.
 
 A position is the next offset of each (partition, bucket). A plan is a list of half-open ranges of
-offsets with the schema, the columns and the metadata columns pinned. Its id is a hash of all that,
-never a number that is counted: a store that lost its tail would give the number out again.
+offsets with a fixed schema, columns and metadata columns. Its id is a hash of all that, never a
+counter: a store that lost its tail would use the number again.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ Position = Mapping[Place, int]
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Which life of a checkpoint a plan belongs to.
+    """The generation of a checkpoint that a plan belongs to.
 
-    A reset, a table that was created again and rows that were given up begin a new generation, so
-    that the same ranges can be written again on purpose, and never by accident. It is named by the
-    sequence and the nonce of the event that began it; a checkpoint's first generation has no name.
+    A reset, a table that was created again and rows that were skipped begin a new generation, so
+    that the same ranges can be written again on purpose, and never by accident. It is identified by
+    the sequence and the nonce of the event that began it. The first generation of a checkpoint is
+    None.
     """
 
     sequence: int
     nonce: str
 
     def to_json(self) -> list[Any]:
-        """`[sequence, nonce]`."""
+        """Return `[sequence, nonce]`."""
         return [self.sequence, self.nonce]
 
     @classmethod
     def from_json(cls, value: Any) -> Generation | None:
-        """The generation from `to_json`; None stays None, the first generation."""
+        """Return the generation from what `to_json` returned; None for the first generation."""
         if value is None:
             return None
         with plain.reading("generation of a checkpoint"):
@@ -56,7 +57,7 @@ class Generation:
 
 
 def generation_json(generation: Generation | None) -> list[Any] | None:
-    """The generation as plain values; None for the first one."""
+    """Return the generation as plain values; None for the first one."""
     return None if generation is None else generation.to_json()
 
 
@@ -85,7 +86,7 @@ class BucketRange:
 
     @property
     def count(self) -> int:
-        """How many offsets lie in it; a changelog has a few more offsets than rows."""
+        """The number of offsets; a changelog has a few more offsets than rows."""
         return self.stop - self.start
 
     def table_bucket(self, table_id: int) -> TableBucket:
@@ -93,7 +94,7 @@ class BucketRange:
         return TableBucket(table_id, self.bucket, partition_id=self.partition_id)
 
     def to_json(self) -> list[Any]:
-        """`[partition id, partition, bucket, start, stop]`."""
+        """Return `[partition id, partition, bucket, start, stop]`."""
         return [self.partition_id, self.partition, self.bucket, self.start, self.stop]
 
     @classmethod
@@ -120,7 +121,7 @@ class ScanPlan:
         table: The identity of the table.
         schema_id: The id of the schema in which the rows are read.
         columns: The columns to read.
-        metadata_columns: Further columns, such as `__offset`.
+        metadata_columns: Further columns, such as `_offset`.
         ranges: The ranges that are not empty, in the order of partition and bucket.
         kind: `log`, `changelog`, or `state` for the current rows of a key table as a first plan.
         sequence: The number of the event in the checkpoint's history; not part of the id.
@@ -149,7 +150,7 @@ class ScanPlan:
 
     @property
     def plan_id(self) -> str:
-        """A hash of the content: equal plans have equal ids, different ones do not."""
+        """A hash of the content: equal plans have equal ids, different plans different ones."""
         if not self._known_id:
             object.__setattr__(self, "_known_id", self._hash())
         return self._known_id
@@ -173,7 +174,7 @@ class ScanPlan:
 
     @property
     def position(self) -> Position | None:
-        """Where every known place is after the plan; None when it is not known."""
+        """The position of every known place after the plan; None if it is not known."""
         if self.begin is None:
             return None
         return {**self.begin, **{r.place: r.stop for r in self.ranges}}
@@ -185,13 +186,13 @@ class ScanPlan:
 
     @property
     def offsets(self) -> int:
-        """How many offsets the ranges hold together."""
+        """The number of offsets of all ranges."""
         return sum(r.count for r in self.ranges)
 
     def split(self, parts: int) -> list[ScanPlan]:
-        """At most `parts` plans of about equal size that together, in order, read exactly this one.
+        """Return at most `parts` plans of about equal size that together, in order, read this plan.
 
-        A log is cut anywhere between two offsets. A changelog and a state are cut between buckets
+        A log is split between any two offsets. A changelog and a state are split between buckets
         only: parallel readers of one bucket would lose the order of the changes of a key.
         """
         groups = split_ranges(self.ranges, parts, whole=self.kind != "log")
@@ -255,9 +256,9 @@ class ScanPlan:
 def split_ranges(
     ranges: Sequence[BucketRange], parts: int, whole: bool = False
 ) -> list[tuple[BucketRange, ...]]:
-    """At most `parts` groups of about equal size that together, in order, are these ranges.
+    """Return at most `parts` groups of about equal size that together, in order, are these ranges.
 
-    Cuts lie anywhere between two offsets; with `whole`, only between ranges.
+    They are split between any two offsets; with `whole`, only between ranges.
     """
     target = max(1, -(-sum(r.count for r in ranges) // max(1, parts)))
     groups: list[list[BucketRange]] = [[]]
@@ -276,7 +277,7 @@ def split_ranges(
 
 
 def by_place(ranges: Iterable[BucketRange]) -> dict[Place, list[BucketRange]]:
-    """The ranges of each place."""
+    """Return the ranges of each place."""
     found: dict[Place, list[BucketRange]] = {}
     for r in ranges:
         found.setdefault(r.place, []).append(r)
@@ -284,7 +285,7 @@ def by_place(ranges: Iterable[BucketRange]) -> dict[Place, list[BucketRange]]:
 
 
 def without(wanted: Iterable[BucketRange], taken: Iterable[BucketRange]) -> tuple[BucketRange, ...]:
-    """The parts of `wanted` that are not in `taken`, in order."""
+    """Return the parts of `wanted` that are not in `taken`, in order."""
     others = by_place(taken)
     left: list[BucketRange] = []
     for r in wanted:
@@ -299,7 +300,7 @@ def without(wanted: Iterable[BucketRange], taken: Iterable[BucketRange]) -> tupl
 
 
 BUCKETS_SHOWN_MAX = 3
-"""Buckets that a sentence names."""
+"""The largest number of buckets that a sentence names."""
 
 
 def behind_text(what: str, missing: Mapping[Place, tuple[int, int]]) -> str:

@@ -1,9 +1,9 @@
 """Waiting for tables: any number of waiters, one poller per cluster and event loop.
 
-A waiter looks at answers to questions. Equal questions are asked once per interval, however many
-wait for the answer, and those that are due together are asked together. The poller stops when
-nobody waits. A waiter that is cancelled is forgotten; the others do not notice. A question that
-fails in a way that may pass is asked again, less and less often.
+A waiter looks at answers to questions. Equal questions are one request per interval, however many
+waiters there are, and questions that are due at the same time are asked together. The poller stops
+when nobody waits. Cancelling a waiter does not affect the others. After a retriable error the
+question is asked again, with growing pauses.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 
 class Question(Protocol):
-    """Something to ask a cluster; equal and hashable by what is asked."""
+    """A request to a cluster; two equal questions are one request."""
 
     async def ask(self, core: AsyncConnection) -> Any:
-        """The answer as it is now."""
+        """Return the current answer."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class LookReport:
         self._gap_s = REPORT_GAP_FIRST_S
 
     def look(self, tell: Callable[[], str]) -> None:
-        """Report a look if a report is due; `tell` makes the sentence only then."""
+        """Report a look if a report is due; `tell` is called for the sentence only then."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return
@@ -88,7 +88,7 @@ class _Waiter:
 
 @dataclass(eq=False)
 class _Group:
-    """All who wait for the answers to one question."""
+    """All waiters for the answers to one question."""
 
     lookers: list[tuple[_Waiter, Look]] = field(default_factory=list)
     due_s: float = 0.0
@@ -98,7 +98,7 @@ class _Group:
         return [(w, look) for w, look in self.lookers if not w.done.done()]
 
     def plan_next(self, now_s: float) -> None:
-        """Set when to ask again: at multiples of the interval, so that questions meet."""
+        """Set the time of the next request: a multiple of the interval, for shared requests."""
         interval_s = max(INTERVAL_MIN_S, min(look.interval_s for _, look in self.lookers))
         if self.failures:
             self.due_s = now_s + min(BACKOFF_MAX_S, interval_s * 2**self.failures)
@@ -107,19 +107,23 @@ class _Group:
 
 
 class Poller:
-    """Asks one cluster on behalf of all waiters of one event loop."""
+    """Makes the requests to one cluster for all waiters of one event loop."""
 
     def __init__(self) -> None:
         self._groups: dict[Question, _Group] = {}
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self.requests = 0
-        """Questions asked so far."""
+        """The number of requests so far."""
 
     async def wait(
         self, core: AsyncConnection, looks: Sequence[Look], timeout_s: float | None = None
     ) -> Any:
-        """What the first look decides; its error if it raises. `TimeoutError` after the time."""
+        """Return what the first look decides, or raise its error.
+
+        Raises:
+            TimeoutError: The time has passed.
+        """
         waiter = _Waiter(core, asyncio.get_running_loop().create_future())
         for look in looks:
             group = self._groups.setdefault(look.question, _Group())
@@ -223,7 +227,7 @@ _pollers: dict[tuple[asyncio.AbstractEventLoop, str, str], Poller] = {}
 
 
 def poller_of(core: AsyncConnection) -> Poller:
-    """The poller that all connections to one cluster share on one event loop."""
+    """Return the poller that all connections to one cluster share on one event loop."""
     config = core.config
     loop = asyncio.get_running_loop()
     key = (loop, config.resolved_bootstrap(), config.security_sasl_username)
@@ -234,7 +238,7 @@ async def on_its_loop(
     connection: AsyncConnection | FlussConnection,
     make: Callable[[AsyncConnection], Coroutine[Any, Any, T]],
 ) -> T:
-    """Run a coroutine where the connection lives: the client's I/O thread for a facade's.
+    """Run a coroutine on the loop of the connection: for the facade, on the client's I/O thread.
 
     Cancelling the waiting cancels the coroutine.
     """

@@ -55,12 +55,12 @@ class Receipt:
 
     @property
     def ends(self) -> Position:
-        """Where each range of the receipt ends."""
+        """The end of each range of the receipt."""
         return {r.place: r.stop for r in self.ranges}
 
     @property
     def moved(self) -> int:
-        """Rows that the call which gave this receipt has written."""
+        """The number of rows that this call has written."""
         return self.rows if self.rows_moved is None else self.rows_moved
 
     def repeated(self) -> Receipt:

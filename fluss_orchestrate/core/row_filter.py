@@ -6,14 +6,12 @@
     column [not] like 'a%_'             column is [not] null
 
 A value is a number, a 'text' (a quote in it is doubled), true or false; a text is read as a date,
-a time or a timestamp where the column is one. A name with odd characters stands in `backticks` or
-"quotes". As in SQL, a comparison with null is neither true nor false, and such rows are left out.
+a time or a timestamp if the column is one. A name with other characters is written in `backticks`
+or "quotes". As in SQL, a comparison with null is neither true nor false: such rows are left out.
 
 The text is never run as code: it becomes a tree that is applied to Arrow columns.
 
-Conditions on the columns of a batch, as `row_filter` reads them.
-
-Each gives one boolean per row, or null where SQL would say that it is not known.
+A condition returns one boolean per row, or null where the result is unknown in SQL.
 """
 
 from __future__ import annotations
@@ -48,10 +46,10 @@ class Condition(Protocol):
     """True, false or null for every row."""
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
-        """What holds for the rows of a batch."""
+        """Return true, false or null for each row of a batch."""
 
     def columns(self) -> Iterator[str]:
-        """The columns that are looked at."""
+        """Return the columns that the condition uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +59,27 @@ class Column:
     name: str
 
     def array(self, batch: pa.RecordBatch) -> pa.Array:
-        """Its values."""
+        """Return the values of the column."""
         return batch.column(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A constant; what it is exactly depends on the column that it stands beside."""
+    """A constant. Its type depends on the column that it is compared with."""
 
     given: str | bool | int | decimal.Decimal
 
     @classmethod
     def number(cls, text: str) -> Value:
-        """A number as it was written."""
+        """Return the number as it was written."""
         return cls(int(text) if text.lstrip("-").isdigit() else decimal.Decimal(text))
 
     def scalar(self, kind: pa.DataType) -> pa.Scalar:
-        """The value beside a column of this type; `ConfigError` if it cannot be meant."""
+        """Return the value in the type of the column that it is compared with.
+
+        Raises:
+            ConfigError: The value does not fit the type.
+        """
         given = self.given
         if isinstance(given, bool):
             self._need(pt.is_boolean(kind), kind)
@@ -115,7 +117,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A column beside a value, or beside another column."""
+    """A comparison of a column with a value, or with another column."""
 
     sign: str
     left: Column
@@ -135,7 +137,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """A column that holds one of some values."""
+    """Whether a column equals one of some values."""
 
     column: Column
     values: tuple[Value, ...]
@@ -150,7 +152,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A column from one value to another, both included."""
+    """Whether a column is between two values, both included."""
 
     column: Column
     low: Value
@@ -169,7 +171,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """A text of some form: % is any text, _ any character."""
+    """Whether a text has a form: % is any text, _ any character."""
 
     column: Column
     pattern: str
@@ -186,7 +188,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """A column without a value."""
+    """Whether a column has no value."""
 
     column: Column
 
@@ -199,7 +201,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite; what is not known stays so."""
+    """The opposite of a condition; null stays null."""
 
     inner: Condition
 
@@ -212,7 +214,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of them."""
+    """Whether all conditions hold."""
 
     parts: tuple[Condition, ...]
 
@@ -229,7 +231,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any of them."""
+    """Whether one of the conditions holds."""
 
     parts: tuple[Condition, ...]
 
@@ -279,18 +281,26 @@ class RowFilter:
 
     @classmethod
     def parse(cls, text: str) -> RowFilter:
-        """`ConfigError` says at which character the text cannot be understood."""
+        """Return the filter that a text describes.
+
+        Raises:
+            ConfigError: The text is not valid; the error says at which character.
+        """
         if len(text) > TEXT_MAX:
             raise ConfigError(f"a filter has at most {TEXT_MAX} characters, not {len(text)}")
         return cls(text, _Parser(text).whole())
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it looks at, each once."""
+        """Return the columns that the filter uses, each once."""
         return tuple(dict.fromkeys(self.condition.columns()))
 
     def check(self, schema: pa.Schema) -> None:
-        """`ConfigError` if it names a column that is not there, or compares what has no order."""
+        """Check the filter against the columns of the rows.
+
+        Raises:
+            ConfigError: A column does not exist, or has a type without an order.
+        """
         for name in self.columns:
             if name not in schema.names:
                 raise ConfigError(
@@ -299,7 +309,7 @@ class RowFilter:
         self.apply(pa.RecordBatch.from_pylist([], schema=schema))
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows for which the condition is true."""
+        """Return the rows for which the condition is true."""
         try:
             return batch.filter(self.condition.of(batch))
         except (pa.ArrowException, ValueError, OverflowError) as error:
@@ -307,7 +317,7 @@ class RowFilter:
 
 
 class _Parser:
-    """Reads by descent: or, then and, then not, then one comparison."""
+    """A recursive-descent parser: `or`, then `and`, then `not`, then one comparison."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,9 +1,9 @@
 """SQL engines and SQL errors that show neither passwords nor rows.
 
-SQLAlchemy's errors hold the statement's parameters, and their frames hold what a connection was
-opened with. So those errors never leave the core: `hides_sql` raises a typed error in their place,
-outside of the handler, so that the first one does not hang on it as `__context__`. An engine that
-is opened here has no password in its `url`: each new connection gets it from a closure.
+SQLAlchemy's errors contain the statement's parameters, and their frames contain the arguments of
+the connection. So those errors never leave the core: `hides_sql` raises a typed error instead,
+outside of the handler, so that the first one is not its `__context__`. An engine that is opened
+here has no password in its `url`: each new connection gets it from a closure.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def hides_sql(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S,
 
 
 class EngineSource:
-    """Opens engines for one URL; what is secret of it is in no attribute."""
+    """Opens engines for one URL. No attribute contains the secrets of the URL."""
 
     @classmethod
     def of(cls, text: str, what: str) -> EngineSource | ClientError:
-        """The source, or the error to raise once no frame of the caller holds `text` any more.
+        """Return the source, or the error to raise once no frame of the caller has `text` any more.
 
         Args:
             text: An SQLAlchemy URL.
@@ -92,7 +92,7 @@ class EngineSource:
         self._listen = _with_secrets(url) if url != self.url else None
 
     def open(self, **options: Any) -> Engine:
-        """A new engine.
+        """Return a new engine.
 
         Raises:
             ConfigError: The database's driver is not installed.
@@ -130,10 +130,10 @@ def _with_secrets(url: URL) -> Callable[..., None]:
 
 
 def reason(error: SQLAlchemyError) -> str:
-    """What went wrong in the database, without values of rows and without parameters.
+    """Return what went wrong in the database, without values of rows and without parameters.
 
-    Drivers put values into some messages (`Key (id)=(5) already exists`). Such errors are told by
-    their name, their code, and the objects that they concern.
+    Drivers put values into some messages (`Key (id)=(5) already exists`). Such errors are described
+    by their name, their code, and the objects that they concern.
     """
     said = getattr(error, "orig", None)
     if said is None:
@@ -163,13 +163,13 @@ def reason(error: SQLAlchemyError) -> str:
 
 
 def sql_state(error: SQLAlchemyError) -> str:
-    """The five characters of the database's answer; empty where there are none."""
+    """Return the SQLSTATE, five characters, of the database's answer; empty if there is none."""
     said = getattr(error, "orig", None)
     return str(getattr(said, "pgcode", None) or getattr(said, "sqlstate", None) or "")
 
 
 def is_contended(error: SQLAlchemyError) -> bool:
-    """Whether others held what was needed, so that the same call may succeed later."""
+    """Return whether others held a lock, so that the same call may succeed later."""
     busy = str(getattr(getattr(error, "orig", None), "sqlite_errorname", ""))
     return busy.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or (
         sql_state(error) in _CONTENDED_STATES

@@ -1,7 +1,7 @@
-"""What a condition is: something about one table that comes true, as plain values.
+"""Conditions: something about one table that becomes true, as plain values.
 
-A sensor keeps a condition where it likes, and any process can go on waiting for it. What it means
-is fixed when it is made: positions and targets in it are offsets, never "now".
+A sensor can store a condition, and any process can continue to wait for it. Its meaning is fixed
+when it is made: positions and targets in it are offsets, never "now".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _kinds: dict[str, type[Condition]] = {}
 
 
 class Condition(ABC):
-    """Something to wait for."""
+    """A condition to wait for."""
 
     kind: ClassVar[str]
     path: TablePath
@@ -42,30 +42,30 @@ class Condition(ABC):
 
     @abstractmethod
     def looks(self, interval_s: float) -> Sequence[Look]:
-        """What to ask; the first look that decides gives the outcome."""
+        """Return the requests to make; the first one that decides gives the outcome."""
 
     @property
     @abstractmethod
     def wanted(self) -> str:
-        """What is waited for, with its numbers."""
+        """Return a text of what is waited for, with its numbers."""
 
     @abstractmethod
     def found(self, answer: Any) -> str:
-        """Say how far an answer is from what is wanted."""
+        """Return a text that says how far an answer is from what is wanted."""
 
     @property
     @abstractmethod
     def unmet(self) -> str:
-        """What is to be said when time runs out."""
+        """The text of the error when the time has passed."""
 
     @abstractmethod
     def values(self) -> dict[str, Any]:
-        """The condition's own fields as plain values."""
+        """Return the fields of the condition as plain values."""
 
     @classmethod
     @abstractmethod
     def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> Condition:
-        """The condition from `values`."""
+        """Return the condition from what `values` returned."""
 
     async def wait(
         self,
@@ -74,7 +74,7 @@ class Condition(ABC):
         timeout_s: float | None,
         report: LookReport | None = None,
     ) -> Outcome:
-        """Wait on the cluster's poller, on the connection's own loop."""
+        """Wait on the poller of the cluster, on the event loop of the connection."""
         looks = _ReportedLooks(self, report)
         try:
             outcome: Outcome = await poller_of(core).wait(core, looks.of(interval_s), timeout_s)
@@ -87,7 +87,7 @@ class Condition(ABC):
     async def check(
         self, core: AsyncConnection, report: LookReport | None = None
     ) -> Outcome | None:
-        """One look, now."""
+        """Check the condition once, now."""
         for look in self.looks(POLL_INTERVAL_S):
             answer = await look.question.ask(core)
             outcome: Outcome | None = look.decide(answer)
@@ -98,12 +98,12 @@ class Condition(ABC):
         return None
 
     def to_json(self) -> dict[str, Any]:
-        """The condition as plain values."""
+        """Return the condition as plain values."""
         return {"kind": self.kind, "table": str(self.path), **self.values()}
 
 
 class _ReportedLooks:
-    """The looks of a condition, which also remember the last answer and report it."""
+    """The looks of a condition; they also keep the last answer and report it."""
 
     def __init__(self, condition: Condition, report: LookReport | None) -> None:
         self._condition = condition
@@ -135,7 +135,7 @@ class _ReportedLooks:
 
     @property
     def unmet(self) -> str:
-        """What did not come, and how far it was at the last look."""
+        """Return what was waited for, and its state at the last look."""
         unmet = self._condition.unmet
         if self._answers:
             unmet += f": {self._condition.found(self._answers[0])}"
@@ -145,7 +145,7 @@ class _ReportedLooks:
 
 
 def condition_from_json(value: Mapping[str, Any]) -> Condition:
-    """The condition from `to_json`."""
+    """Return the condition from what `to_json` returned."""
     found = _kinds.get(str(value.get("kind")))
     if found is None:
         raise ConfigError(f"'{value.get('kind')}' is no condition; there are {sorted(_kinds)}")

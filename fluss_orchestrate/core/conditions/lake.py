@@ -26,7 +26,7 @@ from fluss_orchestrate.core.polling import Look, LookReport
 
 @dataclass(frozen=True)
 class NewSnapshot(Condition):
-    """There is a lake snapshot other than `after`; with None, any."""
+    """There is a lake snapshot other than `after`; with None, any snapshot."""
 
     kind: ClassVar[str] = "new_snapshot"
     unmet: ClassVar[str] = "there is no new lake snapshot"
@@ -34,17 +34,17 @@ class NewSnapshot(Condition):
     after: int | None = None
 
     def looks(self, interval_s: float) -> Sequence[Look]:
-        """Ask for the newest snapshot."""
+        """Return the request for the newest snapshot."""
         return [Look(LatestSnapshot(self.path), self._decide, interval_s)]
 
     @property
     def wanted(self) -> str:
-        """The table, and the snapshot that is known."""
+        """Return the table, and the known snapshot."""
         known = "a lake snapshot" if self.after is None else f"a lake snapshot after {self.after}"
         return f"{self.path} has {known}"
 
     def found(self, answer: LakeSnapshot | None) -> str:
-        """Say which snapshot there is."""
+        """Return which snapshot there is."""
         return "it has none" if answer is None else f"the newest one is {answer.snapshot_id}"
 
     def _decide(self, snapshot: LakeSnapshot | None) -> Outcome | None:
@@ -53,18 +53,18 @@ class NewSnapshot(Condition):
         return snapshot_outcome(self.path, snapshot)
 
     def values(self) -> dict[str, Any]:
-        """The snapshot that is known."""
+        """Return the known snapshot."""
         return {"after": self.after}
 
     @classmethod
     def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> NewSnapshot:
-        """The condition from `values`."""
+        """Return the condition from what `values` returned."""
         return cls(path, values["after"])
 
 
 @dataclass(frozen=True)
 class LakeCovers(Condition):
-    """The lake holds everything up to frozen offsets, or everything committed before a time."""
+    """The lake holds everything up to resolved offsets, or everything committed before a time."""
 
     kind: ClassVar[str] = "lake_covers"
     unmet: ClassVar[str] = "the lake does not hold the target"
@@ -72,12 +72,12 @@ class LakeCovers(Condition):
     target: LakeTarget | int
 
     def looks(self, interval_s: float) -> Sequence[Look]:
-        """Waiting is `wait_for_snapshot`'s own matter."""
+        """Return nothing: `wait` uses `wait_for_snapshot`."""
         return []
 
     @property
     def wanted(self) -> str:
-        """The offsets, or the time."""
+        """Return the offsets, or the time."""
         if isinstance(self.target, LakeTarget):
             total = sum(self.target.offsets.values())
             upto = f"offset {total} ({len(self.target.offsets)} buckets)"
@@ -86,7 +86,7 @@ class LakeCovers(Condition):
         return f"the lake of {self.path} holds everything up to {upto}"
 
     def found(self, answer: Mapping[Place, tuple[int, int]]) -> str:
-        """Say which buckets are behind."""
+        """Return which buckets are behind."""
         return behind_text("the lake", answer)
 
     async def wait(
@@ -96,7 +96,7 @@ class LakeCovers(Condition):
         timeout_s: float | None,
         report: LookReport | None = None,
     ) -> Outcome:
-        """Wait for the snapshot; a time that cannot be told yet is asked for again."""
+        """Wait for the snapshot. If a time cannot be resolved yet, try again later."""
         found = await wait_for_snapshot(
             core,
             self.path,
@@ -110,7 +110,7 @@ class LakeCovers(Condition):
     async def check(
         self, core: AsyncConnection, report: LookReport | None = None
     ) -> Outcome | None:
-        """One look, now; a time that cannot be told yet is not covered."""
+        """Check once, now. A time that cannot be resolved yet is not covered."""
         try:
             target = await resolve_target(core, self.path, self.target)
         except NotYetError as error:
@@ -126,14 +126,14 @@ class LakeCovers(Condition):
         return snapshot_outcome(self.path, snapshot or LakeSnapshot(-1))
 
     def values(self) -> dict[str, Any]:
-        """The frozen target, or the time."""
+        """Return the resolved target, or the time."""
         if isinstance(self.target, LakeTarget):
             return {"target": self.target.to_json()}
         return {"until_ms": self.target}
 
     @classmethod
     def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> LakeCovers:
-        """The condition from `values`."""
+        """Return the condition from what `values` returned."""
         if "target" in values:
             return cls(path, LakeTarget.from_json(values["target"]))
         return cls(path, int(values["until_ms"]))
@@ -141,19 +141,19 @@ class LakeCovers(Condition):
 
 @dataclass(frozen=True)
 class LakeLagNow:
-    """How far a table's lake is behind, in time too."""
+    """The question how far a table's lake is behind, also in time."""
 
     path: TablePath
 
     async def ask(self, core: AsyncConnection) -> LakeStatus:
-        """Several requests, and one more per bucket that is behind."""
+        """Make several requests, and one more per bucket that is behind."""
         await awaited_snapshot(core, self.path)
         return await read_status(core, self.path)
 
 
 @dataclass(frozen=True)
 class LakeFresh(Condition):
-    """The oldest row that the lake lacks is younger than `lag_ms`."""
+    """The oldest row that is not in the lake is younger than `lag_ms`."""
 
     kind: ClassVar[str] = "lake_fresh"
     path: TablePath
@@ -161,20 +161,20 @@ class LakeFresh(Condition):
 
     @property
     def unmet(self) -> str:
-        """How fresh it should be."""
+        """The wanted freshness."""
         return f"the lake is more than {self.lag_ms} ms behind"
 
     def looks(self, interval_s: float) -> Sequence[Look]:
-        """Ask for the lag."""
+        """Return the request for the lag."""
         return [Look(LakeLagNow(self.path), self._decide, interval_s)]
 
     @property
     def wanted(self) -> str:
-        """How fresh the lake should be."""
+        """Return the wanted freshness."""
         return f"the lake of {self.path} is less than {self.lag_ms} ms behind"
 
     def found(self, answer: LakeStatus) -> str:
-        """Say how far the lake is behind."""
+        """Return how far the lake is behind."""
         return (
             f"it is {answer.lag_ms} ms and {answer.lag_offsets} offsets behind; its snapshot is "
             f"{answer.snapshot_id}"
@@ -191,17 +191,17 @@ class LakeFresh(Condition):
         }
 
     def values(self) -> dict[str, Any]:
-        """The bound."""
+        """Return the limit."""
         return {"lag_ms": self.lag_ms}
 
     @classmethod
     def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> LakeFresh:
-        """The condition from `values`."""
+        """Return the condition from what `values` returned."""
         return cls(path, int(values["lag_ms"]))
 
 
 def snapshot_outcome(path: TablePath, snapshot: LakeSnapshot) -> Outcome:
-    """A snapshot as plain values; id -1 stands for the lake of an empty table."""
+    """Return a snapshot as plain values; the id -1 means the lake of an empty table."""
     offsets = {
         (bucket.partition_id, bucket.bucket_id): offset
         for bucket, offset in snapshot.table_buckets_offset.items()

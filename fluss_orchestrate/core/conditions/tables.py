@@ -1,4 +1,4 @@
-"""Conditions on Fluss itself: a table or partition exists, offsets are reached, rows came."""
+"""Conditions on Fluss itself: a table or partition exists, offsets are reached, rows were added."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SHOWN_MAX = 3
 
 @dataclass(frozen=True)
 class TableNow:
-    """A table as the cluster describes it; None if there is none."""
+    """The question for a table; the answer is None if there is none."""
 
     path: TablePath
 
     async def ask(self, core: AsyncConnection) -> TableInfo | None:
-        """One request."""
+        """Make one request."""
         try:
             return await backend_of(core).get_table_info(self.path)
         except (TableNotExistError, DatabaseNotExistError):
@@ -36,7 +36,7 @@ class TableNow:
 
 @dataclass(frozen=True)
 class PartitionsFound:
-    """A table's partitions, and the columns that it is partitioned by."""
+    """The partitions of a table, and its partition columns."""
 
     partitions: Sequence[PartitionInfo]
     columns: frozenset[str]
@@ -44,12 +44,12 @@ class PartitionsFound:
 
 @dataclass(frozen=True)
 class PartitionsNow:
-    """A table's partitions; None if there is no table."""
+    """The question for the partitions of a table; the answer is None if there is no table."""
 
     path: TablePath
 
     async def ask(self, core: AsyncConnection) -> PartitionsFound | None:
-        """One request; one more for a table without partitions, whose columns they would tell."""
+        """Make one request, or two for a table that has no partitions yet, to get its columns."""
         try:
             found = await backend_of(core).list_partitions(self.path, None)
             if found:
@@ -62,23 +62,23 @@ class PartitionsNow:
 
 @dataclass(frozen=True)
 class TableExists(Condition):
-    """There is a table of the name."""
+    """There is a table with this name."""
 
     kind: ClassVar[str] = "table_exists"
     path: TablePath
     unmet: ClassVar[str] = "there is no such table"
 
     def looks(self, interval_s: float) -> Sequence[Look]:
-        """Ask for the table."""
+        """Return the request for the table."""
         return [Look(TableNow(self.path), self._decide, interval_s)]
 
     @property
     def wanted(self) -> str:
-        """The table."""
+        """Return the table."""
         return f"table {self.path} exists"
 
     def found(self, answer: TableInfo | None) -> str:
-        """Say that there is no table."""
+        """Return that there is no table."""
         return "there is no such table yet"
 
     def _decide(self, info: TableInfo | None) -> Outcome | None:
@@ -91,12 +91,12 @@ class TableExists(Condition):
         }
 
     def values(self) -> dict[str, Any]:
-        """Nothing beside the table."""
+        """Return nothing besides the table."""
         return {}
 
     @classmethod
     def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> TableExists:
-        """The condition from `values`."""
+        """Return the condition from what `values` returned."""
         return cls(path)
 
 
@@ -110,20 +110,20 @@ class PartitionExists(Condition):
 
     @property
     def unmet(self) -> str:
-        """Which partition is not there."""
+        """The partition that does not exist."""
         return f"there is no partition {dict(self.spec)}"
 
     def looks(self, interval_s: float) -> Sequence[Look]:
-        """Ask for all partitions: those who wait for others of the table share the answer."""
+        """Return the request for all partitions, which all waiters for the table share."""
         return [Look(PartitionsNow(self.path), self._decide, interval_s)]
 
     @property
     def wanted(self) -> str:
-        """The table and the partition."""
+        """Return the table and the partition."""
         return f"{self.path} has a partition {dict(self.spec)}"
 
     def found(self, answer: PartitionsFound | None) -> str:
-        """Say how many partitions there are, and the last ones by name."""
+        """Return how many partitions there are, and the last ones by name."""
         if answer is None:
             return f"there is no table {self.path}"
         names = sorted(p.partition_name for p in answer.partitions)
@@ -148,28 +148,28 @@ class PartitionExists(Condition):
         }
 
     def values(self) -> dict[str, Any]:
-        """The column values."""
+        """Return the column values."""
         return {"spec": dict(self.spec)}
 
     @classmethod
     def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> PartitionExists:
-        """The condition from `values`."""
+        """Return the condition from what `values` returned."""
         return cls(path, dict(values["spec"]))
 
 
 @dataclass(frozen=True)
 class EndsNow:
-    """Where a table's logs end."""
+    """The question for the ends of a table's logs."""
 
     path: TablePath
 
     async def ask(self, core: AsyncConnection) -> TableView:
-        """One request for the table, one for its partitions, one per partition and leader."""
+        """Make one request for the table, one for its partitions, one per partition and leader."""
         return await observe_table(core, self.path)
 
 
 def ranges_after(view: TableView, since: Position) -> list[BucketRange]:
-    """What a view shows beyond a position; places that the position lacks begin at 0."""
+    """Return the ranges of a view after a position; places that it lacks begin at 0."""
     return [
         view.range_of(place, since.get(place, 0), latest)
         for place, latest in view.latest.items()
@@ -179,7 +179,7 @@ def ranges_after(view: TableView, since: Position) -> list[BucketRange]:
 
 @dataclass(frozen=True)
 class _OffsetCondition(Condition):
-    """About the ends of a table's logs; `table_id` keeps it to the table it was made for."""
+    """A condition on the ends of a table's logs; `table_id` is the table that it was made for."""
 
     kind: ClassVar[str] = ""
     path: TablePath
@@ -187,7 +187,7 @@ class _OffsetCondition(Condition):
     table_id: int | None = None
 
     def looks(self, interval_s: float) -> Sequence[Look]:
-        """Ask for the ends; those who wait for other rows of the table share the answer."""
+        """Return the request for the ends, which all waiters for the table share."""
         return [Look(EndsNow(self.path), self._decide, interval_s)]
 
     def _decide(self, view: TableView) -> Outcome | None:
@@ -200,31 +200,31 @@ class _OffsetCondition(Condition):
         raise NotImplementedError
 
     def values(self) -> dict[str, Any]:
-        """The offsets, and the table's id."""
+        """Return the offsets, and the id of the table."""
         return {"offsets": position_to_json(self.offsets), "table_id": self.table_id}
 
 
 @dataclass(frozen=True)
 class RowsCame(_OffsetCondition):
-    """So many offsets have come after a position."""
+    """The log has got a number of offsets after a position."""
 
     kind: ClassVar[str] = "rows_came"
     rows: int = 1
 
     @property
     def unmet(self) -> str:
-        """How many were wanted."""
+        """The wanted number of offsets."""
         return f"fewer than {self.rows} new rows have come"
 
     @property
     def wanted(self) -> str:
-        """How many offsets, and after which ones."""
+        """Return how many offsets are wanted, and after which ones."""
         after = sum(self.offsets.values())
         since = f"{after} ({len(self.offsets)} buckets)" if self.offsets else "the beginning"
         return f"{self.path} has at least {self.rows} new offsets after {since}"
 
     def found(self, answer: TableView) -> str:
-        """Say how many of them have come."""
+        """Return how many of them there are."""
         count = sum(r.count for r in ranges_after(answer, self.offsets))
         end = sum(answer.latest.values())
         return (
@@ -238,31 +238,31 @@ class RowsCame(_OffsetCondition):
         return _outcome(view, ranges, count) if count >= self.rows else None
 
     def values(self) -> dict[str, Any]:
-        """The position and the count."""
+        """Return the position and the number."""
         return {**super().values(), "rows": self.rows}
 
     @classmethod
     def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> RowsCame:
-        """The condition from `values`."""
+        """Return the condition from what `values` returned."""
         offsets = position_from_json(values["offsets"])
         return cls(path, offsets, values["table_id"], int(values["rows"]))
 
 
 @dataclass(frozen=True)
 class OffsetsReached(_OffsetCondition):
-    """The log of every named place has come to its offset."""
+    """The log of every named place has reached its offset."""
 
     kind: ClassVar[str] = "offsets_reached"
     unmet: ClassVar[str] = "the log has not come to the offsets"
 
     @property
     def wanted(self) -> str:
-        """The offsets."""
+        """Return the offsets."""
         total = sum(self.offsets.values())
         return f"the log of {self.path} reaches {total} ({len(self.offsets)} buckets)"
 
     def found(self, answer: TableView) -> str:
-        """Say which buckets are behind."""
+        """Return which buckets are behind."""
         return behind_text("the log", self.missing(answer))
 
     def missing(self, view: TableView) -> dict[Place, tuple[int, int]]:
@@ -281,17 +281,17 @@ class OffsetsReached(_OffsetCondition):
 
     @classmethod
     def of_values(cls, path: TablePath, values: Mapping[str, Any]) -> OffsetsReached:
-        """The condition from `values`."""
+        """Return the condition from what `values` returned."""
         return cls(path, position_from_json(values["offsets"]), values["table_id"])
 
 
 def position_to_json(position: Position) -> list[list[int | None]]:
-    """`[partition id, bucket, offset]` of each place."""
+    """Return `[partition id, bucket, offset]` of each place."""
     return [[partition, bucket, offset] for (partition, bucket), offset in position.items()]
 
 
 def position_from_json(value: Sequence[Sequence[Any]]) -> dict[tuple[int | None, int], int]:
-    """The position from `position_to_json`."""
+    """Return the position from what `position_to_json` returned."""
     return {(partition, int(bucket)): int(offset) for partition, bucket, offset in value}
 
 

@@ -143,7 +143,7 @@ class IncrementalScan:
                 or `fail`.
             on_retention: What to do if Fluss deleted rows before they were read: `fail`, `earliest`
                 (go on with the first row that is left) or `lake` (read them from the lake).
-            metadata_columns: Further columns, such as `__offset`.
+            metadata_columns: Further columns, such as `_offset`.
             on_partition_gone: What to do if a partition was dropped before it was read: `fail` or
                 `forget`.
             on_recreated: What to do if the table was dropped and created again: `fail` or

@@ -1,4 +1,4 @@
-"""Rows into a Fluss table exactly once, under an id: whoever sends them, and however often."""
+"""Loads: rows are written into a Fluss table exactly once under an id."""
 
 from fluss_orchestrate.core.loading.errors import (
     LoadError,

@@ -1,4 +1,4 @@
-"""Errors of loads. They stand under the client's root, `FlussError`."""
+"""Errors of loads. Their base class is the client's `FlussError`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fluss_client.errors import ClientError, ConfigError
 
 
 class LoadError(ClientError):
-    """A load cannot go on; `table` and `load_id` say which."""
+    """A load cannot continue; `table` and `load_id` identify it."""
 
     def __init__(self, table: str, load_id: str, message: str) -> None:
         super().__init__(f"load {load_id} into {table}: {message}")
@@ -15,7 +15,7 @@ class LoadError(ClientError):
 
 
 class PinExpiredError(LoadError):
-    """A load was begun so long ago that the servers may have forgotten what they hold of it."""
+    """A load was begun so long ago that the servers may have forgotten its writer ids."""
 
 
 class RowsDifferError(LoadError):
@@ -23,11 +23,15 @@ class RowsDifferError(LoadError):
 
 
 class RowsUsedError(LoadError):
-    """The rows were given as a reader that an earlier call has read; nothing was sent."""
+    """The rows are a reader that an earlier call has read; nothing was sent."""
 
 
 def checked_load_id(load_id: str) -> str:
-    """The id, if it is one. `ConfigError` for an id that is empty, blank, or no text."""
+    """Return the load id if it is valid.
+
+    Raises:
+        ConfigError: The id is empty, blank, or not a text.
+    """
     if not isinstance(load_id, str) or not load_id.strip():
         raise ConfigError(
             f"a load id is a text that is not empty, not {load_id!r}: it names the rows of one "
@@ -37,7 +41,7 @@ def checked_load_id(load_id: str) -> str:
 
 
 def differ_text(what: str) -> str:
-    """What to say of rows that are not those of their load."""
+    """Return the text of the error for rows that are not those of their load."""
     return (
         f"it was begun with other rows ({what}). A load id stands for the same rows in the same "
         "order, and nothing more was sent. Load again with the rows that it was begun with. Rows "

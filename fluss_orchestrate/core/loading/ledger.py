@@ -46,7 +46,7 @@ PIN_AGE_MAX_MS = 6 * 24 * 3600 * 1000
 WRITER_IDS_AT_ONCE_MAX = 64
 HEADER, DONE, FIRST_PART = 0, 1, 2
 DIGEST_OF_TABLE, DIGEST_OF_COLUMNS = 1, 2
-"""What a digest is taken of: of all columns that the table had, or of the load's own columns."""
+"""The columns of a digest: all columns that the table had, or the load's own columns."""
 
 
 def open_ledger(
@@ -195,7 +195,7 @@ def finished_receipt(connection: FlussConnection, table: str, load_id: str) -> R
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a load is cut: the first attempt decides, for good."""
+    """How a load is split. The first attempt decides it."""
 
     batch_rows: int
     digest_version: int = DIGEST_OF_COLUMNS
@@ -204,7 +204,7 @@ class Cut:
     created_ms: int = -1
 
     def to_json(self) -> dict[str, Any]:
-        """The cut as plain values."""
+        """Return the cut as plain values."""
         return {
             "batch_rows": self.batch_rows,
             "digest": self.digest_version,
@@ -213,7 +213,7 @@ class Cut:
 
     @classmethod
     def from_json(cls, value: dict[str, Any], created_ms: int) -> Cut:
-        """The cut from `to_json`. Those without a version are of the first one."""
+        """Return the cut from what `to_json` returned. One without a version is of version 1."""
         return cls(
             int(value["batch_rows"]),
             int(value.get("digest", DIGEST_OF_TABLE)),
@@ -224,7 +224,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class UnitMark:
-    """What tells a unit's rows from others: their count, and a digest where one was taken."""
+    """What identifies the rows of a unit: their number, and a digest if one was taken."""
 
     rows: int
     digest: str
@@ -232,13 +232,13 @@ class UnitMark:
     """Digests that the same rows had when the table had fewer columns."""
 
     def fits(self, pinned: UnitMark) -> bool:
-        """Whether a unit that was pinned with that mark has these rows."""
+        """Return whether a unit that was pinned with that mark has these rows."""
         return pinned.rows == self.rows and pinned.digest in (self.digest, *self.earlier)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some units, pinned."""
+    """Units that were pinned together."""
 
     writer_ids: tuple[int, ...]
     marks: tuple[UnitMark, ...]
@@ -246,13 +246,13 @@ class Block:
     """Where logs ended when the block was pinned, of places that it was the first to need."""
 
     def is_of(self, marks: Sequence[UnitMark]) -> bool:
-        """Whether the block was pinned for units with these marks."""
+        """Return whether the block was pinned for units with these marks."""
         return len(self.marks) == len(marks) and all(
             mark.fits(pinned) for mark, pinned in zip(marks, self.marks, strict=True)
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The block as plain values."""
+        """Return the block as plain values."""
         return {
             "writer_ids": list(self.writer_ids),
             "marks": [[mark.rows, mark.digest] for mark in self.marks],
@@ -261,7 +261,7 @@ class Block:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Block:
-        """The block from `to_json`."""
+        """Return the block from what `to_json` returned."""
         return cls(
             tuple(value["writer_ids"]),
             tuple(UnitMark(int(rows), digest) for rows, digest in value["marks"]),

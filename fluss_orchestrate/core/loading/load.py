@@ -131,7 +131,7 @@ def load_is_known(
     ledger: TablePath = DEFAULT_LEDGER,
     ledger_replicas: int = REPLICAS_WANTED,
 ) -> bool:
-    """Whether rows were loaded, or began to be loaded, into the table under this id."""
+    """Return whether a load of this id into the table was begun or finished."""
     checked_load_id(load_id)
     target = LoadTarget(connection, table, SchemaPolicy.ERROR)
     pins = open_ledger(connection, ledger, ledger_replicas)
@@ -157,13 +157,13 @@ def load_receipt(
 
 
 def _marked(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a reader, which is remembered as read when the first one is asked for."""
+    """Return the batches of a reader, and note that it is used when the first one is read."""
     _read.add(reader)
     yield from reader
 
 
 def _check_unread(reader: pa.RecordBatchReader, target: LoadTarget, load_id: str) -> None:
-    """Arrow does not tell a reader at its end from one without rows."""
+    """Raise if the reader was used: Arrow shows it as a reader without rows."""
     if reader in _read:
         raise RowsUsedError(
             str(target.path),
@@ -175,7 +175,7 @@ def _check_unread(reader: pa.RecordBatchReader, target: LoadTarget, load_id: str
 
 
 def as_reader(rows: Any) -> pa.RecordBatchReader:
-    """A reader of whatever holds rows in Arrow's way."""
+    """Return a reader of any object that holds rows in Arrow's form."""
     if isinstance(rows, pa.RecordBatchReader):
         return rows
     if isinstance(rows, pa.RecordBatch):

@@ -1,7 +1,7 @@
-"""A load under way: units are pinned in blocks and sent, each bucket's in their order.
+"""Sending a load: units are pinned in blocks and sent, those of a bucket in order.
 
-Two blocks are in memory at most: one is sent while the next is cut. Whatever stops in between, the
-next attempt sends the same units under the same numbers, and servers drop those that they have.
+At most two blocks are in memory: one is sent while the next one is cut. Whenever the load stops,
+the next attempt sends the same units under the same numbers, and servers drop those that they have.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load has put into its table."""
+    """The result of a load."""
 
     rows: int
     bytes: int
@@ -54,13 +54,13 @@ class Loaded:
     """Where each bucket's log ended before and after; others may have written there too."""
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain values."""
+        """Return the result as plain values."""
         ranges = [r.to_json() for r in self.ranges]
         return {"rows": self.rows, "bytes": self.bytes, "ranges": ranges}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Loaded:
-        """The figures from `to_json`."""
+        """Return the result from what `to_json` returned."""
         ranges = tuple(BucketRange.from_json(r) for r in value["ranges"])
         return cls(int(value["rows"]), int(value["bytes"]), ranges)
 
@@ -94,15 +94,15 @@ class PinnedLoad:
         self._last_of_place: dict[Place, asyncio.Task[None]] = {}
 
     def done(self) -> Loaded | None:
-        """What was loaded, if all of it was."""
+        """Return what was loaded, if the load is finished."""
         found = run_blocking(self._pins.done())
         return None if found is None else Loaded.from_json(found)
 
     def run(self, cut_units: CutUnits) -> Loaded:
-        """Send every unit, then record that the load is done.
+        """Send every unit, then record that the load is finished.
 
-        `cut_units(batch_rows)` gives the load's units in order, with batches of as many rows as
-        `batch_rows` says for a sample.
+        `cut_units(batch_rows)` returns the units of the load in order. `batch_rows` decides from a
+        sample how many rows a batch has.
         """
         cut = run_blocking(self._pins.cut())
         units = cut_units(_CutRule(cut, self._begin, self._pins.check_age))
@@ -133,11 +133,15 @@ class PinnedLoad:
         return self.done() or loaded
 
     def is_known(self) -> bool:
-        """Whether some attempt has begun this load."""
+        """Return whether an attempt has begun this load."""
         return run_blocking(self._pins.cut()) is not None or self.done() is not None
 
     def verify(self, cut_units: CutUnits, loaded: Loaded) -> None:
-        """`RowsDifferError` when these are not the rows of this load, which is done."""
+        """Check that these are the rows of this load, which is finished.
+
+        Raises:
+            RowsDifferError: They are not.
+        """
         cut = run_blocking(self._pins.cut())
         rows = 0
 
@@ -185,7 +189,7 @@ class PinnedLoad:
                 raise outcome
 
     def _in_turn(self, placed: Placed, writer_id: int, unit: Unit) -> asyncio.Task[None]:
-        """Sends rows after those that were sent to the same bucket before."""
+        """Send rows after those that were sent to the same bucket before."""
         place = self._place(placed)
         earlier = self._last_of_place.get(place)
 
@@ -237,7 +241,7 @@ class PinnedLoad:
 
 
 class _CutRule:
-    """The cut of a load that was begun, or of one that the first rows begin."""
+    """The cut of a load that was begun, or of one that begins with the first rows."""
 
     def __init__(
         self,
@@ -288,7 +292,7 @@ async def send_pinned(
 
 
 async def partition_id_of(backend: Backend, info: TableInfo, name: str, create: bool) -> int:
-    """The id of a partition by its name; it is created when it is not there and may be."""
+    """Return the id of a partition by its name, and create the partition if that is allowed."""
     try:
         return await backend.partition_id(info, name)
     except PartitionNotExistError:

@@ -60,7 +60,10 @@ def open_rows(
 
 
 def csv_options(types: pa.Schema) -> Any:
-    """How to read CSV as columns of these types: an empty field is null, a quoted one is text."""
+    """Return how to read CSV as columns of these types.
+
+    An empty field is null, a quoted one is text.
+    """
     import pyarrow.csv as pacsv
 
     return pacsv.ConvertOptions(
@@ -84,7 +87,11 @@ def _dataset(files: Sequence[str], kind: str, types: pa.Schema | None) -> Any:
 
 
 def source_files(path: str | Path, format: str | None = None) -> list[Path]:  # noqa: A002
-    """The files meant by a path, sorted; `SourceError` when there is none or they are mixed."""
+    """Return the files of a path, sorted.
+
+    Raises:
+        SourceError: There is no file, or the formats are mixed.
+    """
     if not str(path).strip():
         # As a path this would be the folder that the process runs in.
         raise SourceError("''", "is no path of a file or folder")
@@ -105,5 +112,5 @@ def source_files(path: str | Path, format: str | None = None) -> list[Path]:  # 
 
 
 def _is_data(file: Path, root: Path) -> bool:
-    """Not what writers leave beside their data, such as _SUCCESS or hidden folders."""
+    """Return whether a file is data, not one such as _SUCCESS or in a hidden folder."""
     return not any(part.startswith((".", "_")) for part in file.relative_to(root).parts)

@@ -48,10 +48,13 @@ class TargetColumns:
 
     @classmethod
     def of(cls, info: TableInfo, names: Collection[str]) -> TargetColumns:
-        """For rows with these columns. `RowError` if they lack one of the primary key.
+        """Return the target columns for rows with these columns.
 
         In tables without a primary key, and with the first_row merge engine, there is nothing to
-        keep: no write changes a row that is there.
+        keep: no write changes an existing row.
+
+        Raises:
+            RowError: The rows lack a column of the primary key.
         """
         schema, keys = info.schema, info.primary_keys
         missing = tuple(c.name for c in schema.columns if c.name not in names)
@@ -73,10 +76,7 @@ class TargetColumns:
         return cls(positions, str(info.table_path), missing, why_not)
 
     def refusal(self, changes: Changes, first_row: int | None) -> RowError | None:
-        """Why rows with these changes must not be sent, if so.
-
-        The error names the row of a delete if `first_row`, the number of the first row, is known.
-        """
+        """Return why rows with these changes must not be sent, if so."""
         lacking = ", ".join(self.missing)
         if self.why_not:
             return RowError(
@@ -106,7 +106,7 @@ class TargetColumns:
 
 
 class LoadTarget:
-    """One table, as it was last looked up."""
+    """One table, as it was when it was last looked up."""
 
     def __init__(
         self, connection: FlussConnection, table: TablePath | str, policy: SchemaPolicy
@@ -120,10 +120,7 @@ class LoadTarget:
         return table_info(self._connection, self.path)
 
     def cutter(self, schema: pa.Schema, bucket: int | None = None) -> Cutter:
-        """What cuts rows of `schema` for this table; columns are added first where they may be.
-
-        Rows of a table without keys go to `bucket`, or to the buckets in turn.
-        """
+        """Return a cutter for rows of `schema`; add columns to the table first if allowed."""
         info = self._look_up()
         taken = [f for f in schema if not (f.name == CHANGE_TYPE and info.has_primary_key())]
         missing = columns_to_add(
@@ -152,12 +149,12 @@ class Placed:
     deletes: Deletes
 
     def table_bucket(self, table_id: int, partition_ids: dict[str, int]) -> TableBucket:
-        """The bucket as the client names it."""
+        """Return the bucket of the rows."""
         found = None if self.partition is None else partition_ids[self.partition]
         return TableBucket(table_id, self.bucket, partition_id=found)
 
     def cut(self, batch_rows: int) -> list[tuple[pa.RecordBatch, Deletes]]:
-        """Batches of at most so many rows."""
+        """Return batches with at most this number of rows."""
         return [
             (
                 self.rows.slice(start, batch_rows),
@@ -168,13 +165,13 @@ class Placed:
 
 
 class Placer:
-    """Places rows by their keys; those of a table without keys go where they are told."""
+    """Places rows by their keys; those of a table without keys go to a given bucket."""
 
     def __init__(self, info: TableInfo) -> None:
         self._placement = Placement(info)
 
     def place(self, rows: pa.RecordBatch, changes: Changes, bucket: int) -> list[Placed]:
-        """Rows in the table's wire schema by bucket.
+        """Return rows in the table's wire schema by bucket.
 
         Args:
             rows: The rows.
@@ -201,9 +198,9 @@ class Placer:
         return placed
 
     def numbers(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        """One number per row, the same for rows of one bucket, in any batch and any process.
+        """Return one number per row, the same for rows of one bucket, in any batch and any process.
 
-        The rows need no more columns than those that place them.
+        The rows need only the columns that decide their place.
         """
         numbers = np.zeros(rows.num_rows, np.uint32)
         names, codes = self._placement.partitions(rows)
@@ -226,19 +223,19 @@ BATCH_ROWS_MAX = 50_000
 
 
 class BatchRows(Protocol):
-    """How a load is cut. The first call may decide it, by the rows that it gets."""
+    """How many rows a batch of a load has. The first call may decide it by its rows."""
 
     def __call__(self, sample: pa.RecordBatch) -> int:
-        """How many rows a batch has."""
+        """Return how many rows a batch has."""
 
     @property
     def cut(self) -> Cut:
-        """What was decided; known after the first call."""
+        """The decision; it is known after the first call."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Rows that are sent under one writer id, by where they go."""
+    """Rows that are sent under one writer id, by their destination."""
 
     placed: list[Placed]
     batch_rows: int
@@ -251,10 +248,10 @@ class Unit:
 
 
 class Cutter:
-    """Cuts rows into units of an exact row count and places them.
+    """Splits rows into units of an exact number of rows, and places them.
 
-    Rows of a table without keys go to `bucket`, or to the buckets in turn, one unit each.
-    `columns` says which columns upserts write.
+    Rows of a table without keys go to `bucket`, or to all buckets one after the other, one unit
+    each. `columns` says which columns upserts write.
     """
 
     def __init__(
@@ -280,7 +277,7 @@ class Cutter:
         first: int,
         with_digest: bool,
     ) -> Iterator[Unit]:
-        """The units of some rows; the first of them has the number `first` in its load."""
+        """Return the units of some rows; the first of them has the number `first` in its load."""
         first_row = 0
         for number, (rows, each) in enumerate(_gathered(batches, batch_rows), first):
             changes = self._changes(rows, first_row)
@@ -309,7 +306,7 @@ class Cutter:
         self._columns.check(self._changes(rows, 0), 0)
 
     def _changes(self, rows: pa.RecordBatch | pa.Table, first_row: int) -> Changes:
-        """What happened to each row; None if the rows do not say it."""
+        """Return the change type of each row; None if the rows do not have one."""
         if not self._has_changes(rows.schema):
             return None
         return ChangeType.codes_of(rows.column(CHANGE_TYPE), CHANGE_TYPE, first_row)
@@ -355,13 +352,13 @@ def _gathered(
 
 
 def batch_rows_of(sample: pa.RecordBatch) -> int:
-    """How many rows make a batch of good size, judged by some of them."""
+    """Return how many rows make a batch of a good size, judged by some of them."""
     width = max(1, int(sample.nbytes) // int(sample.num_rows))
     return max(1, min(BATCH_ROWS_MAX, BATCH_BYTES // width))
 
 
 def digest_of(rows: pa.RecordBatch, changes: Changes) -> str:
-    """A digest of the rows' columns by name and value, whatever memory they lie in."""
+    """Return a digest of the columns by name and value, independent of their memory layout."""
     hasher = hashlib.blake2b(digest_size=16)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         hasher.update(f"{len(name)}:{name} ".encode())
@@ -373,10 +370,10 @@ def digest_of(rows: pa.RecordBatch, changes: Changes) -> str:
 
 
 def digests_of_table(rows: pa.RecordBatch, changes: pa.Array | None) -> list[str]:
-    """The digests of version 1 that these rows may have had, the last one as of now.
+    """Return the digests of version 1 that these rows may have, the last one as of now.
 
-    They are over all columns that the table had. Columns are only ever added at the end, so the
-    table may have had fewer of the last ones, as long as no row has a value there.
+    They are over all columns that the table had. Columns are only added at the end, so the table
+    may have had fewer of the last ones, as long as no row has a value there.
     """
     fewest = rows.num_columns
     while fewest > 1 and _is_null(rows.column(fewest - 1)):

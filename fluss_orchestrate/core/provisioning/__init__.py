@@ -1,4 +1,4 @@
-"""Tables and partitions that exist before the data arrives, and go away on time."""
+"""Provisioning: tables and partitions are created before the data arrives, and dropped on time."""
 
 from fluss_orchestrate.core.provisioning.apply import (
     AddColumns,

@@ -31,7 +31,7 @@ ALTERABLE_OPTIONS = frozenset(
 
 
 class RebuildNeededError(ClientError):
-    """A table differs from its spec in ways that only a new table could mend."""
+    """A table differs from its spec in a way that only a new table could change."""
 
     def __init__(self, table: str, reasons: tuple[str, ...]) -> None:
         super().__init__(
@@ -116,7 +116,7 @@ class ProvisionPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is as the specs ask."""
+        """Whether everything is as the specs say."""
         return not self.changes
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -130,7 +130,11 @@ class ProvisionPlan:
 def table_changes(
     spec: TableSpec, info: TableInfo, partitions: list[PartitionInfo]
 ) -> list[Change]:
-    """The steps for a table that exists; `RebuildNeededError` where no step would do."""
+    """Return the changes for a table that exists.
+
+    Raises:
+        RebuildNeededError: No change of the table would be enough.
+    """
     reasons = [*_key_differences(spec, info), *_column_differences(spec, info)]
     options, refused = _option_changes(spec, info)
     reasons += refused
@@ -211,7 +215,7 @@ def _is_default(key: str, value: str) -> bool:
 
 
 log = logging.getLogger(__name__)
-# Every round repeats what another run's changes made necessary; two runs settle in two.
+# A round plans again after the changes of another run; two runs need two rounds.
 ROUNDS_MAX = 5
 LAKE_RACE_WAIT_MS = 10_000
 """How long another run may take from making a lake table to recording it in Fluss."""
@@ -303,7 +307,7 @@ def _take(admin: FlussAdmin, change: Change) -> None:
             ).result(),
         )
     elif isinstance(change, AddColumns):
-        # Another run may have added them meanwhile; the next round tells.
+        # Another run may have added them meanwhile; the next round finds out.
         _unless(
             InvalidAlterTableError,
             lambda: admin.alter_table(
@@ -320,10 +324,10 @@ def _wait_for_other_run(
     change: Change,
     error: LakeTableAlreadyExistError,
 ) -> None:
-    """Wait until a change that failed because its lake table exists is made by another run.
+    """Wait until another run has made a change that failed here because its lake table exists.
 
-    A server creates the table in the lake first and records it afterwards. Of two runs at once,
-    the slower one finds the lake table before Fluss shows the change.
+    A server creates the table in the lake first and records it afterwards. Of two runs at the same
+    time, the slower one finds the lake table before Fluss shows the change.
     """
     deadline = Deadline(LAKE_RACE_WAIT_MS, LAKE_RACE_PAUSE)
     while change in plan_tables(connection, specs).changes:

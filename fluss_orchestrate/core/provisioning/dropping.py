@@ -1,10 +1,10 @@
-"""Dropping partitions: only what nobody needs any more, looked at right before the drop.
+"""Dropping partitions that nobody needs any more, checked right before the drop.
 
-Guards are asked again for each partition at the moment of its drop, because readers move and
-writers write between a plan and its execution. Where the partition's logs ended is recorded right
-after the drop, so that scans which have read it to its end let it go, and others know exactly
-what they have lost. Rows that a writer adds in the few milliseconds between the last look at the
-end and the drop are lost without a trace: a server has no way to refuse that.
+Guards are called again for each partition right before its drop, because readers and writers
+continue between a plan and its execution. The ends of the partition's logs are recorded right after
+the drop, so that scans that have read it to its end forget it, and others know exactly what they
+have lost. Rows that a writer adds in the few milliseconds between the last check of the ends and
+the drop are lost without a record: a server cannot refuse them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fluss_orchestrate.core.provisioning.guards import (
 from fluss_orchestrate.core.provisioning.spec import check_partition_texts
 
 MakeGuards = Callable[[], Sequence[PartitionGuard]]
-"""Gives guards that look afresh; none at all forces the drop."""
+"""Returns new guards, which check the current state; an empty list forces the drop."""
 
 
 class PartitionNeededError(ClientError):
     """A partition is still needed; `reasons` says by whom, by partition.
 
-    `dropped` are those that were dropped before that was found.
+    `dropped` are those that were dropped before this was found.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PartitionDropper:
         make_guards: MakeGuards,
         store: CheckpointStore | None,
     ) -> None:
-        """Without `store` the drops are recorded in the default one, where there is one."""
+        """Prepare it. Without `store`, drops are recorded in the default store if it exists."""
         self._connection = connection
         self._path = path
         self._make_guards = make_guards
@@ -70,9 +70,10 @@ class PartitionDropper:
         self._store = store_or_default(connection, store)
 
     def drop(self, partition: PartitionInfo) -> str | None:
-        """Drop a partition unless a guard keeps it; gives the reason if it stays.
+        """Drop a partition unless a guard keeps it, and return the reason if it is kept.
 
-        One that is not there any more was dropped by somebody else, and nothing is recorded.
+        A partition that does not exist any more was dropped by another process; nothing is
+        recorded.
         """
         since = NO_RECORDS
         if self._store is not None:
@@ -103,7 +104,7 @@ class PartitionDropper:
         return None
 
     def _ends(self, table: TableInfo, partition: PartitionInfo) -> dict[int, int]:
-        """The end of each bucket, by the partition's id: its name may have a new one."""
+        """Return the end of each bucket, by the id of the partition: its name may have a new id."""
         backend = backend_of(self._connection)
         ids = [partition.partition_id]
         places = run_blocking(offsets_of(backend, table, ids, OffsetSpec.latest()))

@@ -1,4 +1,4 @@
-"""What keeps a partition from being dropped: readers and a lake that still need its rows."""
+"""Guards keep a partition from being dropped while readers or the lake still need its rows."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _AFTER_A_PLAN = (EventKind.COMMIT, EventKind.ABANDON, EventKind.ADOPT)
 
 
 class PartitionGuard(Protocol):
-    """Says why a partition must stay, or None."""
+    """Says why a partition must be kept, if so."""
 
     def reason_to_keep(self, table: TableInfo, partition: PartitionInfo) -> str | None:
-        """Why the partition must not be dropped yet."""
+        """Return why the partition must not be dropped yet, or None."""
 
 
 def usual_guards(
@@ -38,9 +38,9 @@ def usual_guards(
     store: CheckpointStore | None = None,
     retired: set[str] | None = None,
 ) -> Sequence[PartitionGuard]:
-    """The lake, and the checkpoints of `store`; of the default store where there is one.
+    """Return the guards of the lake and of the checkpoints of `store`, or of the default store.
 
-    `retired` keeps the names of retired checkpoints from one call to the next, so that a look
+    `retired` keeps the names of retired checkpoints from one call to the next, so that a check
     before each of many drops does not read thousands of finished intervals every time.
     """
     admin = connection.get_admin().result()
@@ -55,7 +55,7 @@ def usual_guards(
 def store_or_default(
     connection: FlussConnection, store: CheckpointStore | None
 ) -> CheckpointStore | None:
-    """The given store, else the default one if it exists: nothing is created."""
+    """Return the given store, or the default one if it exists; nothing is created."""
     if store is not None:
         return store
     default = FlussCheckpointStore(connection)
@@ -66,19 +66,19 @@ def store_or_default(
 def first_reason(
     guards: Sequence[PartitionGuard], table: TableInfo, partition: PartitionInfo
 ) -> str | None:
-    """The first reason to keep a partition; None when no guard has one."""
+    """Return the first reason to keep a partition; None if no guard has one."""
     reasons = (guard.reason_to_keep(table, partition) for guard in guards)
     return next((reason for reason in reasons if reason is not None), None)
 
 
 class LakeGuard:
-    """Keeps partitions of tiered tables until the lake holds every row."""
+    """Keeps partitions of tiered tables until the lake has every row."""
 
     def __init__(self, admin: FlussAdmin) -> None:
         self._admin = admin
 
     def reason_to_keep(self, table: TableInfo, partition: PartitionInfo) -> str | None:
-        """Why the lake needs the partition still."""
+        """Return why the lake still needs the partition, or None."""
         if table.properties.get(LAKE_ENABLED, "false").lower() != "true":
             return None
         try:
@@ -114,7 +114,7 @@ class CheckpointGuard:
 
     @cached_property
     def _heads(self) -> list[tuple[Event, Event | None]]:
-        """The checkpoints that are in use; with an interval's, the event of its plan."""
+        """Return the checkpoints that are in use; for an interval, with the event of its plan."""
         names = [name for name in self._store.names() if name not in self._retired]
         heads = [self._store.require(name) for name in names]
         self._retired.update(head.name for head in heads if head.state.retired)
@@ -122,7 +122,7 @@ class CheckpointGuard:
         return [(head, _interval_plan(self._store, head)) for head in used]
 
     def reason_to_keep(self, table: TableInfo, partition: PartitionInfo) -> str | None:
-        """Which checkpoint needs the partition still."""
+        """Return which checkpoint still needs the partition, or None."""
         identity = TableIdentity.of(self._alias, table)
         positions: list[tuple[str, TablePosition]] = []
         for head, interval in self._heads:
@@ -146,7 +146,7 @@ class CheckpointGuard:
 
 
 def _interval_plan(store: CheckpointStore, head: Event) -> Event | None:
-    """The event of an interval's last plan; None for other checkpoints."""
+    """Return the event of an interval's last plan; None for other checkpoints."""
     if _INTERVAL.search(head.name) is None:
         return None
     event: Event | None = head
@@ -158,7 +158,7 @@ def _interval_plan(store: CheckpointStore, head: Event) -> Event | None:
 
 
 def _interval_reason(head: Event, plan: Event, partition: PartitionInfo) -> str | None:
-    """Why an interval needs the partition: its plan is pending, or was abandoned and comes again.
+    """Return why an interval needs the partition: its plan is pending, or will be planned again.
 
     Intervals of earlier versions were not retired by their commit.
     """

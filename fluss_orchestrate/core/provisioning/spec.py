@@ -131,7 +131,7 @@ class TableSpec:
 
     @property
     def path(self) -> TablePath:
-        """The table's path."""
+        """The path of the table."""
         return TablePath.parse(self.table)
 
     def options(self) -> dict[str, str]:
@@ -244,7 +244,7 @@ def check_partition_texts(table: str, spec: Mapping[Any, Any]) -> None:
 
 
 def _check_texts(tables: Sequence[Mapping[Any, Any]], text: str, where: str) -> None:
-    """Refuse values that YAML has read as something else than the text that stands there."""
+    """Refuse values that YAML has read as something else than the text in the file."""
     import yaml
 
     loader = yaml.BaseLoader(text)  # reads every value as the text that stands there
@@ -278,7 +278,7 @@ def _check_values(where: str, values: Any, texts: Any, kind: str) -> None:
 
 
 def _means_itself(value: Any, there: str, kind: str) -> bool:
-    """Whether a value of an option is what its text says: 3 or true, but not 010 or null."""
+    """Return whether a value of an option is what its text says: 3 or true, but not 010 or null."""
     if kind == "partitions" or value is None:
         return False
     if kind == "properties" and isinstance(value, bool):
@@ -287,14 +287,14 @@ def _means_itself(value: Any, there: str, kind: str) -> bool:
 
 
 def _item(values: Any, key: Any) -> Any:
-    """An item of a list or mapping; None where there is none."""
+    """Return an item of a list or mapping; None if there is none."""
     if isinstance(values, Mapping):
         return values.get(key)
     return values[key] if isinstance(values, list) and key < len(values) else None
 
 
 def _check_size(value: Any, where: str) -> None:
-    """YAML's aliases can stand for more than memory holds, or for themselves."""
+    """Refuse YAML whose aliases expand to more than fits into memory, or refer to themselves."""
     sizes: dict[int, int] = {}
 
     def size(part: Any) -> int:
@@ -314,7 +314,7 @@ def _check_size(value: Any, where: str) -> None:
 
 
 def read_type(text: str, column: str) -> DataType:
-    """A type by Fluss's or SQL's name, or by Arrow's (`int64`, `timestamp[us]`, `utf8`)."""
+    """Return a type by the name that Fluss, SQL or Arrow (`int64`, `timestamp[us]`) gives it."""
     words = text.strip()
     nullable = True
     if words.upper().endswith("NOT NULL"):

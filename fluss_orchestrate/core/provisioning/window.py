@@ -1,8 +1,8 @@
-"""A moving window of time partitions: the next N exist, those past retention go.
+"""A moving window of time partitions: the next N are created, those past retention dropped.
 
-A partition is dropped only when every guard lets it go: a registered checkpoint that has not read
-it, or a lake that does not hold it, keeps it, unless the caller forces the drop. Guards are asked
-by the plan, and again right before each drop.
+A partition is dropped only if no guard keeps it. A registered checkpoint that has not read it, or a
+lake that does not have it, keeps it, unless the caller forces the drop. Guards are called for the
+plan, and again right before each drop.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class PartitionWindow:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """What a window would create and drop now, and what it keeps and why."""
+    """What a window creates and drops now, and what it keeps and why."""
 
     window: PartitionWindow
     create: tuple[Mapping[str, str], ...]
@@ -83,7 +83,7 @@ class WindowPlan:
     """Whose checkpoints are asked, and where drops are recorded; else the default store."""
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain values."""
+        """Return the plan as plain values."""
         return {
             "table": self.window.table,
             "create": [dict(spec) for spec in self.create],

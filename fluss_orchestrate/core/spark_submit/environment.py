@@ -24,7 +24,7 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def find_spark_submit(given: str | None = None) -> str:
-    """The launcher: as given, of SPARK_HOME, of this Python, or on the PATH."""
+    """Return the launcher: the given one, that of SPARK_HOME, of this Python, or on the PATH."""
     name = given or "spark-submit"
     if given is None:
         for folder in _bin_folders():
@@ -52,7 +52,11 @@ def _bin_folders() -> list[Path]:
 
 
 def java_home() -> str:
-    """A Java that can run Spark; `JavaNotFoundError` says what to install."""
+    """Return a Java that can run Spark.
+
+    Raises:
+        JavaNotFoundError: There is none; the message says what to install.
+    """
     return str(find_java().home)
 
 
@@ -74,9 +78,9 @@ def check_pyspark() -> None:
 
 
 def check_master(master: str) -> None:
-    """Say at once when nobody listens at a standalone master; Spark takes a minute to find out.
+    """Raise if no process listens at a standalone master; Spark would need a minute to find out.
 
-    Of several masters one is enough.
+    Of several masters, one is enough.
     """
     if not master.startswith("spark://"):
         return
@@ -99,7 +103,10 @@ def check_master(master: str) -> None:
 
 
 def zip_packages(folder: Path) -> Path:
-    """Our packages as one zip in `folder`, for `--py-files`; equal sources give equal bytes."""
+    """Write our packages as one zip into `folder`, for `--py-files`.
+
+    Equal sources give equal bytes.
+    """
     root = Path(__file__).parents[3]
     target = folder / "fluss-orchestrate.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:

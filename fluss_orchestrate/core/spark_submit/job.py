@@ -79,14 +79,14 @@ def submit_load(
 
 
 def job_arguments(spec: BulkLoadSpec, ref: ClusterRef) -> list[str]:
-    """The arguments of `bulk_load.py`."""
+    """Return the arguments of `bulk_load.py`."""
     return ["--spec", spec.to_json(), "--cluster", json.dumps(ref.to_json(), sort_keys=True)]
 
 
 def recorded_receipt(
     connection: FlussConnection, spec: BulkLoadSpec, result: SubmitResult
 ) -> Receipt:
-    """The receipt of a load whose driver ended well, from where it was recorded as done."""
+    """Return the recorded receipt of a load whose driver ended without an error."""
     found = finished_receipt(connection, spec.table, spec.load_id)
     if found is None:
         raise SubmitError(
@@ -99,13 +99,13 @@ def recorded_receipt(
 
 
 def failure(submit: SparkSubmit, spec: BulkLoadSpec, result: SubmitResult) -> SubmitError:
-    """What went wrong, in the words of the job itself if it had any."""
+    """Return what went wrong, in the words of the job itself if there are any."""
     where = f"load {spec.load_id} into {spec.table} on {submit.master}"
     return SubmitError(f"{where}: {explain(result.log_tail)}", result.exit_code, result.log_tail)
 
 
 def explain(log_tail: Sequence[str]) -> str:
-    """The line of a log that tells most about why it ended."""
+    """Return the line of a log that says most about why it ended."""
     for line in reversed(log_tail):
         if ERROR_MARK in line:
             return line.partition(ERROR_MARK)[2]

@@ -1,7 +1,7 @@
-"""What a bulk load shall do, as plain values: where rows come from, what becomes of them, where to.
+"""The spec of a bulk load as plain values: the source of the rows, their changes, their target.
 
-A spec travels as JSON to the driver. It holds no secret; a JDBC password is named by the variable
-that the driver finds it in.
+A spec is sent as JSON to the driver. It contains no secret; a JDBC password is given by the name of
+the driver's environment variable.
 """
 
 from __future__ import annotations
@@ -162,5 +162,5 @@ def _path_list(paths: Any) -> tuple[str, ...]:
 
 
 def files(kind: str, paths: Sequence[str] | str, **options: str) -> LoadSource:
-    """A source of files: `files("csv", "in/*.csv", header="true")`."""
+    """Return a source of files: `files("csv", "in/*.csv", header="true")`."""
     return LoadSource(kind, (paths,) if isinstance(paths, str) else tuple(paths), options=options)

@@ -26,7 +26,7 @@ OnLine = Callable[[str], None]
 
 
 class ProcessTree:
-    """One running command. `lines` go to `on_line` from a thread of its own."""
+    """One running command. A thread passes the lines of its output to `on_line`."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], on_line: OnLine
@@ -68,7 +68,7 @@ class ProcessTree:
                 self._failure = error
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """The exit code, once all output was seen; None when it takes longer than `timeout_s`."""
+        """Return the exit code after all output was read; None after `timeout_s`."""
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
         # Short waits let signal handlers of the caller run.
         while self._child.poll() is None:
@@ -115,7 +115,7 @@ def end_session(leader: subprocess.Popen[str], grace_s: float = KILL_GRACE_S) ->
 
 
 def session_members(session: int) -> list[int]:
-    """The living processes of a session, where the system tells."""
+    """Return the living processes of a session, if the system can list them."""
     members = []
     for folder in _PROC.glob("[0-9]*"):
         try:
@@ -129,9 +129,9 @@ def session_members(session: int) -> list[int]:
 
 @contextlib.contextmanager
 def on_terminate(action: Callable[[], None]) -> Iterator[None]:
-    """Run `action` when this process is told to terminate, then do what it did before.
+    """Run `action` when this process gets SIGTERM, then do what it did before.
 
-    Python ends at SIGTERM without unwinding, and would leave what it started behind. Only the main
+    Python ends at SIGTERM without unwinding, and would leave behind what it started. Only the main
     thread can listen for signals; elsewhere the caller's own handler must do it.
     """
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""spark-submit as a step: an argument list, secrets beside it, and an end that leaves nothing.
+"""Running spark-submit: its arguments, its secrets, and its end, which leaves no process behind.
 
 Nothing here imports pyspark, so that a scheduler can submit without having Spark in its process.
 """
@@ -53,12 +53,12 @@ class SubmitResult:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a submit needs beside its application; the files live as long as the context."""
+    """What a submit needs besides its application; the files exist as long as the context."""
 
     conf: Mapping[str, str]
     py_files: tuple[str, ...]
     properties_file: Path | None = None
-    """With secrets in it; only this user can read it."""
+    """It contains secrets; only this user can read it."""
 
 
 class RunningSubmit:
@@ -113,7 +113,8 @@ class SparkSubmit:
         ship_packages: Send the packages of this project along; by default to all masters but local
             ones.
         python: PYSPARK_PYTHON of the driver and the executors; by default this Python.
-        spark_submit: The path of spark-submit; by default that of pyspark.
+        spark_submit: The path of spark-submit; by default that of SPARK_HOME, of this Python, or on
+            the PATH.
     """
 
     master: str = "local[*]"
@@ -166,7 +167,7 @@ class SparkSubmit:
 
     @contextmanager
     def prepared(self) -> Iterator[Prepared]:
-        """Settings and files for this submit, for those who run spark-submit by other means."""
+        """Return settings and files for a submit that other code runs."""
         check_master(self.master)
         with tempfile.TemporaryDirectory(prefix="fluss-submit-") as name:
             folder = Path(name)
@@ -285,7 +286,7 @@ class SparkSubmit:
         return [str(zip_packages(folder))] if ship else []
 
     def _secret_file(self, folder: Path) -> Path | None:
-        """Secrets for executors elsewhere, which do not see this machine's environment."""
+        """Write the secrets for executors on other machines, which do not have this environment."""
         if not self.secrets or self.is_local:
             return None
         path = folder / "secrets.properties"
@@ -314,7 +315,7 @@ def _note(running: RunningSubmit, line: str) -> None:
 
 
 def _escaped(value: str) -> str:
-    """A value as Java's properties files write it."""
+    """Return a value as Java's properties files write it."""
     escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     if escaped.startswith(" "):
         escaped = "\\" + escaped
