@@ -42,7 +42,7 @@ class KeptResults:
         return bool(self._kept or self._now)
 
     def keep(self, plan_id: str, result: Any) -> None:
-        """Keep a result. Call it before the plan is committed: later, the rows do not come again.
+        """Keep a result. Call it before the plan is committed: the rows are not read again.
 
         Raises:
             ConfigError: if the result cannot be kept, nor be an XCom.
@@ -63,7 +63,7 @@ class KeptResults:
         self._store.set(STATE_KEY, [[plan, value] for plan, value in self._kept.items()])
 
     def all(self) -> list[Any]:
-        """All results of this run, of its earlier tries too."""
+        """Return all results of this run, also of its earlier tries."""
         _, deserialize = serializers()
         return [
             self._now[plan] if plan in self._now else deserialize(plain)
@@ -109,7 +109,7 @@ class FlussScanDecoratedOperator(DecoratedOperator, FlussIncrementalScanOperator
         self._results: KeptResults | None = None
 
     def execute(self, context: Context) -> Any:
-        """Call the function with the rows of each plan, commit, and give what it returned.
+        """Call the function with the rows of each plan, commit, and return its result.
 
         The receipt goes to XCom under its own key.
         """
@@ -125,7 +125,7 @@ class FlussScanDecoratedOperator(DecoratedOperator, FlussIncrementalScanOperator
         return results[0] if len(results) == 1 else results
 
     def take(self, reader: Any, plan: ScanPlan, context: Context) -> None:
-        """Call the function with the rows as it wants them, and keep what it returned."""
+        """Call the function with the rows in the wanted form, and keep its result."""
         assert self.function is not None
         assert self._results is not None
         if plan.is_empty and self._results:
@@ -162,7 +162,7 @@ def fluss_scan_task(
 
 
 def _without_rows(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as Airflow shall see it: its first argument comes when the task runs."""
+    """Return the function as Airflow shall see it: without its first argument."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if not parameters:

@@ -1,8 +1,8 @@
-"""Where rows came from and went to, for OpenLineage.
+"""The sources and the targets of rows, for OpenLineage.
 
-Airflow asks for lineage in a process that it forks for that, where no client can be used. What is
-told at the start, and of a task that failed, are the names that the task was given; the rest is
-looked up while the task runs.
+Airflow asks for lineage in a process that it forks for that, where no client can be used. At the
+start of a task, and after a failure, the lineage has the names in the task's arguments; the rest
+is looked up while the task runs.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Flow:
 
 
 def copies(node: Node) -> tuple[tuple[str, str], ...]:
-    """Every column as a copy of one with the same name."""
+    """Return every column as a copy of one with the same name."""
     return tuple((name, name) for name, _ in node.fields)
 
 
 def named_table(alias: str, table: str) -> Node:
-    """A Fluss table by its name alone: the cluster's alias is the namespace."""
+    """Return the node of a Fluss table by its name; the alias of the cluster is the namespace."""
     return Node(f"fluss://{alias}", table)
 
 
 def table_node(client: FlussConnection, table: str) -> Node:
-    """A Fluss table with its columns."""
+    """Return the node of a Fluss table with its columns."""
     from fluss_client.engine import table_info
 
     info = table_info(client, table)
@@ -60,5 +60,5 @@ def table_node(client: FlussConnection, table: str) -> Node:
 
 
 def path_node(path: str) -> Node:
-    """Files: on this machine, or in a store that its URI names."""
+    """Return the node of files: on this machine, or in the storage of a URI."""
     return Node(*file_node(path))

@@ -35,7 +35,7 @@ _one_at_a_time = threading.Lock()
 
 
 async def loaded(module: str) -> ModuleType:
-    """A module, imported on another thread: the client's first import takes a second or two."""
+    """Import a module on another thread and return it: the first import takes a second or two."""
     found = sys.modules.get(module)
     if found is not None and not getattr(found.__spec__, "_initializing", False):
         return found
@@ -57,12 +57,7 @@ _clients: dict[tuple[int, frozenset[tuple[str, Any]]], FlussConnection] = {}
 
 
 def config_of(connection: Connection) -> Config:
-    """The client's settings for a connection of type `fluss`.
-
-    The address is the host (with the port, when that is given apart), or `bootstrap_servers` in
-    the extras. A login means SASL. The extras may also hold `cluster_alias`, `security_protocol`
-    and `client_options`, a mapping of further keys.
-    """
+    """Return the client's settings for a connection of type `fluss`."""
     from fluss_client import Config
     from fluss_client.errors import ConfigError
 
@@ -92,7 +87,7 @@ def config_of(connection: Connection) -> Config:
 
 
 def alias_of(connection: Connection) -> str:
-    """The cluster's alias, as `config_of(connection).resolved_alias()`, without the client."""
+    """Return the alias of the cluster, as the client would, without importing it."""
     extra = connection.extra_dejson
     given = extra.get("client_options")
     options = json.loads(given) if isinstance(given, str) and given else given or {}
@@ -116,17 +111,13 @@ def _client_options(given: Any) -> Mapping[str, Any]:
 
 
 def secrets_of(config: Config) -> list[str]:
-    """The values that nobody may see."""
+    """Return the values that must be masked."""
     everything = config.to_dict(with_secrets=True)
     return [str(everything[key]) for key in everything.keys() - config.to_dict().keys()]
 
 
 def client_for(config: Config) -> FlussConnection:
-    """The client for some settings. Blocks; the same settings give the same client.
-
-    A worker forks its tasks: a client belongs to the process that made it, so every process has
-    clients of its own.
-    """
+    """Return the client for some settings. Blocks; the same settings return the same client."""
     from fluss_client import FlussConnection
 
     key = _key(config)
@@ -139,7 +130,7 @@ def client_for(config: Config) -> FlussConnection:
 
 
 async def aclient_for(config: Config) -> FlussConnection:
-    """`client_for` without blocking the event loop."""
+    """Return the client for some settings, as `client_for`, without blocking the event loop."""
     from fluss_client import FlussConnection
 
     key = _key(config)

@@ -49,7 +49,7 @@ class FlussReceiptRunFacet(RunFacet):
 
 
 def lineage_of(flow: Flow | None) -> OperatorLineage[Any, Any]:
-    """The flow in OpenLineage's words; nothing when the task moves nothing."""
+    """Return the flow as OpenLineage facets; nothing if the task moves nothing."""
     if flow is None:
         return OperatorLineage()
     return OperatorLineage(

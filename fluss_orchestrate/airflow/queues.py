@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class FlussQueueProvider(BaseMessageQueueProvider):
-    """A table as a queue: new rows are its messages, told of as ranges."""
+    """A table as a queue: its messages are ranges of new rows."""
 
     scheme = "fluss"
 
     def trigger_class(self) -> type[BaseEventTrigger]:
-        """The trigger for new rows; its arguments are those of `MessageQueueTrigger`."""
+        """Return the trigger for new rows; its arguments are those of `MessageQueueTrigger`."""
         from fluss_orchestrate.airflow.triggers.watching import FlussOffsetTrigger
 
         return FlussOffsetTrigger

@@ -91,7 +91,7 @@ def _tick_before(context: Context, moment: datetime) -> datetime | None:
 
 
 def _ticks_of(timetable: Any) -> Tick | None:
-    """The ticks of a timetable; None if they are not known here, or it has none."""
+    """Return the ticks of a timetable; None if they are not known here, or it has none."""
     try:
         import pendulum
         from airflow.timetables.base import DataInterval, TimeRestriction
@@ -120,10 +120,7 @@ def call_with_context(
     context: Context,
     keywords: Mapping[str, Any] | None = None,
 ) -> Any:
-    """`function(*arguments, **keywords)`, with the context's values that it names besides.
-
-    A parameter `context` gets the whole of it, `**kwargs` every key.
-    """
+    """Call `function(*arguments, **keywords)`, and pass the values of the context that it names."""
     given = dict(keywords or {})
     parameters = inspect.signature(function).parameters
     values: dict[str, Any] = {**context, "context": context}
@@ -137,7 +134,7 @@ def call_with_context(
 
 
 def run_key(context: Context) -> str:
-    """`airflow/dag/task/run/map index`: the same for every try of one task instance."""
+    """Return `airflow/dag/task/run/map index`: the same for every try of one task instance."""
     ti = context["ti"]
     parts = ["airflow", ti.dag_id, ti.task_id, ti.run_id]
     if ti.map_index is not None and ti.map_index >= 0:
@@ -146,7 +143,7 @@ def run_key(context: Context) -> str:
 
 
 def is_backfill(context: Context) -> bool:
-    """Whether the run belongs to a backfill, which must leave the shared position alone."""
+    """Return whether the run belongs to a backfill, which must not change the shared position."""
     return str(context["dag_run"].run_type).rpartition(".")[2].lower().startswith("backfill")
 
 

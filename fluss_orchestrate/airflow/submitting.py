@@ -1,4 +1,4 @@
-"""The Spark provider's hook, mended: what it starts is killed whole, and secrets stay secret.
+"""The Spark provider's hook with corrections: a kill ends all processes, secrets stay secret.
 
 Needs the Spark provider; imported only with the operator for bulk loads.
 """
@@ -49,7 +49,7 @@ class FlussSparkSubmitHook(SparkSubmitHook):
         super().__init__(**given)
 
     def get_connection(self, conn_id: str) -> Connection:  # type: ignore[override]
-        """The connection; a master alone stands for one that says nothing else."""
+        """Return the connection, or one with a master only."""
         if self._master is not None:
             return Connection(conn_id=conn_id, conn_type="spark", host=self._master)
         try:
@@ -62,7 +62,7 @@ class FlussSparkSubmitHook(SparkSubmitHook):
 
     @cached_property
     def how(self) -> SparkSubmit:
-        """The same submit in our own words; it checks master and deploy mode."""
+        """Return the `SparkSubmit` of these arguments; it checks the master and the deploy mode."""
         return SparkSubmit(
             master=self._connection["master"],
             deploy_mode=self._connection["deploy_mode"] or "client",
@@ -71,7 +71,7 @@ class FlussSparkSubmitHook(SparkSubmitHook):
         )
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Submit and wait. Whatever ends the wait early ends what was started here as well."""
+        """Submit and wait. If the wait ends early, what was started here is ended too."""
         with self.how.prepared() as prepared:
             self._take(prepared)
             try:

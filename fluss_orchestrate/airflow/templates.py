@@ -35,7 +35,7 @@ class CheckedTemplates:
         jinja_env: Any = None,
         seen_oids: set[int] | None = None,
     ) -> Any:
-        """Render as Airflow does; a template that gives nothing fails the task."""
+        """Render as Airflow does; a template that renders to nothing fails the task."""
         name = self._field_with(content) if isinstance(content, str) else None
         render: Any = super().render_template  # type: ignore[misc]
         rendered = render(content, context, jinja_env, seen_oids)
@@ -65,7 +65,7 @@ class CheckedTemplates:
         return [name for name in self.template_fields if name not in self.free_fields]
 
     def _field_with(self, content: str) -> str | None:
-        """The field that a text about to be rendered stands in, found by identity."""
+        """Return the field of a text that is about to be rendered, found by identity."""
         for name in self._checked_fields():
             value = getattr(self, name, None)
             if value is content:
@@ -79,13 +79,13 @@ class CheckedTemplates:
 
 
 def _nested_fields(name: str, value: Any) -> list[tuple[str, Any]]:
-    """The template fields of a value that has some, such as a target's."""
+    """Return the template fields of a value that has some, such as a target."""
     fields = getattr(value, "template_fields", ())
     return [(f"{name}.{field}", getattr(value, field, None)) for field in fields]
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """All texts in a value, each with the way to it."""
+    """Yield all texts in a value, each with its path."""
     if isinstance(value, Mapping):
         parts = [(f"{name}.{key}", part) for key, part in value.items()]
     elif isinstance(value, (list, tuple, Set)):

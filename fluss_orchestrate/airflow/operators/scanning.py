@@ -1,4 +1,4 @@
-"""What is new since the last successful run, brought to a target exactly once."""
+"""The operator that brings the new rows of a table to a target exactly once."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _rows_of_text(text: str) -> Any:
 
 
 def _table_of(client: FlussConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Dictionaries as an Arrow table with the types that the target has."""
+    """Return dictionaries as an Arrow table with the types of the target."""
     import pyarrow as pa
 
     from fluss_client import TablePath
@@ -169,7 +169,7 @@ def _table_of(client: FlussConnection, table: str, rows: Sequence[Mapping[str, A
 def _check_same_columns(
     table: str, rows: Sequence[Mapping[str, Any]], given: Mapping[str, None]
 ) -> None:
-    """`RowError` for rows with different columns: null would be written where one has none."""
+    """Raise if rows have different columns: null would be written for the missing ones."""
     from fluss_client.errors import RowError
 
     for number, row in enumerate(rows):

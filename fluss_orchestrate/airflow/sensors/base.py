@@ -193,7 +193,7 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
 
     @cached_property
     def _said(self) -> list[str]:
-        """What the log says of the looks of this process; the last one is for the timeout."""
+        """The reports of the looks of this process; a timeout names the last one."""
         return []
 
     @cached_property
@@ -227,10 +227,10 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
         return made
 
     def _is_outdated(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-        """Return whether the task was cleared and asks for something else now.
+        """Return whether the task was cleared and now waits for something else.
 
-        Arguments alone do not tell: a template may give the present time at every look. A clear
-        does: it raises the number of tries that the task may have, which retries leave alone.
+        Arguments alone do not show it: a template may give the present time at every look. A clear
+        does: it raises the number of tries that the task may have, which retries do not change.
         """
         if "condition" not in kept:  # kept by an earlier version
             return bool(kept.get("table") != self.table)

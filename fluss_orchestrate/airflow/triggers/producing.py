@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fluss_orchestrate.airflow.assets import asset_uri, check_alias
 from fluss_orchestrate.airflow.hooks import loaded
 from fluss_orchestrate.airflow.receipts import small
-from fluss_orchestrate.airflow.triggers.waiting import Retries, patient_client
+from fluss_orchestrate.airflow.triggers.waiting import Retries, reachable_client
 from fluss_orchestrate.airflow.version_compat import (
     CAPABILITIES,
     AdvanceItem,
@@ -55,13 +55,13 @@ class ClusterCursors:
     async def aget(self, key: str) -> Any:
         """Return the cursor, or None."""
         core = await loaded(CORE)
-        client = await patient_client(self._conn_id)
+        client = await reachable_client(self._conn_id)
         return await core.stored_cursor(client, f"watch/{self._asset}#{key}")
 
     async def aset(self, key: str, value: Any) -> None:
         """Keep the cursor."""
         core = await loaded(CORE)
-        client = await patient_client(self._conn_id)
+        client = await reachable_client(self._conn_id)
         await core.store_cursor(client, f"watch/{self._asset}#{key}", value)
 
 
@@ -91,7 +91,7 @@ class EventNotStoredError(RuntimeError):
 
 
 class WatchProducer(SharedStreamProducer):
-    """Waits for what comes after a cursor, for ever."""
+    """Waits without end for what follows a cursor."""
 
     kind: str
 
@@ -101,8 +101,8 @@ class WatchProducer(SharedStreamProducer):
         self._key = f"fluss:{self.kind}:{trigger.table}"
 
     async def open_stream(self) -> AsyncIterator[tuple[Event, Cursor]]:
-        """Events, each with the cursor that follows it."""
-        client = await patient_client(self._trigger.fluss_conn_id)
+        """Yield events, each with the cursor that follows it."""
+        client = await reachable_client(self._trigger.fluss_conn_id)
         errors = await loaded("fluss_client.errors")
         cursor: Cursor | None = None
         retries = Retries()
@@ -141,7 +141,7 @@ class WatchProducer(SharedStreamProducer):
             await self._keep(cursor)
 
     def _check_cluster(self, client: FlussConnection) -> None:
-        """The event tells the table's URI, so the cluster must be the asset's."""
+        """Check that the cluster is the asset's, because the event has the URI of the table."""
         wanted, table = self._trigger.cluster_alias, self._trigger.table
         if wanted is not None:
             check_alias(f"the watcher of {table}", wanted, table, client.config.resolved_alias())
@@ -166,15 +166,15 @@ class WatchProducer(SharedStreamProducer):
 
     @abstractmethod
     async def first_cursor(self, client: FlussConnection) -> Cursor:
-        """Where to begin."""
+        """Return the cursor to begin at."""
 
     @abstractmethod
     async def next_event(self, client: FlussConnection, cursor: Cursor) -> tuple[Event, Cursor]:
-        """Wait for what comes after a cursor."""
+        """Wait for what follows a cursor."""
 
 
 class RowsProducer(WatchProducer):
-    """New rows as ranges of offsets; the cursor is a position of one table."""
+    """Yields new rows as ranges of offsets; the cursor is a position of one table."""
 
     kind = "rows"
 
@@ -183,13 +183,13 @@ class RowsProducer(WatchProducer):
         self._rows = rows
 
     async def first_cursor(self, client: FlussConnection) -> Cursor:
-        """The end, or the beginning, of the table's logs."""
+        """Return the end, or the begin, of the table's logs."""
         core = await loaded(CORE)
         found: Cursor = await core.rows_cursor(client, self._trigger.table, self._trigger.start)
         return found
 
     async def next_event(self, client: FlussConnection, cursor: Cursor) -> tuple[Event, Cursor]:
-        """Ranges after the cursor. A table that was created again begins at 0."""
+        """Return the ranges after the cursor. A table that was created again begins at 0."""
         core = await loaded(CORE)
         found: tuple[Event, Cursor] = await core.next_rows(
             client, self._trigger.table, cursor, self._rows, self._trigger.poll_interval
@@ -198,18 +198,18 @@ class RowsProducer(WatchProducer):
 
 
 class SnapshotsProducer(WatchProducer):
-    """New lake snapshots; the cursor is the id of the last one."""
+    """Yields new lake snapshots; the cursor is the id of the last one."""
 
     kind = "lake_snapshot"
 
     async def first_cursor(self, client: FlussConnection) -> Cursor:
-        """The snapshot that is there, or none."""
+        """Return the id of the current snapshot, if there is one."""
         core = await loaded(CORE)
         found: Cursor = await core.snapshot_cursor(client, self._trigger.table, self._trigger.start)
         return found
 
     async def next_event(self, client: FlussConnection, cursor: Cursor) -> tuple[Event, Cursor]:
-        """The next snapshot that is seen."""
+        """Return the next snapshot that is seen."""
         core = await loaded(CORE)
         found: tuple[Event, Cursor] = await core.next_snapshot(
             client, self._trigger.table, cursor, self._trigger.poll_interval

@@ -48,7 +48,7 @@ class Retries:
         self._attempt = 0
 
 
-async def patient_client(conn_id: str) -> FlussConnection:
+async def reachable_client(conn_id: str) -> FlussConnection:
     """Return the client of a connection, once the cluster can be reached.
 
     Args:
@@ -145,7 +145,7 @@ class FlussConditionTrigger(BaseTrigger):
         total = 0.0 if self.timeout is None else self.timeout
         try:
             async with asyncio.timeout(self._left_s()):
-                client = await patient_client(self.fluss_conn_id)
+                client = await reachable_client(self.fluss_conn_id)
         except TimeoutError:
             unmet = "the cluster could not be reached: see the warnings above"
             raise timed_out.after(condition.path, total, unmet) from None

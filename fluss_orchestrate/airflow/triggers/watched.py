@@ -1,4 +1,4 @@
-"""What watchers ask of the core. Imported when a watcher runs, because the client comes with it."""
+"""The calls of watchers into the core. Imported when a watcher runs: it imports the client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def store_cursor(client: FlussConnection, name: str, cursor: dict[str, Any
 
 
 async def rows_cursor(client: FlussConnection, table: str, start: str) -> dict[str, Any]:
-    """A cursor at the end of the table's logs, or at their beginning."""
+    """Return a cursor at the end of the table's logs, or at their begin."""
 
     async def look(core: AsyncConnection) -> TableView:
         return await observe_table(core, TablePath.parse(table))
@@ -40,7 +40,7 @@ async def rows_cursor(client: FlussConnection, table: str, start: str) -> dict[s
 async def next_rows(
     client: FlussConnection, table: str, cursor: dict[str, Any], rows: int, interval_s: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Wait for rows after a cursor; the event and the cursor after it."""
+    """Wait for rows after a cursor; return the event and the cursor after it."""
     path = TablePath.parse(table)
     since = position_from_json(cursor["position"])
     try:
@@ -58,7 +58,7 @@ async def next_rows(
 
 
 async def snapshot_cursor(client: FlussConnection, table: str, start: str) -> dict[str, Any]:
-    """A cursor after the snapshot that is there, or before it."""
+    """Return a cursor after the current snapshot, or before it."""
     path = TablePath.parse(table)
     found = await on_its_loop(client, lambda core: awaited_snapshot(core, path))
     if start == "earliest":
@@ -69,7 +69,7 @@ async def snapshot_cursor(client: FlussConnection, table: str, start: str) -> di
 async def next_snapshot(
     client: FlussConnection, table: str, cursor: dict[str, Any], interval_s: float
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Wait for a snapshot other than the cursor's; the event and the cursor after it."""
+    """Wait for a snapshot other than the cursor's; return the event and the cursor after it."""
     path = TablePath.parse(table)
     known = cursor["snapshot_id"]
     outcome = await wait_until(client, NewSnapshot(path, known), poll_interval_s=interval_s)

@@ -29,7 +29,7 @@ STARTS = ("latest", "earliest")
 
 
 def default_poll_interval() -> float:
-    """`[fluss] poll_interval`, in seconds."""
+    """Return `[fluss] poll_interval`, in seconds."""
     return float(conf.getfloat(CONFIG_SECTION, "poll_interval", fallback=5.0))
 
 
