@@ -58,7 +58,7 @@ CLASSES: dict[str, type[Command]] = {"scan": scan.ScanCommand}
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Hang every command and group on the root."""
+    """Add every command and group to the root."""
     for name, command in COMMANDS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
@@ -67,18 +67,18 @@ def add_commands(app: typer.Typer) -> None:
 
 
 class Root(TyperGroup):
-    """Every command below it ends with an exit code and at most one sentence of complaint."""
+    """The root command: every command ends with an exit code, and one sentence on an error."""
 
     def __init__(self, **options: Any) -> None:
         # The first page is plain: panels cost more time to import than everything else together.
         super().__init__(**{**options, "rich_markup_mode": None})
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The commands in the order in which a person meets them."""
+        """Return the commands in the order of `--help`."""
         return list(COMMANDS)
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Run the command line and leave the process."""
+        """Run the command line and end the process."""
         kwargs["standalone_mode"] = False
         try:
             code = super().main(*args, **kwargs)
@@ -139,7 +139,7 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _drop_output() -> None:
-    """Let the interpreter end in silence when standard output cannot take what is left."""
+    """Let the interpreter end without an error if standard output cannot take the rest."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):

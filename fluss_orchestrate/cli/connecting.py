@@ -46,7 +46,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def profiles_path() -> Path:
-    """Where the profiles are; the file may not exist."""
+    """Return the path of the profiles; the file may not exist."""
     # The XDG rules say that a relative value is to be ignored.
     base = os.environ.get("XDG_CONFIG_HOME", "")
     folder = Path(base) if os.path.isabs(base) else Path.home() / ".config"
@@ -54,10 +54,10 @@ def profiles_path() -> Path:
 
 
 def load_profile(name: str | None) -> dict[str, str] | None:
-    """The configuration keys of a profile, its password included.
+    """Return the configuration keys of a profile, with its password.
 
-    Without a name: the one that `FLUSS_PROFILE` or the file's `default` names; None if neither
-    does.
+    Without a name: the profile that `FLUSS_PROFILE` or the `default` of the file names; None if
+    there is none.
     """
     path = profiles_path()
     wanted = name or os.environ.get(PROFILE_VARIABLE, "").strip() or None
@@ -78,7 +78,7 @@ def load_profile(name: str | None) -> dict[str, str] | None:
 
 
 def profile_names() -> list[str]:
-    """The names in the file, for completion and for `doctor`."""
+    """Return the names in the file, for completion and for `doctor`."""
     path = profiles_path()
     profiles = _read(path).get("profiles", {}) if path.is_file() else {}
     return sorted(profiles) if isinstance(profiles, Mapping) else []
@@ -110,7 +110,7 @@ def _settings(path: Path, name: str, found: Mapping[str, Any]) -> dict[str, str]
 
 
 def read_password(path: Path) -> str:
-    """The password in a file that only its owner may read."""
+    """Return the password in a file that only its owner may read."""
     mode = path.stat().st_mode
     if mode & _OTHERS:
         raise CommandError(
@@ -120,7 +120,7 @@ def read_password(path: Path) -> str:
 
 
 def is_password(key: str) -> bool:
-    """Whether a configuration key, in any spelling, holds a secret."""
+    """Return whether a configuration key, in any spelling, is a secret."""
     return key.strip().lower().endswith("password")
 
 
@@ -144,7 +144,11 @@ class Target:
     client_options: Sequence[str] = ()
 
     def settings(self) -> Config:
-        """The client's configuration; `UsageError` when there is no address."""
+        """Return the client's configuration.
+
+        Raises:
+            UsageError: There is no address.
+        """
         from fluss_client import Config
 
         given = key_values(self.client_options, "--client-option")
@@ -187,14 +191,14 @@ class Target:
 
 
 def connect(target: Target) -> FlussConnection:
-    """A connection to the server that the options name."""
+    """Return a connection to the server that the options name."""
     from fluss_client import FlussConnection
 
     return FlussConnection.create(target.settings()).result(CONNECT_TIMEOUT_S)
 
 
 def of_airflow(connection_id: str) -> Config:
-    """The configuration of an Airflow connection; only here is Airflow imported."""
+    """Return the configuration of an Airflow connection. Only this function imports Airflow."""
     from fluss_client.errors import FlussError
     from fluss_orchestrate.core.clusters import scheduler_config
 
@@ -209,7 +213,7 @@ def of_airflow(connection_id: str) -> Config:
 
 
 def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
-    """`KEY=VALUE` texts as a mapping."""
+    """Return `KEY=VALUE` texts as a mapping."""
     found = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
@@ -220,7 +224,7 @@ def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
 
 
 def _password_of_environment(config: Config) -> str:
-    """The password of this run, or the one that is kept for the cluster's alias."""
+    """Return the password of this run, or the one for the cluster's alias."""
     from fluss_orchestrate.core.clusters import ClusterRef
 
     if PASSWORD_VARIABLE in os.environ:

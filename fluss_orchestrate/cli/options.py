@@ -78,16 +78,16 @@ StoreOption = Annotated[
 
 
 def names(text: str | None) -> list[str] | None:
-    """`a,b` as a list; None stays None."""
+    """Return `a,b` as a list; None for None."""
     if text is None:
         return None
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def make_sure(what: str, yes: bool) -> None:
-    """Go on only if the person at the terminal agrees, or `--yes` was given.
+    """Continue only if the person at the terminal agrees, or `--yes` was given.
 
-    Where nobody can be asked it is refused: a script must say that it means it.
+    Without a terminal it is refused: a script must pass `--yes`.
     """
     if yes:
         return

@@ -22,7 +22,7 @@ _OFFSETS = re.compile(r"(?:[^,=]+=\d+)(?:,[^,=]+=\d+)*\Z")
 
 
 def moment(session: Session, table: str, text: str, words: tuple[str, ...], option: str) -> Any:
-    """A point in a table's log: one of `words`, a time, offsets, or `@file` with a receipt."""
+    """Return a point in a log: one of `words`, a time, offsets, or `@file` with a receipt."""
     if text in words:
         return text
     if text.startswith("@"):
@@ -39,7 +39,7 @@ def moment(session: Session, table: str, text: str, words: tuple[str, ...], opti
 
 
 def time_ms(text: str, option: str) -> int:
-    """A time in milliseconds since 1970."""
+    """Return a time in milliseconds since 1970."""
     found = _time(text, option)
     if found is None:
         raise UsageError(f"{option} '{text}' is no time: give 2026-11-16T08:00Z, -15m or so")
@@ -62,7 +62,7 @@ def _time(text: str, option: str) -> int | None:
 
 
 def _offsets(session: Session, table: str, text: str, option: str) -> dict[Any, int]:
-    """`bucket=offset,...`, or `partition/bucket=offset,...` for a table with partitions."""
+    """Parse `bucket=offset,...`, or `partition/bucket=offset,...` for a table with partitions."""
     found: dict[Any, int] = {}
     ids: dict[str, int] | None = None
     for pair in text.split(","):
@@ -83,7 +83,7 @@ def _offsets(session: Session, table: str, text: str, option: str) -> dict[Any, 
 
 
 def read_receipt(path: Path) -> Receipt:
-    """The receipt that another command printed with `--json`."""
+    """Return the receipt that another command printed with `--json`."""
     from fluss_orchestrate.core.receipts import Receipt
 
     try:
@@ -96,7 +96,7 @@ def read_receipt(path: Path) -> Receipt:
 
 
 def path_of(table: str) -> TablePath:
-    """`database.table` as a path."""
+    """Return `database.table` as a path."""
     from fluss_client import TablePath
     from fluss_client.errors import SchemaError
 

@@ -96,11 +96,11 @@ def _shared(
     client_options: ClientOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The options that every command with a connection has."""
+    """Return the options that every command with a connection has."""
 
 
 def open_store(connection: FlussConnection, where: str | None) -> CheckpointStore:
-    """A table of the cluster (`database.table`), an SQL database (a URL), or the default table."""
+    """Return the store: a table (`database.table`), a SQL database (a URL), or the default."""
     from fluss_orchestrate.core.checkpoints import FlussCheckpointStore, SqlCheckpointStore
 
     if where is None:
@@ -112,12 +112,12 @@ def open_store(connection: FlussConnection, where: str | None) -> CheckpointStor
 
 
 def without_login(where: str) -> str:
-    """A store's place as it may be shown."""
+    """Return the address of a store without its login."""
     return re.sub(r"//[^/@]*@", "//******@", where)
 
 
 def existing_store(connection: FlussConnection, where: str | None) -> CheckpointStore | None:
-    """The store if it was ever used; looking at checkpoints does not create one."""
+    """Return the store if it was ever used: listing checkpoints does not create one."""
     from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
 
     store = open_store(connection, where)
@@ -129,7 +129,11 @@ def existing_store(connection: FlussConnection, where: str | None) -> Checkpoint
 
 
 def known_store(connection: FlussConnection, where: str | None) -> CheckpointStore:
-    """The same, for commands that need a checkpoint."""
+    """Return the store for commands that need a checkpoint.
+
+    Raises:
+        CommandError: The store was never used.
+    """
     store = existing_store(connection, where)
     if store is None:
         raise CommandError(

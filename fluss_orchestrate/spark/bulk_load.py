@@ -69,7 +69,7 @@ def _text(value: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: who waits for the file must not see a part of it."""
+    """Write a file as a whole or not at all: a reader that waits for it must not see a part."""
     draft = path.with_suffix(f".{os.getpid()}")
     draft.write_text(text)
     draft.replace(path)

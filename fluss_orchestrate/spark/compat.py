@@ -55,7 +55,7 @@ StreamArrowWriter: Any = getattr(
 
 
 def needs_version(wanted: str, what: str, instead: str) -> SparkSetupError:
-    """The error for what this PySpark cannot do."""
+    """Return the error for what this PySpark cannot do."""
     return SparkSetupError(
         f"{what} needs PySpark {wanted} or later, and this is {__version__}: {instead}"
     )

@@ -8,7 +8,7 @@ from fluss_client.errors import ClientError
 
 
 class FrameChangedError(ClientError):
-    """The table was changed since a frame was planned, and its rows of then cannot be read."""
+    """The table was changed since the frame was planned, and its earlier rows cannot be read."""
 
 
 LENGTH_MAX = 600
@@ -17,7 +17,7 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] (.+)")
 
 
 def sentence(error: BaseException) -> str:
-    """The cause that tells most: our own error in a worker, Spark's condition, or the last one."""
+    """Return the most useful cause: our own error, Spark's condition, or the last one."""
     text = str(error)
     own = [
         m for m in _CLASS.finditer(text) if m.group(0).startswith(("fluss_client", "fluss_orch"))

@@ -49,10 +49,10 @@ def gathered(
     always: bool,
     changes: str | None = None,
 ) -> DataFrame:
-    """The frame with the rows of each bucket in one task, `always` or where that pays.
+    """Return the frame with the rows of each bucket in one task, `always` or if that is faster.
 
-    It stays as it is where rows do not say by themselves where they go, and where a column with
-    `changes` makes their order count, which a shuffle does not keep.
+    The frame is unchanged if the rows do not decide their bucket, or if a column with `changes`
+    makes their order count, which a shuffle does not keep.
     """
     if changes is not None:
         if always:
@@ -71,7 +71,7 @@ def gathered(
 
 
 def ordered(frame: DataFrame, connection: FlussConnection, table: str, order_by: str) -> DataFrame:
-    """The frame with the rows of each bucket in one task, in the order of a column."""
+    """Return the frame with the rows of each bucket in one task, in the order of a column."""
     info = connection.get_table(TablePath.parse(table)).result().get_table_info()
     check_order(info, order_by, info.primary_keys, frame.columns)
     placed = _marked(frame, info, _deciding(info)).repartition(PLACE)
@@ -80,7 +80,7 @@ def ordered(frame: DataFrame, connection: FlussConnection, table: str, order_by:
 
 
 def _deciding(info: TableInfo) -> list[str]:
-    """The columns that decide where a row goes."""
+    """Return the columns that decide the place of a row."""
     keys = info.bucket_keys or info.physical_primary_keys
     return list(dict.fromkeys([*info.partition_keys, *keys]))
 
@@ -93,7 +93,7 @@ def _places(connection: FlussConnection, info: TableInfo) -> int:
 
 
 def _marked(frame: DataFrame, info: TableInfo, columns: list[str]) -> DataFrame:
-    """The frame with the number of each row's place."""
+    """Return the frame with the number of each row's place."""
     from pyspark.sql.types import IntegerType, StructField, StructType
 
     wire = info.schema.wire
@@ -120,7 +120,7 @@ Cluster = ClusterRef | Config | str
 
 
 def cluster_ref(cluster: Cluster) -> ClusterRef:
-    """A cluster by reference, config or address, in the form that travels."""
+    """Return a reference to a cluster from a reference, a config or an address."""
     if isinstance(cluster, str):
         return ClusterRef(properties={"bootstrap.servers": cluster})
     return ClusterRef.of(cluster) if isinstance(cluster, Config) else cluster
@@ -183,7 +183,7 @@ def write(
 
 
 def batch_rows(frame: DataFrame) -> int:
-    """Rows of an Arrow batch of about 32 MiB, by the first rows of the frame."""
+    """Return the rows of an Arrow batch of about 32 MiB, judged by the first rows of the frame."""
     sample = frame.limit(SAMPLE_ROWS).toArrow()
     if not sample.num_rows:
         return BATCH_ROWS_MAX
@@ -192,7 +192,7 @@ def batch_rows(frame: DataFrame) -> int:
 
 
 def source_options(ref: ClusterRef) -> dict[str, str]:
-    """The options of `format("fluss")` that mean this cluster."""
+    """Return the options of `format("fluss")` for this cluster."""
     return {
         "cluster": ref.alias,
         **{f"client.{key}": str(value) for key, value in ref.properties.items()},

@@ -138,7 +138,7 @@ def write_part(
 
 
 def _harmless(properties: Mapping[str, Any]) -> dict[str, str]:
-    """The properties that may be seen by anybody who sees a Spark plan."""
+    """Return the properties that everybody who sees a Spark plan may see."""
     shown = redacted({key: str(value) for key, value in properties.items()})
     return {key: value for key, value in shown.items() if REDACTED not in value}
 
@@ -170,7 +170,7 @@ class SparkRangeWriter:
         ranges: Sequence[BucketRange],
         progress: TieringProgressHook,
     ) -> TieredFiles:
-        """One Spark job for all ranges."""
+        """Write all ranges with one Spark job."""
         total = sum(r.count for r in ranges)
         parts = split_ranges(ranges, self.tasks or max(1, -(-total // OFFSETS_PER_TASK)))
         job = _job(self.cluster, info, table.metadata_location, parts)
@@ -220,7 +220,7 @@ def tier_part(
     metadata_location: str,
     ranges: Sequence[BucketRange],
 ) -> TieredFiles:
-    """What one task does: the rows of its ranges as files of the Iceberg table as it was."""
+    """Write the rows of some ranges as files of the Iceberg table, in one task."""
     from pyiceberg.table import StaticTable
 
     connection = cluster.connection()

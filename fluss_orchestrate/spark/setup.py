@@ -45,7 +45,7 @@ def make_session(
 
 @contextlib.contextmanager
 def session_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Settings that hold within the block, and are as before after it."""
+    """Set properties within the block, and restore them after it."""
     before = {key: spark.conf.get(key, None) for key in conf}
     for key, value in conf.items():
         spark.conf.set(key, value)
@@ -60,6 +60,6 @@ def session_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether executors are threads of the driver."""
+    """Return whether executors are threads of the driver."""
     master = spark.conf.get("spark.master", "local") or "local"
     return master.startswith("local")

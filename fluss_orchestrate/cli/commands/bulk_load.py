@@ -136,7 +136,7 @@ def bulk_load(
 
 
 def listener(session: Session, meter: Meter, verbose: bool) -> Callable[[str], None]:
-    """Turns what the job says into progress, and passes on what a person may want to know."""
+    """Return a function that turns lines of the job into progress, and passes on the others."""
 
     def hear(line: str) -> None:
         found = _PROGRESS.search(line)
@@ -179,7 +179,7 @@ def _spec(name: str, load_id: str, source: LoadSource, **more: Any) -> BulkLoadS
 
 
 def _provision(file: Path, name: str) -> Mapping[str, Any]:
-    """The spec of this table in a YAML file, as plain values."""
+    """Return the spec of this table in a YAML file, as plain values."""
     import yaml
 
     from fluss_orchestrate.core.provisioning import load_table_specs

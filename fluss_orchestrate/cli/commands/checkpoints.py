@@ -124,7 +124,7 @@ def lag(
 
 
 def _chosen(session: Session, store: str | None, names: list[str]) -> Iterator[tuple[str, Any]]:
-    """The named checkpoints, or all that are not retired, with their store."""
+    """Return the named checkpoints, or all that are not retired, with their store."""
     if names:
         known = known_store(session.connection, store)
         yield from ((name, known) for name in names)
@@ -343,7 +343,7 @@ def compact(
 
 
 def _of_users(names: Iterable[str]) -> list[str]:
-    """The names without those that scans keep for themselves."""
+    """Return the names without those that scans use for themselves."""
     from fluss_orchestrate.core.checkpoints.events import RESERVED
 
     return [name for name in names if not name.startswith(RESERVED)]

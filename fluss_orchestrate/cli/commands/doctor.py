@@ -43,7 +43,7 @@ def doctor(session: Session) -> None:
 
 
 def is_healthy(findings: Sequence[Finding]) -> bool:
-    """Whether nothing is wrong; what is absent may be so."""
+    """Return whether nothing is wrong; something may be absent."""
     return all(f.verdict != "wrong" for f in findings)
 
 
@@ -63,7 +63,7 @@ PACKAGES = (
 
 
 class Verdict(StrEnum):
-    """How something is."""
+    """The verdict of a check."""
 
     fine = "ok"
     absent = "absent"
@@ -72,7 +72,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     verdict: Verdict
@@ -81,7 +81,7 @@ class Finding:
 
 
 def examine(target: Target) -> Iterator[Finding]:
-    """Everything, in the order in which a person would ask."""
+    """Return all findings, in a fixed order."""
     yield _ourselves()
     yield _python()
     for name, purpose, extra, oldest in PACKAGES:
@@ -124,7 +124,7 @@ def _package(name: str, purpose: str, extra: str, oldest: tuple[int, ...]) -> Fi
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version."""
+    """Return the leading numbers of a version."""
     numbers = []
     for part in text.split("."):
         if not part.isdigit():
@@ -134,7 +134,7 @@ def version_of(text: str) -> tuple[int, ...]:
 
 
 def _clash() -> Iterator[Finding]:
-    """pyspark-client overwrites files of pyspark when both are installed."""
+    """Return the finding if pyspark-client has overwritten files of pyspark."""
     from importlib import metadata
 
     installed = {str(d.metadata["Name"]).lower() for d in metadata.distributions()}

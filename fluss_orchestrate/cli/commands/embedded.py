@@ -62,6 +62,6 @@ def vacuum(path: PathArgument, as_json: JsonOption = False) -> None:
 
 
 def plain(path: Path) -> Path:
-    """The directory, also when it was written as an address."""
+    """Return the directory, also if it was written as an address."""
     text = str(path)
     return Path(text.removeprefix("embedded:")).expanduser()

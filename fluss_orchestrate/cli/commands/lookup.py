@@ -65,7 +65,7 @@ def _only(row: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
 
 
 def _values(info: TableInfo, columns: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
-    """The key's values in the types of its columns."""
+    """Return the values of the key in the types of its columns."""
     if all("=" in text for text in given):
         texts = key_values(given, "key")
     elif len(given) == len(columns):
@@ -78,7 +78,7 @@ def _values(info: TableInfo, columns: Sequence[str], given: Sequence[str]) -> di
 
 
 def typed(info: TableInfo, column: str, text: str) -> Any:
-    """A text as a value of a column."""
+    """Return a text as a value of a column."""
     import pyarrow as pa
 
     wanted = info.schema.arrow.field(column).type

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows of a table."""
+    """Which rows of a table to read."""
 
     table: str
     source: str
@@ -60,7 +60,7 @@ class Rows:
 
 
 def open_source(connection: FlussConnection, wanted: Wanted, meter: Meter | None = None) -> Rows:
-    """The rows of the source, not read yet."""
+    """Return the rows of the source, which are not read yet."""
     info = connection.get_admin().result().get_table_info(path_of(wanted.table)).result()
     if wanted.source == "lake":
         return _lake(connection, info, wanted)
@@ -122,7 +122,7 @@ def _state(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows
 
 
 def _row_count(connection: FlussConnection, info: TableInfo) -> int | None:
-    """What the servers count; some tables are not counted."""
+    """Return the servers' number of rows; some tables have none."""
     from fluss_client.errors import FlussError
 
     try:
@@ -154,7 +154,7 @@ def _lake(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
 
 
 class Source(StrEnum):
-    """What of a table is read."""
+    """The part of a table that is read."""
 
     state = "state"
     log = "log"
@@ -163,7 +163,7 @@ class Source(StrEnum):
 
 
 class FileFormat(StrEnum):
-    """How rows are written down."""
+    """The format of the output."""
 
     parquet = "parquet"
     csv = "csv"

@@ -62,7 +62,7 @@ def status(
 
 
 def picture(now: Overview) -> list[Any]:
-    """The overview for people."""
+    """Return the overview for people."""
     tables = [
         [
             line.table,
@@ -100,7 +100,7 @@ def picture(now: Overview) -> list[Any]:
 
 
 class _Live:
-    """Overviews one after the other: in place on a terminal, below each other elsewhere."""
+    """Shows one overview after the other: in place on a terminal, below each other elsewhere."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -115,7 +115,7 @@ class _Live:
         return self
 
     def show(self, now: Overview) -> None:
-        """One more."""
+        """Show another overview."""
         from rich.console import Group
 
         if self._as_json:
@@ -164,7 +164,7 @@ class CheckpointLine:
 
 @dataclass(frozen=True)
 class Overview:
-    """All of it."""
+    """Tables, checkpoints and lakes at one moment."""
 
     address: str
     servers: int
@@ -172,7 +172,7 @@ class Overview:
     checkpoints: tuple[CheckpointLine, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The overview as plain values."""
+        """Return the overview as plain values."""
         return asdict(self)
 
 

@@ -35,9 +35,9 @@ COPY_BYTES = 1 << 20
 def open_input(
     path: str, given: str | None, types: pa.Schema, columns: Sequence[str] | None
 ) -> pa.RecordBatchReader:
-    """The rows of a file, of a folder, or of standard input.
+    """Return the rows of a file, of a folder, or of standard input.
 
-    Values of CSV and JSON are read as the types of the table's columns, not guessed.
+    Values of CSV and JSON are read as the types of the table's columns, and not guessed.
     """
     from fluss_orchestrate.core.loading import open_rows
 
@@ -55,7 +55,7 @@ def open_input(
 
 
 def known_rows(path: str, given: str | None) -> int | None:
-    """How many rows there will be, where files tell that without being read."""
+    """Return how many rows there will be, if the files say it without being read."""
     import pyarrow.parquet as pq
 
     from fluss_orchestrate.core.loading.sources import FORMATS, source_files
@@ -79,7 +79,7 @@ def _stdin(stream: Any, kind: str, types: pa.Schema) -> pa.RecordBatchReader:
 
 
 def _spooled(stream: Any, kind: str, types: pa.Schema) -> pa.RecordBatchReader:
-    """Parquet is read from its end, and JSON from a file: both need one."""
+    """Return standard input as a file: Parquet is read from its end, and JSON from a file."""
     from fluss_orchestrate.core.loading import open_rows
 
     with tempfile.NamedTemporaryFile(suffix=f".{kind}") as file:
@@ -101,7 +101,7 @@ def _projected(reader: pa.RecordBatchReader, columns: Sequence[str]) -> pa.Recor
 
 
 class Mode(StrEnum):
-    """What is done with the rows."""
+    """How the rows are written."""
 
     append = "append"
     upsert = "upsert"

@@ -16,7 +16,7 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class CommandError(Exception):
-    """A command cannot go on; its text is the sentence that a person reads."""
+    """A command cannot continue; its text is the sentence that a person reads."""
 
     exit_code = FAILED
 
@@ -28,7 +28,7 @@ class UsageError(CommandError):
 
 
 def report(error: BaseException) -> int:
-    """Say on standard error what went wrong; the exit code."""
+    """Print what went wrong on standard error, and return the exit code."""
     if os.environ.get(DEBUG_VARIABLE, "") not in ("", "0"):
         traceback.print_exception(error, file=sys.stderr)
     if type(error).__name__ == _HELP_WANTED:
@@ -46,7 +46,7 @@ def report(error: BaseException) -> int:
 
 
 def sentence(error: BaseException) -> str:
-    """What happened, where, and what to do next."""
+    """Return what happened, where, and what to do next."""
     if hasattr(error, "format_message"):
         # Which package the class of a usage error lives in depends on typer's version; that it
         # has a message and an exit code does not.
@@ -67,13 +67,13 @@ def sentence(error: BaseException) -> str:
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of an error."""
+    """Return the exit code of an error."""
     code = getattr(error, "exit_code", FAILED)
     return code if isinstance(code, int) and code else FAILED
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks."""
+    """Return the text without line breaks."""
     return " ".join(text.split())
 
 

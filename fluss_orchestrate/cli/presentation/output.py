@@ -18,7 +18,7 @@ WIDTH_WITHOUT_TERMINAL = 400
 
 
 class Output:
-    """One command's answer, for a program or for a person."""
+    """The answer of one command, for a program or for a person."""
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -37,12 +37,12 @@ class Output:
                 console().print(line)
 
     def note(self, text: str) -> None:
-        """A word for people beside the answer, on standard error."""
+        """Print a note for people on standard error."""
         print(text, file=sys.stderr)
 
 
 def console(*, to_stderr: bool = False) -> Console:
-    """A console that prints texts as they are."""
+    """Return a console that prints texts as they are."""
     from rich.console import Console
 
     stream = sys.stderr if to_stderr else sys.stdout
@@ -56,7 +56,7 @@ def table(
     empty: str = "none",
     shown: Callable[[Any], str] | None = None,
 ) -> Any:
-    """Rows under headers; numbers to the right. `empty` is said when there is no row."""
+    """Return rows under headers, with numbers to the right; `empty` is the text without rows."""
     from rich.table import Table
 
     cells = [list(row) for row in rows]
@@ -72,7 +72,7 @@ def table(
 
 
 def pairs(values: Mapping[str, Any], shown: Callable[[Any], str] | None = None) -> Any:
-    """Names and values, one per line."""
+    """Return names and values, one per line."""
     from rich.table import Table
 
     made = Table.grid(padding=(0, 2))
@@ -82,7 +82,7 @@ def pairs(values: Mapping[str, Any], shown: Callable[[Any], str] | None = None) 
 
 
 def cell(value: Any) -> str:
-    """A value as a table shows it."""
+    """Return a value as a table shows it."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -93,7 +93,7 @@ def cell(value: Any) -> str:
 
 
 def datum(value: Any) -> str:
-    """A value of a user's row: nothing is added to its digits."""
+    """Return a value of a user's row as text; nothing is added to its digits."""
     if value is None:
         return "null"
     if isinstance(value, str):
@@ -103,12 +103,12 @@ def datum(value: Any) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 row`, `2 rows`."""
+    """Return `1 row` or `2 rows`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def to_json(value: Any) -> str:
-    """JSON in which times are ISO 8601, decimals are text and bytes are base64."""
+    """Return JSON in which times are ISO 8601, decimals are text and bytes are base64."""
     return json.dumps(value, default=_plain, ensure_ascii=False)
 
 
@@ -127,7 +127,7 @@ def _plain(value: Any) -> Any:
 
 
 def ago(milliseconds: int | None) -> str:
-    """A span of time in its largest units."""
+    """Return a span of time in its largest units."""
     if milliseconds is None:
         return "-"
     seconds = milliseconds / 1000
@@ -138,7 +138,7 @@ def ago(milliseconds: int | None) -> str:
 
 
 def when(milliseconds: int) -> str:
-    """A moment in UTC, to the second."""
+    """Return a moment in UTC, to the second."""
     if milliseconds < 0:
         return "-"
     moment = dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)

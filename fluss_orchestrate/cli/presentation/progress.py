@@ -16,7 +16,7 @@ LINE_INTERVAL_S = 5.0
 
 
 class Meter:
-    """Counts rows, and steps towards a total where one is known."""
+    """Counts rows, and steps towards a total if one is known."""
 
     def __init__(self, what: str, total: int | None) -> None:
         self.what = what
@@ -26,29 +26,29 @@ class Meter:
         self.started = time.monotonic()
 
     def add(self, rows: int, done: int = 0) -> None:
-        """So many more."""
+        """Add to the count."""
         self.at(self.rows + rows, self.done + done, self.total)
 
     def at(self, rows: int, done: int, total: int | None) -> None:
-        """So many by now."""
+        """Set the count."""
         self.rows, self.done, self.total = rows, done, total
         self.show()
 
     def show(self) -> None:
-        """Bring the display up to date."""
+        """Update the display."""
 
     def finish(self) -> None:
-        """Say the end."""
+        """Show the end."""
 
     def abandon(self) -> None:
-        """End without a word: an error follows."""
+        """End without a line, because an error follows."""
 
     def rate(self) -> float:
-        """Rows per second so far."""
+        """Return the rows per second so far."""
         return self.rows / max(time.monotonic() - self.started, 1e-6)
 
     def left_s(self) -> float | None:
-        """Seconds to go at this speed; None when that cannot be told."""
+        """Return the seconds that are left at this speed; None if they are not known."""
         if not self.total or not self.done:
             return None
         spent = time.monotonic() - self.started
@@ -56,7 +56,7 @@ class Meter:
 
 
 class LineMeter(Meter):
-    """Says a line now and then."""
+    """Prints a line from time to time."""
 
     def __init__(self, what: str, total: int | None) -> None:
         super().__init__(what, total)
@@ -79,7 +79,7 @@ class LineMeter(Meter):
 
 
 class BarMeter(Meter):
-    """A bar that moves."""
+    """Shows a progress bar."""
 
     def __init__(self, what: str, total: int | None) -> None:
         super().__init__(what, total)
@@ -116,7 +116,7 @@ def _bar() -> Progress:
 
 @contextmanager
 def metered(what: str, total: int | None = None) -> Iterator[Meter]:
-    """Show how far the block is; it tells the meter."""
+    """Show the progress of the block, which updates the meter."""
     meter = BarMeter(what, total) if sys.stderr.isatty() else LineMeter(what, total)
     try:
         yield meter

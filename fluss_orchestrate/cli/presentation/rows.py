@@ -31,7 +31,7 @@ FORMATS = {
 
 
 def format_of(path: str, given: str | None) -> str:
-    """The format that was given, or that the file's name tells."""
+    """Return the format that was given, or that of the file's name."""
     if given is not None:
         return given
     found = FORMATS.get(Path(path).suffix.lower())
@@ -42,7 +42,7 @@ def format_of(path: str, given: str | None) -> str:
 
 
 def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """At most so many rows; what feeds the rest is closed."""
+    """Yield at most a number of rows, and close the source of the rest."""
     left = limit
     for batch in batches:
         if left is not None and batch.num_rows >= left:
@@ -58,13 +58,13 @@ def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa
 
 
 def show_rows(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> tuple[Any, int]:
-    """A table for the screen, and how many rows it has."""
+    """Print a table on the screen, and return its number of rows."""
     rows = [list(row.values()) for batch in batches for row in batch.to_pylist()]
     return table(schema.names, rows, empty="no rows", shown=datum), len(rows)
 
 
 def print_json_rows(batches: Iterator[pa.RecordBatch]) -> None:
-    """One JSON array, row by row, however many there are."""
+    """Print one JSON array, row by row, however many there are."""
     separator = "["
     for batch in batches:
         for row in batch.to_pylist():
@@ -76,7 +76,7 @@ def print_json_rows(batches: Iterator[pa.RecordBatch]) -> None:
 def write_rows(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], to: str, kind: str
 ) -> tuple[int, int]:
-    """Write all rows; how many rows and bytes."""
+    """Write all rows, and return the number of rows and bytes."""
     rows = 0
     with _opened(to) as stream, _WRITERS[kind](stream, schema) as write:
         for batch in batches:
@@ -116,7 +116,7 @@ def _opened(to: str) -> Iterator[BinaryIO]:
 
 
 def _named(error: OSError, to: str, hidden: Path) -> OSError:
-    """The error with the name that the user gave, where it has another one or none."""
+    """Return the error with the name that the user gave."""
     if error.filename is None or Path(os.fsdecode(error.filename)) == hidden:
         error.filename = to
     return error
@@ -162,7 +162,7 @@ _WRITERS: dict[str, Any] = {"parquet": _parquet, "csv": _csv, "json": _json, "ar
 
 
 def _flat_schema(schema: pa.Schema) -> pa.Schema:
-    """CSV has no lists and maps: those columns are JSON text there, and bytes are base64."""
+    """Return the schema for CSV: lists and maps become JSON text, bytes become base64."""
     import pyarrow as pa
 
     return pa.schema(

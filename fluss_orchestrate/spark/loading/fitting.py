@@ -22,7 +22,7 @@ REJECTED_MAX = 10_000
 
 @dataclass(frozen=True)
 class Fitted:
-    """A unit's rows by where they go, and the rows that do not fit."""
+    """The rows of a unit by their destination, and the rows that do not fit."""
 
     placed: list[Placed]
     rows: int
@@ -88,7 +88,11 @@ class Fitter:
         return self._placer.place(self._conform(batch), changes, bucket)
 
     def fit(self, batch: pa.RecordBatch, bucket: int, reject: bool) -> Fitted:
-        """The rows for the table. `RowError` for one that does not fit, unless `reject`."""
+        """Return the rows for the table.
+
+        Raises:
+            RowError: A row does not fit, unless `reject` is set.
+        """
         try:
             return Fitted(self._place(batch, bucket), batch.num_rows, batch.nbytes)
         except (FlussError, pa.ArrowException):
@@ -102,7 +106,7 @@ class Fitter:
         return Fitted(self._place(kept, bucket), kept.num_rows, kept.nbytes, rejected)
 
     def _bad_rows(self, batch: pa.RecordBatch, bucket: int) -> Iterator[tuple[int, str]]:
-        """The rows that do not fit, found by halving."""
+        """Return the rows that do not fit, found by halving."""
         found = 0
         stack = [(0, batch.num_rows)]
         while stack:
@@ -124,7 +128,7 @@ class Fitter:
 
 
 def _reason(error: Exception) -> str:
-    """Why a single row does not fit. Its number is known better than by the error."""
+    """Return why a single row does not fit, without the row number in the error."""
     if isinstance(error, ChangeTypeError):
         shown = "null" if error.value is None else repr(error.value)
         return f"column '{error.column}' holds {shown}, which is not a change type such as +I or -D"
@@ -132,7 +136,7 @@ def _reason(error: Exception) -> str:
 
 
 class BadRowError(RowError):
-    """A row does not fit; `at` is its place among those that were given."""
+    """A row does not fit; `at` is its position among the given rows."""
 
     def __init__(self, at: int, why: str) -> None:
         super().__init__(why)

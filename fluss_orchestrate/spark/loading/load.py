@@ -104,7 +104,7 @@ def run_load(
 
 
 def check_target(spec: BulkLoadSpec, cluster: ClusterRef) -> None:
-    """Fail early where there is no table and none is to be made."""
+    """Raise early if there is no table and none is to be created."""
     if spec.provision is None:
         table_info(cluster.connection(), spec.table)
 
@@ -117,7 +117,7 @@ def _begun(
     ledger: SplitLedger,
     frame: DataFrame | None,
 ) -> tuple[Header, LoadInput]:
-    """The load as it was begun, now or by an earlier attempt, with its input."""
+    """Return the load as it was begun, now or by an earlier attempt, with its input."""
     header = ledger.header()
     if header is None:
         found = _first_input(spark, spec, info, frame)
@@ -148,7 +148,7 @@ def _begun(
 
 
 def _check_same_columns(spec: BulkLoadSpec, header: Header) -> None:
-    """`RowsDifferError` if table columns come from other source columns than at the beginning."""
+    """Raise if table columns come from other source columns than when the load was begun."""
     begun = header.columns
     if begun is None:
         return
@@ -163,7 +163,7 @@ def _check_same_columns(spec: BulkLoadSpec, header: Header) -> None:
 
 
 def cluster_alias(connection: FlussConnection) -> str:
-    """The alias of a connection's cluster."""
+    """Return the alias of a connection's cluster."""
     return connection.config.resolved_alias()
 
 
@@ -191,7 +191,11 @@ def _input(paths: Sequence[str], staged: str | None) -> LoadInput:
 
 
 def _checked_columns(spec: BulkLoadSpec, info: TableInfo, found: LoadInput) -> dict[str, str]:
-    """Table column → source column; `LoadError` if the input cannot go into the table at all."""
+    """Return the source column of each table column.
+
+    Raises:
+        LoadError: The input cannot go into the table.
+    """
     _check_changes(spec, info, found.footers[0].schema.names)
     try:
         fitter = Fitter(info, found.footers[0].schema, spec.columns, spec.source.kind == "csv")
@@ -201,7 +205,7 @@ def _checked_columns(spec: BulkLoadSpec, info: TableInfo, found: LoadInput) -> d
 
 
 def _check_changes(spec: BulkLoadSpec, info: TableInfo, columns: Sequence[str]) -> None:
-    """Refuse changes of a key table whose order is not said: splits are sent in parallel."""
+    """Refuse changes of a key table without an order: splits are sent in parallel."""
     if CHANGE_TYPE in columns and info.has_primary_key() and spec.order_by is None:
         raise LoadError(
             spec.table,

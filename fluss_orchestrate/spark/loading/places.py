@@ -27,7 +27,7 @@ class InputFile:
 
 
 def filesystem_of(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URI, and the path within it."""
+    """Return the file system of a path or URI, and the path within it."""
     if not _SCHEME.match(path) and not path.startswith("file:"):
         return fs.LocalFileSystem(), posixpath.abspath(path)
     # Hadoop has names of its own for what others call s3 and file.
@@ -41,7 +41,7 @@ def filesystem_of(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def list_files(paths: Sequence[str]) -> list[InputFile]:
-    """The data files that paths, folders and local patterns mean, sorted; at least one."""
+    """Return the data files of paths, folders and local patterns, sorted; at least one."""
     found: dict[str, InputFile] = {}
     for path in paths:
         for one in _expanded(path):
@@ -78,6 +78,6 @@ def _listed(path: str) -> Iterable[InputFile]:
 
 
 def _is_data(path: str, root: str) -> bool:
-    """Not what writers leave beside their data, such as _SUCCESS or hidden folders."""
+    """Return whether a file is data, not one such as _SUCCESS or in a hidden folder."""
     below = path[len(root) :].strip("/")
     return not any(part.startswith((".", "_")) for part in below.split("/"))

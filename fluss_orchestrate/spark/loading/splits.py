@@ -48,11 +48,11 @@ class Split:
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return sum(self.unit_rows)
 
     def to_json(self) -> dict[str, Any]:
-        """The split as plain values."""
+        """Return the split as plain values."""
         return {
             "number": self.number,
             "first_unit": self.first_unit,
@@ -64,7 +64,7 @@ class Split:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Split:
-        """The split from `to_json`."""
+        """Return the split from what `to_json` returned."""
         return cls(
             int(value["number"]),
             int(value["first_unit"]),
@@ -85,19 +85,19 @@ class PinnedSplit:
 
 @dataclass(frozen=True, slots=True)
 class SplitResult:
-    """What the table holds of a split."""
+    """What the table has of a split."""
 
     rows: int
     bytes: int
     rejected: int = 0
 
     def to_json(self) -> dict[str, int]:
-        """The figures as plain values."""
+        """Return the result as plain values."""
         return {"rows": self.rows, "bytes": self.bytes, "rejected": self.rejected}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SplitResult:
-        """The figures from `to_json`."""
+        """Return the result from what `to_json` returned."""
         return cls(int(value["rows"]), int(value["bytes"]), int(value["rejected"]))
 
 
@@ -117,7 +117,7 @@ class Header:
     created_ms: int = -1
 
     def to_json(self) -> dict[str, Any]:
-        """The header as plain values."""
+        """Return the header as plain values."""
         return {
             "version": HEADER_VERSION,
             "batch_rows": self.batch_rows,
@@ -248,7 +248,7 @@ FOOTERS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a Parquet file says about itself."""
+    """The footer of a Parquet file."""
 
     file: InputFile
     groups: tuple[tuple[int, int], ...]
@@ -257,12 +257,16 @@ class Footer:
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """The number of rows."""
         return sum(rows for rows, _ in self.groups)
 
 
 def read_footers(files: Sequence[InputFile]) -> list[Footer]:
-    """The footers of all files; `SourceError` names one that is no Parquet, or differs."""
+    """Return the footers of all files.
+
+    Raises:
+        SourceError: A file is not Parquet, or has another schema.
+    """
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
         footers = list(pool.map(_footer, files))
     first = footers[0].schema
@@ -292,7 +296,7 @@ def _difference(one: pa.Schema, other: pa.Schema) -> str:
 
 
 def digest_of_input(files: Iterable[InputFile]) -> str:
-    """A digest of which files the input is made of, as they were."""
+    """Return a digest of the files of the input, with their sizes and times."""
     hasher = hashlib.blake2b(digest_size=16)
     for file in files:
         hasher.update(f"{file.path}\0{file.size}\0{file.modified_ns}\n".encode())
@@ -300,7 +304,7 @@ def digest_of_input(files: Iterable[InputFile]) -> str:
 
 
 def batch_rows_of(info: TableInfo, footers: Sequence[Footer], batch_bytes: int) -> int:
-    """How many rows make a batch of about `batch_bytes`, by a sample and by the widest rows."""
+    """Return how many rows make a batch of `batch_bytes`, by a sample and by the widest rows."""
     widths = [size / rows for footer in footers for rows, size in footer.groups if rows]
     width = max([1.0, _sampled_width(footers), *widths])
     return max(1, min(BATCH_ROWS_MAX, rows_max_of(info), int(batch_bytes / width)))
@@ -320,14 +324,14 @@ def _sampled_width(footers: Sequence[Footer]) -> float:
 
 
 def unit_rows_of(info: TableInfo, batch_rows: int) -> int:
-    """How many rows make a unit: five batches in a bucket, more where rows spread over buckets."""
+    """Return the rows of a unit: five batches per bucket, more if rows go to many buckets."""
     spread = min(info.num_buckets, SPREAD_MAX) if info.bucket_keys else 1
     # All of them may turn out to go to one bucket.
     return min(batch_rows * spread, rows_max_of(info)) * PINNED_BATCHES_MAX
 
 
 def cut(footers: Sequence[Footer], unit_rows: int) -> list[Split]:
-    """All splits of the input, in order."""
+    """Return all splits of the input, in order."""
     splits: list[Split] = []
     first_unit = 0
     for footer in footers:
@@ -342,7 +346,7 @@ def cut(footers: Sequence[Footer], unit_rows: int) -> list[Split]:
 
 
 def _grouped(footer: Footer, unit_rows: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Row groups that make a split together, with their rows; empty ones are left out."""
+    """Yield row groups that make a split together, with their rows; empty ones are left out."""
     held: list[int] = []
     rows = size = 0
     for number, (group_rows, group_bytes) in enumerate(footer.groups):

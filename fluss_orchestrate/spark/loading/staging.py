@@ -34,7 +34,7 @@ _RANK = "__fluss_rank"
 
 
 def direct_files(spec: BulkLoadSpec) -> Sequence[str] | None:
-    """The Parquet files that can be read as they are; None when the input must be staged."""
+    """Return the Parquet files that can be read as they are; None if the input must be staged."""
     source = spec.source
     if spec.transform_sql or spec.order_by:
         return None
@@ -48,7 +48,7 @@ def direct_files(spec: BulkLoadSpec) -> Sequence[str] | None:
 
 
 def _iceberg_files(source: LoadSource) -> list[str] | None:
-    """An Iceberg table's own files, when they alone are its rows under their own names."""
+    """Return an Iceberg table's own files, if they alone are its rows under their own names."""
     table = _iceberg_table(source)
     tasks = list(table.scan().plan_files())
     if len(table.metadata.schemas) > 1 or any(task.delete_files for task in tasks):
@@ -66,7 +66,7 @@ def _iceberg_table(source: LoadSource):  # type: ignore[no-untyped-def]
 def source_frame(
     spark: SparkSession, spec: BulkLoadSpec, info: TableInfo, given: DataFrame | None = None
 ) -> DataFrame:
-    """The rows to load, transformed as the spec asks; `given` stands in for the source."""
+    """Return the rows to load, transformed as the spec says; `given` replaces the source."""
     frame = _read(spark, spec.source) if given is None else given
     if spec.transform_sql:
         frame.createOrReplaceTempView(SOURCE_VIEW)
@@ -135,7 +135,7 @@ def _quoted(name: str) -> str:
 def check_order(
     info: TableInfo, order_by: str, keys: Sequence[str], columns: Sequence[str]
 ) -> None:
-    """Whether rows with these columns can be put in order within their keys."""
+    """Raise unless rows with these columns can be ordered within their keys."""
     if not info.has_primary_key():
         raise ConfigError(f"order_by is for tables with a primary key; {info.table_path} has none")
     missing = [name for name in (*keys, order_by) if name not in columns]
@@ -148,7 +148,7 @@ def _wanted(info: TableInfo, spec: BulkLoadSpec) -> set[str]:
 
 
 def staging_folder(spec: BulkLoadSpec, info: TableInfo, is_local: bool) -> str:
-    """Where this load's staged input is, or will be."""
+    """Return the folder of this load's staged input."""
     base = spec.staging
     if base is None:
         if not is_local:
@@ -162,7 +162,10 @@ def staging_folder(spec: BulkLoadSpec, info: TableInfo, is_local: bool) -> str:
 
 
 def stage(spark: SparkSession, frame: DataFrame, folder: str) -> str:
-    """Write a frame into a new folder below `folder`; its path. What failed leaves nothing."""
+    """Write a frame into a new folder below `folder`, and return its path.
+
+    A failure leaves no files.
+    """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 

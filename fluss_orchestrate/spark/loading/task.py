@@ -46,7 +46,7 @@ from fluss_orchestrate.spark.loading.splits import PinnedSplit, Split, SplitLedg
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A file and a row in it, counted from 1; where the row is not known, only the file."""
+    """A file and a row in it, counted from 1; only the file if the row is not known."""
 
     file: str
     row: int | None
@@ -60,7 +60,7 @@ class Origin:
 
 
 def origin_of(path: str, row: int) -> Origin:
-    """Where a row comes from, the file's first being 0; staged rows know their own file."""
+    """Return where a row comes from; `row` counts from 0. Staged rows have their own file."""
     system, inner = filesystem_of(path)
     with pq.ParquetFile(inner, filesystem=system) as opened:
         names = set(opened.schema_arrow.names)
@@ -84,7 +84,7 @@ READ_BATCH_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class LoadTask:
-    """What every task of a load must know; it is pickled, and holds no secret."""
+    """What every task of a load must know. It is pickled, and contains no secret."""
 
     cluster: ClusterRef
     table: str
@@ -99,7 +99,7 @@ class LoadTask:
     """The columns of the table that the load has. None: all that the input has by name."""
 
     def run(self, pinned: PinnedSplit) -> SplitResult:
-        """Bring a split into the table."""
+        """Write a split into the table."""
         connection = self.cluster.connection()
         info = _table_info(connection, self.table, self.table_id, self.load_id)
         result = _Sending(self, connection, info, pinned).run()
@@ -116,7 +116,7 @@ def _table_info(connection: FlussConnection, table: str, table_id: int, load_id:
 
 
 class _Sending:
-    """One split on its way."""
+    """The sending of one split."""
 
     def __init__(
         self, task: LoadTask, connection: FlussConnection, info: TableInfo, pinned: PinnedSplit
@@ -204,7 +204,7 @@ class _Sending:
         return letters
 
     def _write_letters(self, letters: list[dict[str, object]]) -> None:
-        """One file per split, named by it: a repeated task writes the same one again."""
+        """Write one file per split, named by it: a repeated task writes the same file again."""
         assert self._task.dead_letter is not None
         system, folder = filesystem_of(self._task.dead_letter)
         try:
@@ -222,7 +222,7 @@ def _technical(unit: pa.RecordBatch) -> list[str]:
 
 
 def read_units(split: Split) -> Iterator[pa.RecordBatch]:
-    """The rows of a split, one batch per unit."""
+    """Yield the rows of a split, one batch per unit."""
     system, path = filesystem_of(split.path)
     held: list[pa.RecordBatch] = []
     held_rows = 0
@@ -250,7 +250,7 @@ def read_units(split: Split) -> Iterator[pa.RecordBatch]:
 
 @functools.lru_cache(maxsize=1)
 def result_schema() -> pa.Schema:
-    """What tasks give back to the driver."""
+    """Return the schema of what tasks return to the driver."""
     return pa.schema(
         [
             ("split", pa.int64()),

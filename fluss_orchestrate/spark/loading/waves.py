@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 
 def say(line: str) -> None:
-    """A line of the job's log."""
+    """Print a line of the job's log."""
     print(f"fluss-orchestrate: {line}", flush=True)
 
 
@@ -56,7 +56,7 @@ class Progress:
     started: float = field(default_factory=time.monotonic)
 
     def line(self, running_rows: int = 0) -> str:
-        """The figures in a few words."""
+        """Return the progress in a few words."""
         done = self.done_rows + running_rows
         seconds = max(1e-6, time.monotonic() - self.started)
         rate = (self.sent_rows + running_rows) / seconds
@@ -67,7 +67,7 @@ class Progress:
 
 @contextmanager
 def watched(spark: SparkSession, group: str, progress: Progress, rows: int) -> Iterator[None]:
-    """Reports, while a job of `rows` rows runs in the block, by the tasks that have ended."""
+    """Report the progress of a job of `rows` rows that runs in the block, by its finished tasks."""
     context = getattr(spark, "_sc", None)
     if context is None:
         yield
@@ -99,7 +99,7 @@ def watched(spark: SparkSession, group: str, progress: Progress, rows: int) -> I
 
 
 def _fraction(tracker, group: str) -> float:  # type: ignore[no-untyped-def]
-    """Ended tasks of the group's newest job, from 0 to 1."""
+    """Return the part of the finished tasks of the group's newest job, from 0 to 1."""
     jobs = tracker.getJobIdsForGroup(group)
     info = tracker.getJobInfo(max(jobs)) if jobs else None
     stages = [tracker.getStageInfo(stage) for stage in info.stageIds] if info else []
@@ -130,7 +130,7 @@ def send_splits(
     splits: Sequence[Split],
     on_line: Say,
 ) -> tuple[dict[int, SplitResult], int, int]:
-    """What became of every split, with the retries that it took and how many were there before."""
+    """Send all splits, and return their results, the retries, and how many were done before."""
     results = ledger.done_splits(len(splits))
     resumed = len(results)
     todo = [split for split in splits if split.number not in results]
@@ -158,7 +158,7 @@ def send_splits(
 
 
 def _pinned_waves(ledger: SplitLedger, todo: Iterable[Split]) -> Iterator[list[PinnedSplit]]:
-    """Splits with their pins, one job's worth at a time, the next made ready meanwhile."""
+    """Yield splits with their pins, one job at a time, and prepare the next one meanwhile."""
     pinned = ledger.pin(todo)
     with concurrent.futures.ThreadPoolExecutor(1, "pins") as pool:
         coming = pool.submit(lambda: list(islice(pinned, WAVE_SPLITS)))

@@ -140,14 +140,14 @@ class FlussReader(DataSourceReader):
         self._groups = groups
 
     def partitions(self) -> list[InputPartition]:
-        """The parts, planned now; a frame that is used again reads the same ones again."""
+        """Return the parts, planned now; a frame that is used again reads the same ones again."""
         groups = self._groups
         if groups is None:
             groups = plan_parts(self._options, self._target.names)
         return [PartsPartition(parts) for parts in groups or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one Spark partition."""
+        """Return the rows of one Spark partition."""
         asked = self._options
         limit = asked.number("limit")
         parts = parts_of(partition)
@@ -163,7 +163,7 @@ def register(spark: SparkSession) -> None:
 
 
 def plan_struct(connection: FlussConnection, plan: ScanPlan) -> StructType:
-    """The columns of a plan as Spark has them."""
+    """Return the columns of a plan as Spark's types."""
     return _struct(planned_table(connection, plan), plan.columns, plan.metadata_columns)
 
 

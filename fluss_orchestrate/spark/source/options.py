@@ -65,7 +65,7 @@ SPARKS_OWN = ("checkpointlocation", "queryname", "mergeschema")
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What was asked for. It is pickled to executors and holds no secret."""
+    """The options, parsed. It is pickled to executors and contains no secret."""
 
     values: Mapping[str, str]
 
@@ -80,7 +80,7 @@ class SourceOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """From what Spark gives."""
+        """Return the options from what Spark passes."""
         lower = {key.lower(): value for key, value in options.items()}
         if any(key.startswith(CATALOG_PREFIX) for key in lower):
             raise ConfigError(NO_CATALOG)
@@ -92,21 +92,21 @@ class SourceOptions:
         return cls({key: value for key, value in lower.items() if key not in SPARKS_OWN})
 
     def text(self, *names: str) -> str | None:
-        """The first of these options that is there."""
+        """Return the first of these options that is set."""
         for name in names:
             if self.values.get(name):
                 return self.values[name]
         return None
 
     def flag(self, name: str) -> bool:
-        """An option that is true or false."""
+        """Return an option that is true or false."""
         value = self.values.get(name, "false").lower()
         if value not in ("true", "false"):
             raise ConfigError(f"{name} is true or false, not '{value}'")
         return value == "true"
 
     def number(self, *names: str) -> int | None:
-        """An option that is a positive whole number."""
+        """Return an option that is a positive whole number."""
         text = self.text(*names)
         if text is None:
             return None
@@ -115,12 +115,12 @@ class SourceOptions:
         return int(text)
 
     def names(self, name: str) -> tuple[str, ...]:
-        """An option that lists names."""
+        """Return an option that lists names."""
         return tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
 
     @property
     def cluster(self) -> ClusterRef:
-        """Which cluster is meant."""
+        """The cluster."""
         properties: dict[str, Any] = {
             key.removeprefix("client."): value
             for key, value in self.values.items()
@@ -132,7 +132,7 @@ class SourceOptions:
 
     @property
     def table(self) -> TablePath:
-        """Which table is meant."""
+        """The table."""
         if plan := self.plan:
             return plan.table.path
         name = self.text("table", "path")
@@ -176,7 +176,7 @@ class SourceOptions:
 
     @property
     def start(self) -> str | int | dict[Place, int] | None:
-        """Where reading begins, if it was said."""
+        """Where reading begins, if it is set."""
         mode = self.text("scan.startup.mode")
         if mode == "timestamp":
             return read_point(self.text("scan.startup.timestamp") or "", "scan.startup.timestamp")
@@ -187,13 +187,13 @@ class SourceOptions:
 
     @property
     def until(self) -> str | int | dict[Place, int] | None:
-        """Where reading ends, if it was said."""
+        """Where reading ends, if it is set."""
         text = self.text("until", "scan.incremental.end.timestamp")
         return None if text is None else read_point(text, "until")
 
     @property
     def mode(self) -> str | None:
-        """What is read, if it was said."""
+        """What is read, if it is set."""
         mode = self.text("read")
         if mode is not None and mode not in MODES:
             raise ConfigError(f"read is one of {', '.join(MODES)}, not '{mode}'")
@@ -204,7 +204,7 @@ _PLACE = re.compile("(?:([0-9]{1,18})/)?([0-9]{1,9})")
 
 
 def read_point(text: str, name: str) -> str | int | dict[Place, int]:
-    """A word, a time (milliseconds, or ISO with a zone), or offsets as `offsets_text` writes."""
+    """Return a word, a time (milliseconds, or ISO with a zone), or offsets as JSON."""
     if text in ("earliest", "latest", "lake"):
         return text
     if text.startswith("{"):
@@ -225,7 +225,7 @@ def read_point(text: str, name: str) -> str | int | dict[Place, int]:
 
 
 def offsets_of(value: Mapping[str, int]) -> dict[Place, int]:
-    """Offsets by place from their JSON: `{"0": 12}`, in partitions `{"17/0": 12}`."""
+    """Return offsets by place from their JSON: `{"0": 12}`, in partitions `{"17/0": 12}`."""
     found: dict[Place, int] = {}
     for key, offset in value.items():
         place = _PLACE.fullmatch(key)
@@ -239,7 +239,7 @@ def offsets_of(value: Mapping[str, int]) -> dict[Place, int]:
 
 
 def offsets_json(offsets: Mapping[Place, int]) -> dict[str, int]:
-    """Offsets as plain values, for JSON."""
+    """Return offsets as plain values, for JSON."""
     return {
         str(bucket) if partition is None else f"{partition}/{bucket}": offset
         for (partition, bucket), offset in offsets.items()

@@ -28,7 +28,7 @@ PLAN, KEYS, LAKE = "plan", "keys", "lake"
 
 @dataclass(frozen=True)
 class Part:
-    """Ranges of one kind: a plan, rows of a key table as they are, or a snapshot of the lake."""
+    """Ranges of one kind: a plan, current rows of a key table, or a snapshot of the lake."""
 
     kind: str
     plan: ScanPlan
@@ -36,7 +36,7 @@ class Part:
     lake_fallback: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The part as plain values."""
+        """Return the part as plain values."""
         return {
             "kind": self.kind,
             "plan": self.plan.to_json(),
@@ -46,20 +46,20 @@ class Part:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Part:
-        """The part from `to_json`."""
+        """Return the part from what `to_json` returned."""
         plan = ScanPlan.from_json(value["plan"])
         return cls(value["kind"], plan, value["snapshot_id"], value["lake_fallback"])
 
 
 class PartsPartition(InputPartition):
-    """A Spark partition that carries parts, as the text that Spark pickles."""
+    """A Spark partition with parts, as the text that Spark pickles."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__(json.dumps([part.to_json() for part in parts]))
 
 
 def parts_of(partition: InputPartition) -> list[Part]:
-    """The parts that a Spark partition carries."""
+    """Return the parts of a Spark partition."""
     return [Part.from_json(value) for value in json.loads(partition.value)]
 
 
@@ -70,7 +70,7 @@ def read_parts(
     row_filter: RowFilter | None = None,
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of parts in the form that Spark takes, in batches of a good size."""
+    """Return the rows of parts in the form that Spark takes, in batches of a good size."""
     held: list[pa.RecordBatch] = []
     rows = given = 0
     # What a filter drops is not known to the server, so only an unfiltered limit goes there.
@@ -120,10 +120,12 @@ def _part_batches(
 def _unchanged_keys(
     connection: FlussConnection, info: TableInfo, where: BucketRange, plan: ScanPlan
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a bucket as it was planned, of a table whose changelog has no old rows.
+    """Return the rows of a bucket as it was planned, of a table whose changelog has no old rows.
 
-    A base that is older than the plan is taken forward. A newer one cannot be taken back:
-    `FrameChangedError`.
+    A base that is older than the plan is taken forward. A newer one cannot be taken back.
+
+    Raises:
+        FrameChangedError: The base is newer than the plan.
     """
     core, bucket = async_connection(connection), where.table_bucket(info.table_id)
     try:
@@ -140,5 +142,5 @@ def _unchanged_keys(
 
 
 def part_of(plan: ScanPlan, ranges: Sequence[BucketRange], kind: str, **more: Any) -> Part:
-    """A part for some ranges of a plan."""
+    """Return a part for some ranges of a plan."""
     return Part(kind, replace(plan, ranges=tuple(ranges)), **more)

@@ -58,7 +58,7 @@ def split_parts(
 
 
 def _is_log(part: Part) -> bool:
-    """Whether it is a log or a changelog."""
+    """Return whether the part is a log or a changelog."""
     return part.kind == PLAN and part.plan.kind != "state"
 
 
@@ -101,13 +101,13 @@ def _records_of(connection: FlussConnection, plan: ScanPlan, size: int) -> int:
 
 
 def column_numbers(info: TableInfo, names: Sequence[str]) -> tuple[int, ...]:
-    """The numbers of the columns among these names, as a fetch wants them; at least one."""
+    """Return the indexes of the columns with these names for a fetch; at least one."""
     index = info.schema.index
     return tuple(sorted(index[name] for name in names if name in index)) or (0,)
 
 
 def _first(ranges: Sequence[BucketRange], limit: int) -> tuple[BucketRange, ...]:
-    """The first offsets of some ranges; a log has a row for each."""
+    """Return the first offsets of some ranges; a log has a row for each."""
     kept = []
     for one in ranges:
         take = min(limit, one.count)
@@ -121,13 +121,13 @@ NAME = "spark"
 
 
 def view_of(connection: FlussConnection, options: SourceOptions) -> TableView:
-    """The table as it is now."""
+    """Return the current view of the table."""
     alias = connection.config.resolved_alias()
     return run_blocking(observe(backend_of(connection), alias, options.table))
 
 
 def mode_of(options: SourceOptions, has_key: bool) -> str:
-    """What is read: as asked for, or what the other options imply."""
+    """Return what is read: as the option says, or as the other options imply."""
     mode = options.mode
     changes = "changelog" if has_key else "log"
     if mode in ("log", "changelog") and mode != changes:
@@ -146,7 +146,7 @@ def mode_of(options: SourceOptions, has_key: bool) -> str:
 
 
 def plan_parts(options: SourceOptions, names: Sequence[str]) -> list[list[Part]]:
-    """What each Spark partition reads, for the columns of these names."""
+    """Return the parts of each Spark partition, for the columns of these names."""
     connection = options.cluster.connection()
     names = read_names(options, names)
     if options.plan is not None:
@@ -190,7 +190,7 @@ def _table_parts(
 def _keys_part(
     empty: ScanPlan, info: TableInfo, whole: Sequence[BucketRange], options: SourceOptions
 ) -> Part:
-    """The rows of a key table at the ends of these ranges, the same whenever they are read."""
+    """Return the part with the rows of a key table at the ends of these ranges."""
     if options.number("limit") is not None and options.row_filter is None:
         # Any rows do, so servers are asked for that many only.
         return part_of(empty, whole, KEYS)
@@ -201,7 +201,7 @@ def _keys_part(
 
 
 def read_names(options: SourceOptions, names: Sequence[str]) -> list[str]:
-    """The columns to read: those that are wanted, and those that the filter looks at."""
+    """Return the columns to read: the wanted ones, and those of the filter."""
     row_filter = options.row_filter
     return list(dict.fromkeys([*names, *(row_filter.columns if row_filter else ())]))
 
@@ -209,7 +209,11 @@ def read_names(options: SourceOptions, names: Sequence[str]) -> list[str]:
 def check_filter(
     options: SourceOptions, info: TableInfo, columns: Sequence[str], metadata: Sequence[str]
 ) -> None:
-    """`ConfigError` if the filter does not fit the columns that can be read."""
+    """Check that the filter fits the columns that can be read.
+
+    Raises:
+        ConfigError: It does not.
+    """
     row_filter = options.row_filter
     if row_filter is not None:
         arrow = info.schema.arrow
@@ -218,7 +222,7 @@ def check_filter(
 
 
 def empty_plan(view: TableView) -> ScanPlan:
-    """A plan without ranges for all columns of a table."""
+    """Return a plan without ranges for all columns of a table."""
     return ScanPlan(
         name=NAME,
         run_key=NAME,
@@ -232,7 +236,7 @@ def empty_plan(view: TableView) -> ScanPlan:
 
 
 def projected(plan: ScanPlan, known: Sequence[str], names: Sequence[str]) -> ScanPlan:
-    """The plan with only the columns of these names; it always reads at least one."""
+    """Return the plan with only the columns of these names; it always reads at least one."""
     columns = tuple(name for name in names if name in known)
     extra = tuple(name for name in names if name not in known)
     for name in extra:
@@ -244,7 +248,7 @@ def projected(plan: ScanPlan, known: Sequence[str], names: Sequence[str]) -> Sca
 def wanted_ranges(
     connection: FlussConnection, options: SourceOptions, view: TableView
 ) -> Iterable[BucketRange]:
-    """The ranges between the start and the end that were asked for."""
+    """Return the ranges between the start and the end of the options."""
     start, until = options.start, options.until
     if isinstance(start, int) and isinstance(until, int) and until < start:
         raise ConfigError(f"the read ends at {until}, before it starts at {start}")
@@ -266,7 +270,7 @@ def wanted_ranges(
 def in_partitions(
     options: SourceOptions, view: TableView, ranges: Iterable[BucketRange]
 ) -> Iterable[BucketRange]:
-    """The ranges of the partitions that were asked for."""
+    """Return the ranges of the partitions of the options."""
     wanted = options.partitions
     if not wanted:
         return ranges

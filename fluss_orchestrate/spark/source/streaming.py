@@ -84,7 +84,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"table_id": view.info.table_id, "offsets": offsets_json(ordered)}
 
     def initialOffset(self) -> StreamOffset:  # noqa: N802
-        """Where a new query begins: `start`, by default earliest."""
+        """Return where a new query begins: `start`, by default earliest."""
         view = self._view()
         core = async_connection(self._options.cluster.connection())
         settings = ScanSettings(name=NAME, path=view.info.table_path)
@@ -94,7 +94,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(view, starts)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How much a micro-batch takes: all, unless an option says otherwise."""
+        """Return how much a micro-batch takes: all, unless an option says otherwise."""
         rows, size = (self._options.number(name) for name in LIMITS)
         if rows is not None and size is not None:
             raise ConfigError("set max.rows.per.trigger or max.bytes.per.trigger, not both")
@@ -103,12 +103,12 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Freeze the end: rows that come later wait for the next query."""
+        """Fix the end: later rows wait for the next query."""
         view = self._view()
         self._frozen = self._offset(view, view.latest)
 
     def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802
-        """Where the next micro-batch ends."""
+        """Return where the next micro-batch ends."""
         view = self._view()
         self._check_table(view, start)
         begin = offsets_of(start["offsets"])
@@ -121,7 +121,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(view, {**begin, **stops})
 
     def reportLatestOffset(self) -> StreamOffset:  # noqa: N802
-        """Where the logs end, for the query's progress."""
+        """Return where the logs end, for the query's progress."""
         view = self._view()
         return self._offset(view, view.latest)
 
@@ -132,7 +132,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stops: Mapping[Place, int],
         limit: ReadMaxRows | ReadMaxBytes,
     ) -> dict[Place, int]:
-        """Stops that hold so many offsets at most, or about so many bytes."""
+        """Return stops with at most a number of offsets, or about a number of bytes."""
         core = async_connection(self._options.cluster.connection())
 
         async def ask() -> dict[Place, int]:
@@ -160,7 +160,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TableIdentityChangedError(known, view.identity)
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
-        """The parts of one micro-batch; the same offsets always give the same rows."""
+        """Return the parts of one micro-batch; the same offsets always give the same rows."""
         view = self._view()
         for offset in (start, end):
             self._check_table(view, offset)
@@ -181,19 +181,19 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [PartsPartition([Part(PLAN, some)]) for some in plans]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one Spark partition."""
+        """Return the rows of one Spark partition."""
         asked = self._options
         yield from read_parts(asked.cluster, parts_of(partition), self._target, asked.row_filter)
 
     def commit(self, end: StreamOffset) -> None:
-        """Nothing: the query's own checkpoint holds its position."""
+        """Do nothing: the query's own checkpoint has its position."""
 
     def stop(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is open."""
 
 
 class UnlimitedStreamReader(FlussStreamReader):
-    """The reader for a Spark that knows no limits: a micro-batch ends where the logs end."""
+    """The reader for a Spark without limits: a micro-batch ends where the logs end."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         for name in LIMITS:
@@ -204,12 +204,12 @@ class UnlimitedStreamReader(FlussStreamReader):
         super().__init__(options, schema)
 
     def latestOffset(self) -> StreamOffset:  # type: ignore[override]  # noqa: N802
-        """Where the logs end now. `partitions` compares the table with the start's."""
+        """Return where the logs end now. `partitions` compares the table with the start's."""
         return self.reportLatestOffset()
 
 
 def stream_reader(options: SourceOptions, schema: StructType) -> FlussStreamReader:
-    """The reader that fits this Spark."""
+    """Return the reader that fits this Spark."""
     made = FlussStreamReader if HAS_READ_LIMITS else UnlimitedStreamReader
     return made(options, schema)
 
@@ -220,9 +220,10 @@ async def _whole_updates(
     ends: Mapping[Place, int],
     stops: Mapping[Place, int],
 ) -> dict[Place, int]:
-    """Ends that lie between the two rows of an update, moved before it.
+    """Return ends of which none lies between the two rows of an update.
 
-    Where the update is all that there is, the end moves behind it, so that a stream goes on.
+    Such an end is moved before the update, or behind it if there is nothing else, so that the
+    stream continues.
     """
     gate = asyncio.Semaphore(PLACES_AT_ONCE_MAX)
 

@@ -48,7 +48,7 @@ class Written(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class WriteJob:
-    """A checked write; pickled to executors."""
+    """A checked write. It is pickled to executors."""
 
     options: SourceOptions
     columns: tuple[str, ...]
@@ -58,7 +58,7 @@ class WriteJob:
     create_partitions: bool
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> int:
-        """Write all batches and wait until they are acknowledged; how many rows."""
+        """Write all batches, wait until they are acknowledged, and return the number of rows."""
         connection = self.options.cluster.connection()
         table = connection.get_table(self.options.table).result()
         info = table.get_table_info()
@@ -92,7 +92,7 @@ class WriteJob:
 
 
 class FlussWriter(DataSourceArrowWriter):
-    """Writes a batch; there is nothing to commit, because rows show as they land."""
+    """Writes a batch; there is nothing to commit, because rows are visible at once."""
 
     def __init__(self, job: WriteJob) -> None:
         self._job = job
@@ -103,7 +103,7 @@ class FlussWriter(DataSourceArrowWriter):
 
 
 def batch_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> FlussWriter:
-    """A writer for a frame of this schema, checked; with `overwrite`, partitions are emptied."""
+    """Return a checked writer for frames of this schema; `overwrite` empties partitions."""
     job = write_job(options, schema)
     if overwrite:
         _empty_partitions(options)
@@ -142,8 +142,11 @@ def write_job(options: SourceOptions, schema: StructType) -> WriteJob:
 
 
 def _empty_partitions(options: SourceOptions) -> None:
-    """Drop and create the partitions that are overwritten. This is not atomic: for a moment they
-    are not there, and a write that fails afterwards leaves them empty or in part."""
+    """Drop and create the partitions that are overwritten.
+
+    This is not atomic: for a moment they do not exist, and a write that fails afterwards leaves
+    them empty or in part.
+    """
     connection = options.cluster.connection()
     info = table_info(connection, options.table)
     wanted = options.partitions
@@ -169,7 +172,7 @@ def _empty_partitions(options: SourceOptions) -> None:
 def _write_changes(
     writer: UpsertWriter, batch: pa.RecordBatch, codes: npt.NDArray[np.uint8], info: TableInfo
 ) -> None:
-    """Rows in their order, each run of upserts or deletes at once; -U rows are left out."""
+    """Write rows in order, each run of upserts or deletes at once; -U rows are left out."""
     kept = codes != ChangeType.UpdateBefore
     batch, codes = batch.filter(pa.array(kept)), codes[kept]
     deletes = codes == ChangeType.Delete
@@ -185,7 +188,7 @@ def _write_changes(
 
 
 class _PartitionMaker:
-    """Creates the partitions that rows need and that are not there."""
+    """Creates the partitions that rows need and that do not exist."""
 
     def __init__(self, connection: FlussConnection, info: TableInfo) -> None:
         self._backend = backend_of(connection)
@@ -195,7 +198,7 @@ class _PartitionMaker:
         self._known: set[str] = set()
 
     def prepare(self, batch: pa.RecordBatch) -> None:
-        """Make sure that all rows of the batch have a partition to go to."""
+        """Create the partitions of all rows of the batch."""
         placed = self._placer.place(self._input.conform(batch), None, 0)
         names = {p.partition for p in placed if p.partition is not None}
         for name in sorted(names - self._known):
@@ -223,11 +226,11 @@ class BatchLedger:
         self._name = f"stream/{table_id}/{query}"
 
     def is_done(self, batch_id: int) -> bool:
-        """Whether the batch was written whole."""
+        """Return whether the batch was written completely."""
         return run_blocking(self._table.lookup([(self._name, batch_id)]))[0] is not None
 
     def finish(self, batch_id: int) -> None:
-        """Record that it is."""
+        """Record that the batch was written completely."""
         row = {"name": self._name, "seq": batch_id, "kind": "batch", "created_ms": now_ms()}
         run_blocking(self._table.put([row]))
 
@@ -263,11 +266,11 @@ class FlussStreamWriter(StreamArrowWriter):  # type: ignore[misc]
                 return
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing: the batch will come again."""
+        """Do nothing: the batch will be written again."""
 
 
 def stream_writer(options: SourceOptions, schema: StructType, overwrite: bool) -> FlussStreamWriter:
-    """A writer for a stream of this schema, checked."""
+    """Return a checked writer for a stream of this schema."""
     if not HAS_STREAM_WRITER:
         raise needs_version(
             "4.1",
