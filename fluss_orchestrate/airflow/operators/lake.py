@@ -15,6 +15,8 @@ from fluss_orchestrate.airflow.scans import until_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+RESET_WORDS = ("earliest", "latest", "current", "start")
+
 
 class FlussTierToLakeOperator(FlussOperator):
     """Bring everything that is in a log table into its lake, once.
@@ -80,7 +82,8 @@ class FlussCheckpointResetOperator(FlussOperator):
     Args:
         table: The table, as `database.table`.
         checkpoint: The name of the checkpoint. It must exist, so that a mistyped name is an error.
-        to: `earliest`, `latest`, a time, offsets by bucket, or another task's receipt.
+        to: `earliest`, `latest`, a time, offsets by bucket, another task's receipt, `current` to
+            keep the position, or `start` to begin as a first run does, which rebuilds a mirror.
         reason: Why; the name of the task by default.
         abandon_pending: Give up a pending plan of another run; without it such a plan is an error.
         create: Create the checkpoint, if it does not exist.
@@ -116,15 +119,14 @@ class FlussCheckpointResetOperator(FlussOperator):
         scan = IncrementalScan(self.hook.get_conn(), self.table, self.checkpoint)
         if not self.create:
             check_exists(scan.store, self.checkpoint, "reset", ", or say create=True")
-        to = self.to if self.to in ("earliest", "latest") else until_of(self.to, scan.connection)
+        to = self.to if self.to in RESET_WORDS else until_of(self.to, scan.connection)
         ti = context["ti"]
         reason = self.reason or f"Airflow: {ti.dag_id}.{ti.task_id} in {ti.run_id}"
         event = scan.reset(to, reason, abandon_pending=self.abandon_pending)
         position = event.state.position
-        assert position is not None
         return {
             "checkpoint": self.checkpoint,
             "sequence": event.sequence,
             "reason": reason,
-            "position": position.to_json(),
+            "position": None if position is None else position.to_json(),
         }
