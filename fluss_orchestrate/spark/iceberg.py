@@ -38,10 +38,10 @@ _WRITTEN = "rows long, files binary"
 
 
 class SparkIcebergSink(IcebergSink):
-    """An `IcebergSink` whose files are written by Spark; use it with `run_increment` alike.
+    """An `IcebergSink` whose files Spark writes. Use it with `run_increment` as any other sink.
 
-    Secrets of the file system do not travel: executors find their own, from their environment or
-    their machine's role.
+    Secrets of the file system are not sent to executors: they find their own, in their environment
+    or by the role of their machine.
     """
 
     def __init__(
@@ -55,7 +55,18 @@ class SparkIcebergSink(IcebergSink):
         read_lake: bool = False,
         **more: Any,
     ) -> None:
-        """`more` are the settings of `IcebergSink`; `read_lake` as `on_retention="lake"`."""
+        """Prepare the sink; nothing is opened yet.
+
+        Args:
+            spark: The session.
+            cluster: The cluster to read from.
+            catalog: The Iceberg catalog, as for `IcebergSink`.
+            identifier: The Iceberg table, as `namespace.table`.
+            tasks: The number of Spark tasks; by default as the number of offsets requires.
+            read_lake: Read rows that Fluss has deleted from the lake, as `on_retention="lake"`
+                does.
+            **more: The other arguments of `IcebergSink`.
+        """
         super().__init__(catalog, identifier, **more)
         self._spark = spark
         self._cluster = cluster
@@ -63,7 +74,12 @@ class SparkIcebergSink(IcebergSink):
         self._read_lake = read_lake
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Have the files written, then commit them with the plan's id and end."""
+        """Write the files with Spark, then commit them with the id and the end of the plan.
+
+        Args:
+            plan: The plan.
+            read: Not used: the executors read the rows themselves.
+        """
         done = self.already_done(plan)
         if done is not None:
             return done
@@ -132,9 +148,14 @@ _TIERED = "rows long, files binary, newest string"
 
 @dataclass(frozen=True)
 class SparkRangeWriter:
-    """Writes the files of tiering by Spark tasks; for `tier` and `TieringWorker`.
+    """Writes the files of tiering with Spark tasks, for `tier_table` and `TieringWorker`.
 
-    Secrets of the lake's store do not travel: executors find their own.
+    Secrets of the lake's storage are not sent to executors: they find their own.
+
+    Attributes:
+        spark: The session.
+        cluster: The cluster to read from.
+        tasks: The number of Spark tasks; by default as the number of offsets requires.
     """
 
     spark: SparkSession

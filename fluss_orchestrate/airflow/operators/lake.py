@@ -49,7 +49,11 @@ class FlussTierToLakeOperator(FlussOperator):
         self.catalog = catalog
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Tier the table, and return the receipt with the snapshot."""
+        """Tier the table, and return the receipt with the snapshot.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         from fluss_orchestrate.core.lake import tier_table
 
         client = self.hook.get_conn()
@@ -113,7 +117,11 @@ class FlussCheckpointResetOperator(FlussOperator):
         self.create = create
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Reset the checkpoint, and return its new position."""
+        """Reset the checkpoint, and return its new position.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         from fluss_orchestrate.core.incremental import IncrementalScan
 
         scan = IncrementalScan(self.hook.get_conn(), self.table, self.checkpoint)

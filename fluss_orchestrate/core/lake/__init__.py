@@ -1,4 +1,4 @@
-"""The lake of a table: how far it is, waiting for it, reading it, and filling it."""
+"""The lake of a table: its status, waiting for it, reading it, and tiering."""
 
 from fluss_orchestrate.core.lake.catalog import (
     catalog_properties,

@@ -65,10 +65,7 @@ class LiveFile:
 
 
 class KeySet:
-    """Keys with a sequence number each, and the test which rows have one of them.
-
-    Null equals null, as Iceberg's specification says for equality deletes.
-    """
+    """A set of keys, each with a sequence number, and the test which rows have one of them."""
 
     def __init__(
         self, columns: Sequence[pa.ChunkedArray], sequences: npt.NDArray[np.int64]
@@ -91,7 +88,7 @@ class KeySet:
         np.maximum.at(self._sequences, codes, sequences)
 
     def holds(self, columns: Sequence[pa.Array], sequence_number: int = -1) -> Bools:
-        """Which rows have a key of the set whose sequence number is above `sequence_number`."""
+        """Return which rows have a key whose sequence number is above `sequence_number`."""
         count = len(columns[0])
         if not len(self._sequences):
             return np.zeros(count, np.bool_)
@@ -162,7 +159,7 @@ def _sequence_of(entry: ManifestEntry) -> int:
 
 
 def _scope(table: Table, file: DataFile) -> Any:
-    """The partition of a file; None for a file of a spec without partitions."""
+    """Return the partition of a file; None for a file of a spec without partitions."""
     if table.specs()[file.spec_id].is_unpartitioned():
         return None
     values = file.partition
@@ -170,7 +167,7 @@ def _scope(table: Table, file: DataFile) -> Any:
 
 
 def _may_name(file: DataFile, path: str) -> bool:
-    """Whether a position-delete file may name a data file, by the bounds of its paths."""
+    """Return whether a position-delete file may name a data file, by the bounds of its paths."""
     lower = (file.lower_bounds or {}).get(_PATH_FIELD_ID)
     upper = (file.upper_bounds or {}).get(_PATH_FIELD_ID)
     # Equal bounds name one file. An upper bound that was cut to a prefix is not equal to the lower.
@@ -222,7 +219,7 @@ def _schema_of(schema: Schema, ids: Iterable[int]) -> Schema:
 
 
 def _groups(table: Table, files: Iterable[LiveFile]) -> list[list[LiveFile]]:
-    """Data files that share delete files."""
+    """Return groups of data files that share delete files."""
     groups: dict[Any, list[LiveFile]] = {}
     for file in files:
         groups.setdefault(_scope(table, file.file), []).append(file)
@@ -259,7 +256,7 @@ def _check(table: Table, files: Iterable[LiveFile]) -> None:
 
 
 def has_exact_equality(kind: IcebergType) -> bool:
-    """Whether values of a type can be compared as keys: not floating-point, not nested."""
+    """Return whether values of a type can be compared as keys: not floating-point, not nested."""
     from pyiceberg.types import DoubleType, FloatType, PrimitiveType
 
     return isinstance(kind, PrimitiveType) and not isinstance(kind, (FloatType, DoubleType))
@@ -280,7 +277,7 @@ class _Read:
         self._keys_max = keys_max
 
     def rows(self, group: Sequence[LiveFile]) -> Iterator[pa.RecordBatch]:
-        """The rows of data files that share delete files."""
+        """Return the rows of data files that share delete files."""
         by_ids: dict[Ids, dict[str, DeleteFile]] = {}
         for live in group:
             for deletes in live.equalities:
@@ -301,7 +298,7 @@ class _Read:
             yield from self._unmarked(live, gone.get(live.file.file_path))
 
     def _chunks(self, by_ids: dict[Ids, dict[str, DeleteFile]]) -> Iterator[tuple[Ids, KeySet]]:
-        """The deleted keys, at most `keys_max` (and the rest of one batch) at a time."""
+        """Yield the deleted keys, at most `keys_max` (and the rest of one batch) at a time."""
         for ids, found in by_ids.items():
             held: list[pa.RecordBatch] = []
             sequences: list[npt.NDArray[np.int64]] = []

@@ -1,9 +1,9 @@
 """The current state of a table in one call.
 
-A log table: what is in the lake, then the tail that is only in the log. A key table: its rows as
-the servers hold them, made exact by its changelog. Every bucket is exact at an offset of its own,
-but **the buckets are not one snapshot**: while others write, one bucket may be a little newer than
-another. `as_of` pins the offsets, so that two reads give the same.
+The state of a log table is what is in the lake, then the rows that are only in the log. The state
+of a key table is a KV snapshot, and the changelog after it. Every bucket is exact at an offset of
+its own, but **the buckets are not one snapshot**: while others write, one bucket may be a little
+newer than another. `as_of` fixes the offsets, so that two reads return the same rows.
 """
 
 from __future__ import annotations
@@ -55,15 +55,22 @@ def read_table(
     catalog: Mapping[str, str] | None = None,
     limit: int | None = None,
 ) -> pa.RecordBatchReader:
-    """Everything that a table holds, batch by batch, in bounded memory.
+    """Read all rows of a table, batch by batch, in bounded memory.
 
-    `partition` is a partition's name, or its values by column. `as_of` is a time, offsets, a
-    receipt or a plan: exactly what had been written up to there, as long as the log (of a key
-    table: its changelog, with old rows) is still there from that offset on. Each bucket by itself
-    is exact; the buckets together are not one snapshot. The rows of a key table come from its
-    latest KV snapshot and the changelog after it. Partitions that were dropped are not read,
-    though the lake may still have them. `limit` is the number of rows to return at most: any rows,
-    and of a key table a few rows without reading all of it.
+    Each bucket is exact by itself; the buckets together are not one snapshot. The rows of a key
+    table come from its latest KV snapshot and the changelog after it. Partitions that were dropped
+    are not read, even if the lake still has them.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        columns: The columns to read; None reads all.
+        partition: The name of a partition, or its values by column; None reads all partitions.
+        as_of: A time, offsets, a receipt or a plan: the rows as they were there. The log (of a key
+            table: its changelog, with old rows) must still exist from that offset on.
+        catalog: Properties of the Iceberg catalog that replace those of the table's lake.
+        limit: The largest number of rows. Any rows are returned, and a key table is not read to its
+            end.
 
     Raises:
         StateUnavailableError: A bucket of a key table has no KV snapshot that can be opened, no
@@ -112,7 +119,7 @@ def _first_rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Re
 
 
 def _named(view: TableView, offsets: Offsets) -> dict[Place, int]:
-    """Offsets that a caller gives; a bucket that they do not name would be left out silently."""
+    """Return offsets that a caller passed, and refuse those that leave out a bucket."""
     given = known_offsets(view, offsets)
     missing = [place for place in view.latest if place not in given]
     if missing:
@@ -123,7 +130,7 @@ def _named(view: TableView, offsets: Offsets) -> dict[Place, int]:
 def read_receipt(
     connection: FlussConnection, receipt: Receipt, columns: Sequence[str] | None = None
 ) -> pa.RecordBatchReader:
-    """The rows in the ranges of a receipt of a log table, as far as the log still holds them.
+    """Return the rows in the ranges of a receipt of a log table that the log still has.
 
     Rows that others wrote into the same ranges meanwhile are among them.
     """
@@ -191,7 +198,7 @@ def _log(
 
 @dataclass(frozen=True, slots=True)
 class LakeAndTail:
-    """What of a log table comes from which place; each range can be read by itself."""
+    """Which ranges of a log table are in the lake, and which are only in the log."""
 
     snapshot_id: int | None
     """The snapshot of the lake that holds `in_lake`."""
@@ -205,7 +212,7 @@ def lake_and_tail(
     ends: Sequence[BucketRange],
     overrides: Mapping[str, str] | None = None,
 ) -> LakeAndTail:
-    """Where the rows of a log table are, up to the ends of these ranges."""
+    """Return where the rows of a log table are, up to the ends of these ranges."""
     names = view.info.get_column_names()
     opened = _opened(connection, view.info, names, overrides)
     if opened is None:
@@ -221,7 +228,7 @@ def read_lake_part(
     names: Sequence[str],
     overrides: Mapping[str, str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one range of `LakeAndTail.in_lake`."""
+    """Return the rows of one range of `LakeAndTail.in_lake`."""
     table = load_lake_table(info, connection.config.resolved_alias(), overrides)
     yield from LakeRead(table, snapshot_id, info, names, ()).batches(part)
 
@@ -241,7 +248,7 @@ def _cut(
     ends: Sequence[BucketRange],
     held: Mapping[Place, int],
 ) -> tuple[list[BucketRange], list[BucketRange]]:
-    """The ranges that the lake holds, and those that only the log has."""
+    """Return the ranges that the lake has, and those that only the log has."""
     earliest = run_blocking(
         offsets_of(backend_of(connection), view.info, view.partition_ids(), OffsetSpec.earliest())
     )

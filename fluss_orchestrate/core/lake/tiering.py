@@ -1,13 +1,14 @@
 """Tiering of log tables into Iceberg, without a Flink cluster.
 
-A round takes what is in the log and not in the lake, writes it as data files, and commits twice:
-to Iceberg, against the snapshot it began with and never repeated, then to Fluss. Fluss may delete
-what it is told is in the lake, so it is told only what was counted: rows = sum of (end - start).
+A round takes the rows that are in the log and not in the lake, writes them as data files, and
+commits twice: to Iceberg, against the snapshot it began with and without retries, then to Fluss.
+Fluss may delete rows below the committed offsets. So the round first counts what it has written:
+rows = sum of (end - start).
 
 A crash between the commits leaves a snapshot that Fluss does not know. Every round first looks for
-one and makes it known; only then are Fluss's offsets the end of the lake. So each row gets into
-the lake once, also when several workers try: of those that began with the same snapshot, one
-commits.
+such a snapshot and commits it to Fluss; only then the offsets of Fluss are the end of the lake. So
+each row is in the lake once, also if several workers try: of those that began with the same
+snapshot, only one commits.
 """
 
 from __future__ import annotations
@@ -93,12 +94,25 @@ def tier_table(
     progress: TieringProgressHook = lambda *_: None,
     write: RangeWriter = write_ranges,
 ) -> Receipt:
-    """Bring everything that is in a log table now into its lake, once. Blocks.
+    """Copy all rows that a log table has now into its lake, once. Blocks.
 
-    For tests, demos and small clusters, where no tiering service runs: it does not ask the
-    coordinator for the table. The receipt has what this call added; no rows and no snapshot id if
-    the lake had everything. `KeyTableTieringError` for a table with a primary key. `write` says
-    who writes the files; the commits are always made here.
+    This is for tests, demos and small clusters without a tiering service: it does not ask the
+    coordinator for the table.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        allow_tiering: Must be True: confirms that no other service tiers this table.
+        catalog: Properties of the Iceberg catalog that replace those of the table's lake.
+        progress: Called while rows are copied.
+        write: Writes the files; the commits are always made here.
+
+    Returns:
+        The receipt of what this call added; no rows and no snapshot id if the lake had everything.
+
+    Raises:
+        KeyTableTieringError: The table has a primary key.
+        TieringNotAllowedError: `allow_tiering` is not True.
     """
     if not allow_tiering:
         raise TieringNotAllowedError
@@ -108,7 +122,7 @@ def tier_table(
 
 
 class TieringRound:
-    """Tiers one table once. `confirm` is called right before each commit and raises to stop it."""
+    """Tiers one table once. `confirm` is called right before each commit, and raises to stop it."""
 
     def __init__(
         self,
@@ -133,9 +147,10 @@ class TieringRound:
         self._write = write
 
     def run(self) -> Receipt:
-        """Bring the lake to where the log is now, beginning again when another commit came first.
+        """Copy the rows up to the end of the log; begin again if another commit came first.
 
-        `TieringContendedError` if that happens too often.
+        Raises:
+            TieringContendedError: Other commits came first too often.
         """
         started = now_ms()
         for attempt in range(ROUND_ATTEMPTS_MAX):
@@ -149,7 +164,7 @@ class TieringRound:
         )
 
     def _try(self, started: int) -> Receipt | None:
-        """One round; None if it has to begin again."""
+        """Make one attempt; return None if it has to begin again."""
         # What the lake holds is what Fluss knows only if both are looked at in this order, and
         # the commit goes against just this table.
         table = evolved(self._load(), self._info)
@@ -190,7 +205,7 @@ class TieringRound:
         return record_receipt(self._receipt(started, snapshot_id, files, view))
 
     def _has_newest_schema(self) -> bool:
-        """Whether every row that was there when offsets were looked at has no other columns."""
+        """Return whether no row that existed when the offsets were read has other columns."""
         newest = run_blocking(self._backend.get_table_info(self._info.table_path))
         if newest.table_id == self._info.table_id and newest.schema_id != self._info.schema_id:
             self._info = newest
@@ -213,7 +228,10 @@ class TieringRound:
         return Known(snapshot.snapshot_id, offsets)
 
     def _is_current(self, table: Table, known: Known) -> bool:
-        """Whether Fluss knows the newest snapshot of tiering; if a crash kept it, tell it now."""
+        """Return whether Fluss knows the newest snapshot of tiering.
+
+        If a crash prevented the commit to Fluss, it is made now.
+        """
         newest = newest_tiered(table)
         if known.snapshot_id == (None if newest is None else newest.snapshot_id):
             return True
@@ -254,7 +272,7 @@ class TieringRound:
     ) -> None:
         self._confirm()
         if self._known().snapshot_id != known.snapshot_id:
-            # Another worker has told Fluss of it already, and may have gone on from there.
+            # Another worker has committed it to Fluss already, and may have continued from there.
             return
         run_blocking(
             self._backend.commit_lake_snapshot(
@@ -296,7 +314,7 @@ class TieringRound:
         )
 
     def _verify(self, snapshot_id: int, files: TieredFiles) -> None:
-        """Iceberg's own count decides whether Fluss is told."""
+        """Compare with Iceberg's own count of rows before anything is committed to Fluss."""
         mine = self._load().snapshot_by_id(snapshot_id)
         added = None if mine is None or mine.summary is None else mine.summary["added-records"]
         expected = sum(r.count for r in files.ranges)
@@ -328,7 +346,7 @@ class TieringRound:
 
 
 def tiered_snapshots(table: Table) -> list[Snapshot]:
-    """The snapshots of the table's main line that tiering made, the newest first."""
+    """Return the snapshots of the table's main branch that tiering made, the newest first."""
     found = []
     at = table.current_snapshot()
     while at is not None:
@@ -339,7 +357,7 @@ def tiered_snapshots(table: Table) -> list[Snapshot]:
 
 
 def newest_tiered(table: Table) -> Snapshot | None:
-    """The newest snapshot that tiering made."""
+    """Return the newest snapshot that tiering made."""
     return next(iter(tiered_snapshots(table)), None)
 
 

@@ -53,7 +53,7 @@ TieringProgressHook = Callable[[int, int], None]
 
 @dataclass
 class TieredFiles:
-    """What one round wrote, not committed yet."""
+    """The files that one round wrote and did not commit yet."""
 
     table: Table
     ranges: Sequence[BucketRange]
@@ -64,17 +64,17 @@ class TieredFiles:
 
     @property
     def bytes(self) -> int:
-        """Size of all files."""
+        """The size of all files."""
         return sum(int(file.file_size_in_bytes) for file in self.files)
 
     @property
     def paths(self) -> list[str]:
-        """Where the files are."""
+        """The paths of the files."""
         return [str(file.file_path) for file in self.files]
 
 
 class RangeWriter(Protocol):
-    """Who writes the files of a round: this process (`write_ranges`), or many by Spark."""
+    """Writes the files of a round: in this process (`write_ranges`), or in many with Spark."""
 
     def __call__(
         self,
@@ -84,7 +84,7 @@ class RangeWriter(Protocol):
         ranges: Sequence[BucketRange],
         progress: TieringProgressHook,
     ) -> TieredFiles:
-        """Every offset of the ranges once and in order, as files that nobody refers to yet."""
+        """Write every offset of the ranges once and in order, as files that are not committed."""
 
 
 def write_ranges(
@@ -111,7 +111,7 @@ def write_ranges(
 def _write_range(
     core: AsyncConnection, info: TableInfo, written: TieredFiles, part: BucketRange
 ) -> Iterator[int]:
-    """Write one range; the rows of each piece as they are written."""
+    """Write one range, and yield the number of rows of each batch after it was written."""
     table = written.table
     key = _partition_of(table, info, part)
     label = f"{part.bucket:05d}-{part.start}-{part.stop}"
@@ -196,10 +196,10 @@ def _partition_of(table: Table, info: TableInfo, part: BucketRange) -> Partition
 
 
 def evolved(table: Table, info: TableInfo) -> Table | None:
-    """The table if it has every column of the Fluss table; else None, after adding them.
+    """Return the table if it has every column of the Fluss table; otherwise add them, return None.
 
-    New columns go before the system columns. The table is not given back then, because it may
-    hold more than what the caller loaded: load it again.
+    New columns are added before the system columns. The caller must load the table again, because
+    it may have changed since the caller loaded it.
     """
     from pyiceberg.exceptions import CommitFailedException
 

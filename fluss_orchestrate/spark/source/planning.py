@@ -36,24 +36,25 @@ SPLITS_BY_BUCKET_MAX = 64
 def split_parts(
     connection: FlussConnection, parts: Sequence[Part], options: SourceOptions
 ) -> list[list[Part]]:
-    """What each Spark partition reads: a log is cut anywhere, anything else between buckets.
+    """Return the parts that each Spark partition reads.
 
-    With a limit the first rows of a log are known by their offsets. Anything else is read by one
-    task then, one part after the other, until there are enough.
+    A log is split anywhere, anything else between buckets. With a limit, the first rows of a log
+    are known by their offsets. Anything else is then read by one task, one part after the other,
+    until there are enough rows.
     """
     limit = options.number("limit")
     if limit is not None and not _is_plain_log(parts, options):
         return [list(parts)] if parts else []
-    pieces: list[Part] = []
+    split: list[Part] = []
     for part in parts:
         plan = part.plan
         if not _is_log(part):
-            pieces += [replace(part, plan=replace(plan, ranges=(r,))) for r in plan.ranges]
+            split += [replace(part, plan=replace(plan, ranges=(r,))) for r in plan.ranges]
             continue
         if limit is not None:
             plan = replace(plan, ranges=_first(plan.ranges, limit))
-        pieces += [replace(part, plan=piece) for piece in split_plan(connection, plan, options)]
-    return [[piece] for piece in pieces]
+        split += [replace(part, plan=some) for some in split_plan(connection, plan, options)]
+    return [[part] for part in split]
 
 
 def _is_log(part: Part) -> bool:
@@ -69,9 +70,9 @@ def _is_plain_log(parts: Sequence[Part], options: SourceOptions) -> bool:
 def split_plan(
     connection: FlussConnection, plan: ScanPlan, options: SourceOptions
 ) -> list[ScanPlan]:
-    """A plan of the log cut as asked for, by default into pieces that are worth a task.
+    """Split a plan of the log as the options say, by default into parts that are worth a task.
 
-    A changelog is cut between buckets only, so it may come in fewer pieces.
+    A changelog is split between buckets only, so there may be fewer parts.
     """
     count = options.number("split.count")
     records = options.number("split.records", "scan.maxrecordsperpartition")

@@ -11,7 +11,7 @@ import pytest
 
 from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import FencedTieringEpochError
-from fluss_client.model.lake import HeartbeatResult
+from fluss_client.model.cluster import HeartbeatResult
 from fluss_orchestrate.core.lake import (
     TieringFencedError,
     TieringNotAllowedError,
