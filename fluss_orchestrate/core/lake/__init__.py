@@ -19,7 +19,6 @@ from fluss_orchestrate.core.lake.equality_deletes import read_with_deletes
 from fluss_orchestrate.core.lake.errors import (
     CommitConflictError,
     EqualityDeleteError,
-    KeyTableTieringError,
     LakeError,
     LakeRangeError,
     NoLakeError,
@@ -46,7 +45,6 @@ __all__ = [
     "BucketLag",
     "CommitConflictError",
     "EqualityDeleteError",
-    "KeyTableTieringError",
     "LakeError",
     "LakeRangeError",
     "LakeStatus",

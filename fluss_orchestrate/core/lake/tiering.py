@@ -1,8 +1,10 @@
-"""Tiering of log tables into Iceberg, without a Flink cluster.
+"""Tiering into Iceberg, without a Flink cluster.
 
-A round takes what is in the log and not in the lake, writes it as data files, and commits twice:
-to Iceberg, against the snapshot it began with and never repeated, then to Fluss. Fluss may delete
-what it is told is in the lake, so it is told only what was counted: rows = sum of (end - start).
+A round takes what is in the log and not in the lake, writes it as files, and commits twice: to
+Iceberg, against the snapshot it began with and never repeated, then to Fluss. Fluss may delete what
+it is told is in the lake, so it is told only what was counted. Of a log table, rows = sum of
+(end - start). Of a key table, all changes were read, and Iceberg has as many rows and deleted keys
+as their last images are.
 
 A crash between the commits leaves a snapshot that Fluss does not know. Every round first looks for
 one and makes it known; only then are Fluss's offsets the end of the lake. So each row gets into
@@ -27,6 +29,7 @@ from fluss_client import (
     TableInfo,
     TablePath,
 )
+from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, backend_of, run_blocking, table_info
 from fluss_client.errors import LakeSnapshotNotExistError
 from fluss_orchestrate.core.checkpoints.events import now_ms
@@ -43,20 +46,21 @@ from fluss_orchestrate.core.lake.commits import commit_append
 from fluss_orchestrate.core.lake.data_files import delete_files
 from fluss_orchestrate.core.lake.errors import (
     CommitConflictError,
-    KeyTableTieringError,
     LakeError,
     NoLakeError,
     TieringContendedError,
     TieringNotAllowedError,
     TieringVerifyError,
 )
+from fluss_orchestrate.core.lake.row_delta import RowDelta, commit_row_delta
 from fluss_orchestrate.core.lake.tiering_files import (
     RangeWriter,
     TieredFiles,
     TieringProgressHook,
     evolved,
-    write_ranges,
+    write_log_ranges,
 )
+from fluss_orchestrate.core.lake.tiering_keys import write_key_ranges
 from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.plan import BucketRange, Place
 from fluss_orchestrate.core.receipts import Receipt
@@ -83,6 +87,18 @@ class Known:
     offsets: Mapping[Place, int]
 
 
+def write_ranges(
+    core: AsyncConnection,
+    info: TableInfo,
+    table: Table,
+    ranges: Sequence[BucketRange],
+    progress: TieringProgressHook = lambda *_: None,
+) -> TieredFiles:
+    """Write the files of a round in this process; the `RangeWriter` that is used by default."""
+    write = write_key_ranges if info.has_primary_key() else write_log_ranges
+    return write(core, info, table, ranges, progress)
+
+
 @accepts_old_parameters("tier_table")
 def tier_table(
     connection: FlussConnection,
@@ -93,12 +109,32 @@ def tier_table(
     progress: TieringProgressHook = lambda *_: None,
     write: RangeWriter = write_ranges,
 ) -> Receipt:
-    """Bring everything that is in a log table now into its lake, once. Blocks.
+    """Bring everything that is in a table now into its lake, once. Blocks.
 
     For tests, demos and small clusters, where no tiering service runs: it does not ask the
-    coordinator for the table. The receipt has what this call added; no rows and no snapshot id if
-    the lake had everything. `KeyTableTieringError` for a table with a primary key. `write` says
-    who writes the files; the commits are always made here.
+    coordinator for the table. Of a key table, a bucket that the lake does not have yet comes from
+    its key state, and later rounds bring the last change of each key.
+
+    Args:
+        connection: The connection.
+        table: The table.
+        allow_tiering: Says that no other tiering service works on the table.
+        catalog: Properties of the Iceberg catalog that differ from those of the table.
+        progress: Called with the rows written so far and the rows of the round.
+        write: Who writes the files; the commits are always made here.
+
+    Returns:
+        What this call added: rows of the log, or changes of a key table. It has no rows if the
+        lake had everything.
+
+    Raises:
+        TieringNotAllowedError: `allow_tiering` is not set.
+        NoLakeError: The table has no lake.
+        RetentionPassedError: A part of the log was deleted before it came into the lake.
+        StateUnavailableError: The state of a bucket of a key table cannot be read.
+        RowDeltaError: The Iceberg table of a key table cannot take rows by its key.
+        TieringVerifyError: What was written is not what the offsets say.
+        TieringContendedError: Others kept committing to the Iceberg table.
     """
     if not allow_tiering:
         raise TieringNotAllowedError
@@ -119,8 +155,6 @@ class TieringRound:
         progress: TieringProgressHook = lambda *_: None,
         write: RangeWriter = write_ranges,
     ) -> None:
-        if info.has_primary_key():
-            raise KeyTableTieringError(info.table_path)
         if not has_lake(info):
             raise NoLakeError(info.table_path)
         self._connection = connection
@@ -167,7 +201,7 @@ class TieringRound:
         files = self._write(
             async_connection(self._connection), self._info, table, ranges, self._progress
         )
-        ends = {**known.offsets, **{r.place: r.stop for r in ranges}}
+        ends = {**known.offsets, **{r.place: r.stop for r in files.ranges}}
         try:
             path = self._prepare(files, ends)
         except BaseException:
@@ -175,7 +209,7 @@ class TieringRound:
             raise
         summary = {COMMIT_USER_KEY: COMMIT_USER, OFFSETS_KEY: path}
         try:
-            snapshot_id = commit_append(table, files.files, summary)
+            snapshot_id = self._commit(table, files, summary)
         except CommitConflictError as error:
             log.info("%s: another commit came first: %s", self._info.table_path, error)
             delete_files(table, files.paths)
@@ -188,6 +222,11 @@ class TieringRound:
         ]
         self._tell_fluss(known, snapshot_id, path, buckets, _oldest_to_keep(table))
         return record_receipt(self._receipt(started, snapshot_id, files, view))
+
+    def _commit(self, table: Table, files: TieredFiles, summary: Mapping[str, str]) -> int:
+        if self._info.has_primary_key():
+            return commit_row_delta(table, RowDelta(files.files, files.deletes), summary)
+        return commit_append(table, files.files, summary)
 
     def _has_newest_schema(self) -> bool:
         """Whether every row that was there when offsets were looked at has no other columns."""
@@ -270,8 +309,10 @@ class TieringRound:
         ranges, lost = [], []
         for place in sorted(view.latest, key=place_order):
             first = earliest.get(place, 0)
-            start = known.offsets.get(place, first)
-            if start < first:
+            # A bucket of a key table that was never tiered comes from its state, not from its log.
+            unknown = 0 if self._info.has_primary_key() else first
+            start = max(0, known.offsets.get(place, unknown))
+            if start < first and not (start == 0 and self._info.has_primary_key()):
                 lost.append(view.range_of(place, start, first))
             if start < view.latest[place]:
                 ranges.append(view.range_of(place, start, view.latest[place]))
@@ -282,7 +323,8 @@ class TieringRound:
 
     def _prepare(self, files: TieredFiles, ends: Mapping[Place, int]) -> str:
         expected = sum(r.count for r in files.ranges)
-        if files.rows != expected:
+        # Changes of a key table are counted where they are read: empty batches use up offsets too.
+        if files.rows != expected and not self._info.has_primary_key():
             raise TieringVerifyError(
                 self._info.table_path,
                 f"{files.rows} rows were read for {expected} offsets; nothing was committed",
@@ -298,14 +340,17 @@ class TieringRound:
     def _verify(self, snapshot_id: int, files: TieredFiles) -> None:
         """Iceberg's own count decides whether Fluss is told."""
         mine = self._load().snapshot_by_id(snapshot_id)
-        added = None if mine is None or mine.summary is None else mine.summary["added-records"]
-        expected = sum(r.count for r in files.ranges)
-        if added is None or int(added) != expected:
-            raise TieringVerifyError(
-                self._info.table_path,
-                f"Iceberg counts {added} new rows in snapshot {snapshot_id}, not {expected}; "
-                "Fluss was told nothing",
-            )
+        is_log = not self._info.has_primary_key()
+        rows = sum(r.count for r in files.ranges) if is_log else files.data_rows
+        wanted = {"added-records": rows, "added-equality-deletes": files.deleted_keys}
+        for name, expected in wanted.items():
+            counted = None if mine is None or mine.summary is None else mine.summary[name]
+            if mine is None or int(counted or 0) != expected:
+                raise TieringVerifyError(
+                    self._info.table_path,
+                    f"Iceberg has {name}={counted} in snapshot {snapshot_id}, not {expected}; "
+                    "Fluss was told nothing",
+                )
 
     def _bucket(self, place: Place) -> TableBucket:
         return TableBucket(self._info.table_id, place[1], partition_id=place[0])
@@ -313,6 +358,8 @@ class TieringRound:
     def _receipt(
         self, started: int, snapshot_id: int | None, files: TieredFiles | None, view: TableView
     ) -> Receipt:
+        # A bucket that comes from its key state may end behind what was looked at before.
+        ends = {} if files is None else {r.place: r.stop for r in files.ranges}
         return Receipt(
             kind="tier",
             table=TableIdentity.of(self._alias, self._info),
@@ -322,9 +369,22 @@ class TieringRound:
             snapshot_id=snapshot_id,
             started_ms=started,
             finished_ms=now_ms(),
-            details={"files": 0 if files is None else len(files.files)},
-            position=dict(view.latest),
+            details=_details(files),
+            position={**view.latest, **ends},
         )
+
+
+def _details(files: TieredFiles | None) -> dict[str, int]:
+    if files is None:
+        return {"files": 0}
+    found = {"files": len(files.files)}
+    if files.deletes or files.data_rows != files.rows:
+        found |= {
+            "delete_files": len(files.deletes),
+            "rows_written": files.data_rows,
+            "keys_deleted": files.deleted_keys,
+        }
+    return found
 
 
 def tiered_snapshots(table: Table) -> list[Snapshot]:

@@ -17,13 +17,9 @@ from types import TracebackType
 from fluss_client import FlussConnection, TieringTable
 from fluss_client.engine import backend_of, run_blocking, runtime
 from fluss_client.errors import FlussError
-from fluss_orchestrate.core.lake.errors import (
-    KeyTableTieringError,
-    TieringFencedError,
-    TieringNotAllowedError,
-)
-from fluss_orchestrate.core.lake.tiering import TieringRound
-from fluss_orchestrate.core.lake.tiering_files import RangeWriter, write_ranges
+from fluss_orchestrate.core.lake.errors import TieringFencedError, TieringNotAllowedError
+from fluss_orchestrate.core.lake.tiering import TieringRound, write_ranges
+from fluss_orchestrate.core.lake.tiering_files import RangeWriter
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.deprecated import accepts_old_parameters
 
@@ -35,9 +31,8 @@ IDLE_INTERVAL_S = 5.0
 class TieringWorker:
     """Tiers tables one after the other, as the coordinator hands them out. Blocks.
 
-    Log tables only: a key table is given back at once, for a service that can do it. Any number
-    of workers may run. `run` gives the receipt of each table that it tiered to `on_receipt`;
-    `write` says who writes the files of a round.
+    Log tables and key tables. Any number of workers may run. `run` gives the receipt of each table
+    that it tiered to `on_receipt`; `write` says who writes the files of a round.
     """
 
     @accepts_old_parameters("TieringWorker")
@@ -80,7 +75,7 @@ class TieringWorker:
         self._stop.set()
 
     def run_once(self) -> Receipt | None:
-        """Take one table and tier it; None if there was none, or one that cannot be tiered.
+        """Take one table and tier it; None if there was none.
 
         An error is reported to the coordinator, which hands the table out again, and raised.
         """
@@ -91,10 +86,6 @@ class TieringWorker:
         try:
             with lease:
                 receipt = self._tier(given, lease)
-        except KeyTableTieringError as error:
-            log.warning("%s", error)
-            self._beat(failed=given)
-            return None
         except BaseException as error:
             if not isinstance(error, TieringFencedError):
                 self._beat(failed=given)
