@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +168,7 @@ class _TaskFiles:
 
     files: Sequence[DataFile]
     deletes: Sequence[DataFile]
+    replaced: Collection[str]
     ranges: Sequence[BucketRange]
     rows: int
     data_rows: int
@@ -179,6 +180,7 @@ class _TaskFiles:
         return cls(
             made.files,
             made.deletes,
+            made.replaced,
             made.ranges,
             made.rows,
             made.data_rows,
@@ -190,6 +192,7 @@ class _TaskFiles:
         """Add it to the whole; with `ends`, its ranges too, which say where they ended."""
         written.files += self.files
         written.deletes += self.deletes
+        written.replaced |= set(self.replaced)
         written.rows += self.rows
         written.data_rows += self.data_rows
         written.deleted_keys += self.deleted_keys

@@ -52,6 +52,7 @@ from fluss_orchestrate.core.lake.errors import (
     TieringNotAllowedError,
     TieringVerifyError,
 )
+from fluss_orchestrate.core.lake.rewrites import commit_rewrite
 from fluss_orchestrate.core.lake.row_delta import RowDelta, commit_row_delta
 from fluss_orchestrate.core.lake.tiering_files import (
     RangeWriter,
@@ -224,6 +225,10 @@ class TieringRound:
         return record_receipt(self._receipt(started, snapshot_id, files, view))
 
     def _commit(self, table: Table, files: TieredFiles, summary: Mapping[str, str]) -> int:
+        if files.replaced:
+            return commit_rewrite(
+                table, files.replaced, files.files, summary, added_deletes=files.deletes
+            )
         if self._info.has_primary_key():
             return commit_row_delta(table, RowDelta(files.files, files.deletes), summary)
         return commit_append(table, files.files, summary)

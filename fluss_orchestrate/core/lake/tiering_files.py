@@ -62,6 +62,8 @@ class TieredFiles:
     """How many rows of the log, or changes of the changelog, were taken."""
     deletes: list[DataFile] = field(default_factory=list)
     """Equality-delete files of a key table."""
+    replaced: set[str] = field(default_factory=set)
+    """Paths of files of the Iceberg table that these files take the place of."""
     data_rows: int = 0
     """How many rows the data files hold."""
     deleted_keys: int = 0
@@ -162,10 +164,15 @@ def gap_error(info: TableInfo, part: BucketRange, at: int, found: int) -> Tierin
     )
 
 
-def read_pieces(core: AsyncConnection, info: TableInfo, part: BucketRange) -> Iterator[RecordBatch]:
+def read_pieces(
+    core: AsyncConnection,
+    info: TableInfo,
+    part: BucketRange,
+    columns: Sequence[int] | None = None,
+) -> Iterator[RecordBatch]:
     """The rows of a range with their offsets; pieces without rows say how far the log was read."""
     ranges = {part.table_bucket(info.table_id): (part.start, part.stop)}
-    projection = Projection.of(info.schema, None)
+    projection = Projection.of(info.schema, columns)
 
     async def opened() -> RangeReader:
         return RangeReader(backend_of(core), info, ranges, projection, core.config, True)

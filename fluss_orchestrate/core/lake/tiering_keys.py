@@ -21,7 +21,13 @@ import pyarrow.compute as pc
 from fluss_client import TableInfo
 from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import BlockingState
-from fluss_orchestrate.core.lake.data_files import DataFileWriter, delete_files
+from fluss_orchestrate.core.lake.data_files import (
+    DataFileWriter,
+    delete_files,
+    has_nanoseconds,
+)
+from fluss_orchestrate.core.lake.equality_deletes import LiveFile, live_files, scope_of
+from fluss_orchestrate.core.lake.errors import LakeRangeError, RowDeltaError
 from fluss_orchestrate.core.lake.row_delta import EqualityDeleteWriter, key_field_ids
 from fluss_orchestrate.core.lake.tiering_files import (
     BUCKET,
@@ -88,6 +94,21 @@ def write_key_ranges(
     return written.files
 
 
+def check_key(info: TableInfo) -> None:
+    """Raise if two keys of a table could be the same key in Iceberg.
+
+    Raises:
+        RowDeltaError: A column of the key has digits below a microsecond.
+    """
+    for name in info.primary_keys:
+        if has_nanoseconds(info.schema.arrow.field(name).type):
+            raise RowDeltaError(
+                str(info.table_path),
+                f"column '{name}' of the key has digits below a microsecond, which Iceberg cuts: "
+                "different keys would become one. Use a key without it, or a precision of 6",
+            )
+
+
 class _KeyFiles:
     """The files of a round, as they are written."""
 
@@ -97,8 +118,10 @@ class _KeyFiles:
         self._core = core
         self._info = info
         self._table = table
+        check_key(info)
         self._ids = key_field_ids(table, info.primary_keys)
         self._key_schema = Schema(*(table.schema().find_field(i) for i in self._ids))
+        self._live: list[LiveFile] | None = None
         self.files = TieredFiles(table, [])
 
     def state(self, part: BucketRange) -> Iterator[int]:
@@ -110,7 +133,19 @@ class _KeyFiles:
                 for batch in state:
                     rows.write(_without_place(batch, part.bucket))
                     yield batch.num_rows
+        self._replace_earlier(part)
         self._done(part, -1)
+
+    def _replace_earlier(self, part: BucketRange) -> None:
+        """Have the files removed that the lake has of the bucket, which Fluss does not know of.
+
+        They belong to a partition of the same name that was dropped. Its rows would come back.
+        """
+        if self._live is None:
+            self._live = live_files(self._table)
+        for live in bucket_files(self._table, self._info, self._live, part):
+            named = [live.file, *live.positions, *(d.file for d in live.equalities)]
+            self.files.replaced.update(file.file_path for file in named)
 
     def changes(self, part: BucketRange) -> Iterator[int]:
         """Write the last change of each key of a range of the changelog."""
@@ -209,3 +244,28 @@ def _without_place(rows: pa.RecordBatch, bucket: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [*rows.columns, *columns], schema=pa.schema([*rows.schema, *SYSTEM_FIELDS])
     )
+
+
+def bucket_files(
+    table: Table, info: TableInfo, files: Sequence[LiveFile], part: BucketRange
+) -> list[LiveFile]:
+    """Return the data files of one bucket.
+
+    Raises:
+        LakeRangeError: The partitioning of the Iceberg table was changed, so that files do not
+            tell their bucket.
+    """
+    spec_id = table.metadata.default_spec_id
+    values = partition_of(table, info, part).partition
+    wanted = (spec_id, *(values[at] for at in range(len(values))))
+    found = []
+    for live in files:
+        if live.file.spec_id != spec_id:
+            raise LakeRangeError(
+                info.table_path,
+                f"{live.file.file_path} has another partitioning than the Iceberg table has now: "
+                "which bucket it belongs to is not known; write its data files again",
+            )
+        if scope_of(table, live.file) == wanted:
+            found.append(live)
+    return found
