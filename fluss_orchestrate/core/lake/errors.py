@@ -82,6 +82,12 @@ class TieringContendedError(LakeError):
     retriable = True
 
 
+class LakeContendedError(LakeError):
+    """Others kept committing to the table's lake; this step of maintenance was given up."""
+
+    retriable = True
+
+
 class WaitTimedOutError(LakeError):
     """What was waited for did not come in time; waiting again loses nothing."""
 

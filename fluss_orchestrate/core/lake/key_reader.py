@@ -31,8 +31,8 @@ from fluss_orchestrate.core.lake.equality_deletes import (
     read_live,
 )
 from fluss_orchestrate.core.lake.errors import LakeRangeError, NoLakeError
+from fluss_orchestrate.core.lake.known_lake import tiered_snapshots
 from fluss_orchestrate.core.lake.row_delta import key_field_ids
-from fluss_orchestrate.core.lake.tiering import tiered_snapshots
 from fluss_orchestrate.core.lake.tiering_files import gap_error, read_pieces
 from fluss_orchestrate.core.lake.tiering_keys import bucket_files
 from fluss_orchestrate.core.last_images import LastImages

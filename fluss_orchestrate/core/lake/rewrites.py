@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _rewrite_class() -> type[Any]:
     from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus
-    from pyiceberg.table.snapshots import Operation
+    from pyiceberg.table.snapshots import Operation, Summary
 
     files, deletes_writer = row_delta_classes()
 
@@ -102,10 +102,12 @@ def _rewrite_class() -> type[Any]:
                 summary = super()._summary(snapshot_properties)
             finally:
                 self._deleted_data_files = set()
-            if self.is_same_data:
-                # PyIceberg counts for other operations only, and names this one nowhere.
-                summary.operation = Operation.REPLACE
-            return summary
+            # PyIceberg counts for other operations only.
+            return (
+                Summary(Operation.REPLACE, **summary.additional_properties)
+                if (self.is_same_data)
+                else summary
+            )
 
     return RewriteFiles
 

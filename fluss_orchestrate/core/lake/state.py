@@ -129,9 +129,7 @@ def _check_read(read: str, as_of: object) -> None:
     if read not in READS:
         raise ConfigError(f"read takes one of {', '.join(READS)}, not {read!r}")
     if read == "lake" and as_of is not None:
-        raise ConfigError(
-            "a lake snapshot is read as it is: use as_of with read='union'"
-        )
+        raise ConfigError("a lake snapshot is read as it is: use as_of with read='union'")
 
 
 def _parts(reader: KeyReader, parts: Sequence[KeyPart]) -> Iterator[pa.RecordBatch]:

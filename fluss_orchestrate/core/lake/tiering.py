@@ -18,7 +18,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fluss_client import (
@@ -31,7 +30,6 @@ from fluss_client import (
 )
 from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, backend_of, run_blocking, table_info
-from fluss_client.errors import LakeSnapshotNotExistError
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.position import place_order
 from fluss_orchestrate.core.errors import RetentionPassedError
@@ -46,11 +44,18 @@ from fluss_orchestrate.core.lake.commits import commit_append
 from fluss_orchestrate.core.lake.data_files import delete_files
 from fluss_orchestrate.core.lake.errors import (
     CommitConflictError,
-    LakeError,
     NoLakeError,
     TieringContendedError,
     TieringNotAllowedError,
     TieringVerifyError,
+)
+from fluss_orchestrate.core.lake.known_lake import (
+    COMMIT_USER,
+    COMMIT_USER_KEY,
+    OFFSETS_KEY,
+    Known,
+    KnownLake,
+    oldest_to_keep,
 )
 from fluss_orchestrate.core.lake.rewrites import commit_rewrite
 from fluss_orchestrate.core.lake.row_delta import RowDelta, commit_row_delta
@@ -69,23 +74,9 @@ from fluss_orchestrate.deprecated import accepts_old_parameters
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-    from pyiceberg.table.snapshots import Snapshot
 
 log = logging.getLogger(__name__)
-COMMIT_USER_KEY, COMMIT_USER = "commit-user", "__fluss_lake_tiering"
-OFFSETS_KEY = "fluss-offsets"
-KEEP_ALL_SNAPSHOTS = -1
-SNAPSHOTS_KEPT = 10
-"""How many snapshots Fluss keeps the offsets of."""
 ROUND_ATTEMPTS_MAX = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What Fluss knows of a table's lake: a snapshot (None before the first) and its offsets."""
-
-    snapshot_id: int | None
-    offsets: Mapping[Place, int]
 
 
 def write_ranges(
@@ -164,6 +155,7 @@ class TieringRound:
         self._info = info
         self._overrides = overrides
         self._confirm = confirm
+        self._lake = KnownLake(connection, info, confirm)
         self._progress = progress
         self._write = write
 
@@ -190,8 +182,8 @@ class TieringRound:
         table = evolved(self._load(), self._info)
         if table is None:
             return None
-        known = self._known()
-        if not self._is_current(table, known):
+        known = self._lake.known()
+        if not self._lake.is_current(table, known):
             return None
         view = run_blocking(observe_offsets(self._backend, self._alias, self._info))
         if not self._has_newest_schema():
@@ -221,7 +213,7 @@ class TieringRound:
             for place, end in ends.items()
             if place in view.latest
         ]
-        self._tell_fluss(known, snapshot_id, path, buckets, _oldest_to_keep(table))
+        self._tell_fluss(known, snapshot_id, path, buckets, oldest_to_keep(table))
         return record_receipt(self._receipt(started, snapshot_id, files, view))
 
     def _commit(self, table: Table, files: TieredFiles, summary: Mapping[str, str]) -> int:
@@ -244,67 +236,15 @@ class TieringRound:
     def _load(self) -> Table:
         return load_lake_table(self._info, self._alias, self._overrides)
 
-    def _known(self) -> Known:
-        path = self._info.table_path
-        try:
-            snapshot = run_blocking(self._backend.get_lake_snapshot(path, None, False))
-        except LakeSnapshotNotExistError:
-            return Known(None, {})
-        offsets = {
-            (b.partition_id, b.bucket_id): offset
-            for b, offset in snapshot.table_buckets_offset.items()
-        }
-        return Known(snapshot.snapshot_id, offsets)
-
-    def _is_current(self, table: Table, known: Known) -> bool:
-        """Whether Fluss knows the newest snapshot of tiering; if a crash kept it, tell it now."""
-        newest = newest_tiered(table)
-        if known.snapshot_id == (None if newest is None else newest.snapshot_id):
-            return True
-        if known.snapshot_id is not None:
-            last = table.refresh().snapshot_by_id(known.snapshot_id)
-            if last is None:
-                raise LakeError(
-                    self._info.table_path,
-                    f"Fluss knows lake snapshot {known.snapshot_id}, the Iceberg table does not: "
-                    "it was rolled back, or expired though it was in use; put it back first",
-                )
-            if newest is None or (last.sequence_number or 0) >= (newest.sequence_number or 0):
-                # Another worker has committed since the table was loaded.
-                return False
-        assert newest is not None
-        path = None if newest.summary is None else newest.summary[OFFSETS_KEY]
-        if path is None:
-            raise LakeError(
-                self._info.table_path,
-                f"Iceberg snapshot {newest.snapshot_id} does not say which offsets it holds",
-            )
-        log.warning(
-            "%s: telling Fluss of lake snapshot %s, which it does not know",
-            self._info.table_path,
-            newest.snapshot_id,
-        )
-        # Tablet servers hear of the offsets with the next commit, which names every bucket.
-        self._tell_fluss(known, newest.snapshot_id, path, [], KEEP_ALL_SNAPSHOTS)
-        return False
-
     def _tell_fluss(
         self,
         known: Known,
         snapshot_id: int,
         path: str,
         buckets: Sequence[BucketCommit],
-        oldest_to_keep: int,
+        keep: int,
     ) -> None:
-        self._confirm()
-        if self._known().snapshot_id != known.snapshot_id:
-            # Another worker has told Fluss of it already, and may have gone on from there.
-            return
-        run_blocking(
-            self._backend.commit_lake_snapshot(
-                self._info, snapshot_id, path, buckets, oldest_to_keep
-            )
-        )
+        self._lake.tell(known, snapshot_id, path, buckets, keep)
 
     def _ranges(self, view: TableView, known: Known) -> list[BucketRange]:
         if not view.latest:
@@ -390,27 +330,3 @@ def _details(files: TieredFiles | None) -> dict[str, int]:
             "keys_deleted": files.deleted_keys,
         }
     return found
-
-
-def tiered_snapshots(table: Table) -> list[Snapshot]:
-    """The snapshots of the table's main line that tiering made, the newest first."""
-    found = []
-    at = table.current_snapshot()
-    while at is not None:
-        if at.summary is not None and at.summary[COMMIT_USER_KEY] == COMMIT_USER:
-            found.append(at)
-        at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
-    return found
-
-
-def newest_tiered(table: Table) -> Snapshot | None:
-    """The newest snapshot that tiering made."""
-    return next(iter(tiered_snapshots(table)), None)
-
-
-def _oldest_to_keep(table: Table) -> int:
-    made = tiered_snapshots(table)
-    if len(made) < SNAPSHOTS_KEPT:
-        return KEEP_ALL_SNAPSHOTS
-    oldest: int = made[SNAPSHOTS_KEPT - 1].snapshot_id
-    return oldest

@@ -67,7 +67,15 @@ class KeyTable:
         n = self.number
         day = DAYS[key % 2]
         tags = None if n % 5 == 0 else [f"t{n}", None][: n % 3]
-        return (key, day, None if n % 7 == 0 else f"name {n}", n % 100, decimal.Decimal(n) / 4, n, tags)
+        return (
+            key,
+            day,
+            None if n % 7 == 0 else f"name {n}",
+            n % 100,
+            decimal.Decimal(n) / 4,
+            n,
+            tags,
+        )
 
     def upsert(self, keys: list[int]) -> None:
         """Upsert new rows of these keys; a key may occur more than once."""

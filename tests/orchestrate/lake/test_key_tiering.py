@@ -1,4 +1,4 @@
-"""Key tables in the lake: whatever was written, tiered and killed, every reader equals the model."""
+"""Key tables in the lake: whatever was written and tiered, every reader equals the model."""
 
 from __future__ import annotations
 
