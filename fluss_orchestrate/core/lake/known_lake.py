@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fluss_client import BucketCommit, FlussConnection, TableInfo
+from fluss_client import BucketCommit, FlussConnection, TableBucket, TableInfo
 from fluss_client.engine import backend_of, run_blocking
 from fluss_client.errors import LakeSnapshotNotExistError
 from fluss_orchestrate.core.lake.errors import LakeError
@@ -108,6 +108,22 @@ class KnownLake:
                 f"Iceberg snapshot {snapshot.snapshot_id} does not say which offsets it holds",
             )
         return str(path)
+
+    def prepare(self, ends: Mapping[Place, int]) -> str:
+        """Store offsets for a snapshot, and return their path.
+
+        All offsets, not only those that moved: what the lake holds then depends on nothing that
+        another worker tells Fluss meanwhile. Every snapshot has a path of its own, because Fluss
+        deletes the file when it forgets a snapshot.
+        """
+        self.confirm()
+        table_id = self.info.table_id
+        offsets = {TableBucket(table_id, b, partition_id=p): end for (p, b), end in ends.items()}
+        return run_blocking(
+            backend_of(self.connection).prepare_lake_snapshot(
+                self.info, offsets, ignore_previous=True
+            )
+        )
 
     def tell(
         self,

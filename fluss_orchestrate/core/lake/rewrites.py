@@ -102,12 +102,10 @@ def _rewrite_class() -> type[Any]:
                 summary = super()._summary(snapshot_properties)
             finally:
                 self._deleted_data_files = set()
+            if not self.is_same_data:
+                return summary
             # PyIceberg counts for other operations only.
-            return (
-                Summary(Operation.REPLACE, **summary.additional_properties)
-                if (self.is_same_data)
-                else summary
-            )
+            return Summary(Operation.REPLACE, **summary.additional_properties)
 
     return RewriteFiles
 

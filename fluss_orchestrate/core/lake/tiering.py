@@ -154,7 +154,6 @@ class TieringRound:
         self._alias = connection.config.resolved_alias()
         self._info = info
         self._overrides = overrides
-        self._confirm = confirm
         self._lake = KnownLake(connection, info, confirm)
         self._progress = progress
         self._write = write
@@ -274,13 +273,7 @@ class TieringRound:
                 self._info.table_path,
                 f"{files.rows} rows were read for {expected} offsets; nothing was committed",
             )
-        self._confirm()
-        # All offsets, not only those that moved: what the lake holds then depends on nothing
-        # that another worker tells Fluss meanwhile.
-        offsets = {self._bucket(place): end for place, end in ends.items()}
-        return run_blocking(
-            self._backend.prepare_lake_snapshot(self._info, offsets, ignore_previous=True)
-        )
+        return self._lake.prepare(ends)
 
     def _verify(self, snapshot_id: int, files: TieredFiles) -> None:
         """Iceberg's own count decides whether Fluss is told."""

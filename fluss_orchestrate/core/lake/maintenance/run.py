@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluss_client import FlussConnection, TableInfo, TablePath
 from fluss_client.engine import table_info
-from fluss_client.errors import ConfigError
+from fluss_client.errors import ConfigError, UnknownServerError
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
 from fluss_orchestrate.core.lake.data_files import FILE_BYTES_MAX, delete_files
@@ -34,7 +34,6 @@ from fluss_orchestrate.core.lake.known_lake import (
     OFFSETS_KEY,
     SNAPSHOTS_KEPT,
     KnownLake,
-    newest_tiered,
     oldest_to_keep,
 )
 from fluss_orchestrate.core.lake.maintenance import compaction, expiry
@@ -186,7 +185,12 @@ class _Maintenance:
         return compaction.plan_compaction(table, size, keep_order=keep_order)
 
     def _is_known(self, snapshot_id: int) -> bool:
-        return self._lake.known(snapshot_id).snapshot_id is not None
+        try:
+            return self._lake.known(snapshot_id).snapshot_id is not None
+        except UnknownServerError as error:
+            # The server forgets the snapshot just now, or lost its offsets: the next run asks.
+            log.info("%s: snapshot %s stays: %s", self._info.table_path, snapshot_id, error)
+            return True
 
     def _expirable(self, table: Table) -> list[Any]:
         settings = self._settings
@@ -276,10 +280,9 @@ class _Maintenance:
         known = self._lake.known()
         if not self._lake.is_current(table, known):
             return False
-        newest = newest_tiered(table)
         summary: dict[str, str] = {}
-        if newest is not None:
-            path = self._lake.offsets_path(newest)
+        if known.snapshot_id is not None:
+            path = self._lake.prepare(known.offsets)
             summary = {COMMIT_USER_KEY: COMMIT_USER, OFFSETS_KEY: path}
         try:
             snapshot_id = commit_rewrite(
@@ -298,7 +301,7 @@ class _Maintenance:
             files_rewritten=self._done.files_rewritten + sum(len(g.files) for g in made.groups),
             deletes_removed=self._done.deletes_removed + sum(len(g.deletes) for g in made.groups),
         )
-        if newest is not None:
+        if known.snapshot_id is not None:
             self._lake.tell(known, snapshot_id, path, [], oldest_to_keep(table))
         return True
 
