@@ -18,6 +18,7 @@ from fluss_orchestrate.core.lake import (
     LakeContendedError,
     MaintenanceSettings,
     NoLakeError,
+    known_lake,
     lake_status,
     maintain_lake,
     pin_lake,
@@ -65,9 +66,12 @@ def paths_of(table: Any) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file()]
 
 
-def test_a_key_table_becomes_small_again(connection: FlussConnection, database: str) -> None:
+def test_a_key_table_becomes_small_again(
+    connection: FlussConnection, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_lake, "SNAPSHOTS_KEPT", 3)
     table = make_key_table(connection, database, partitioned=True)
-    rounds(table, 12)
+    rounds(table, 6)
     before = known_to_fluss(table)
     planned = maintain_lake(connection, table.path, settings=NOW, dry_run=True)
     assert snapshots_of(table.iceberg()) >= before, "a dry run changes nothing"
@@ -90,8 +94,8 @@ def test_a_key_table_becomes_small_again(connection: FlussConnection, database: 
 
 def test_a_log_table_keeps_its_order(connection: FlussConnection, new_table: NewTable) -> None:
     path = new_table(layout="both", buckets=2)
-    for at in range(0, 120, 20):
-        append(connection, path, at, at + 20)
+    for at in range(0, 120, 40):
+        append(connection, path, at, at + 40)
         tier_table(connection, path, allow_tiering=True)
     done = maintain_lake(connection, path, settings=NOW)
     assert done.files_after == 4
@@ -218,11 +222,14 @@ def test_killed_between_the_commits(
     table.check()
 
 
-def test_pins_and_orphans(connection: FlussConnection, database: str) -> None:
+def test_pins_and_orphans(
+    connection: FlussConnection, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_lake, "SNAPSHOTS_KEPT", 2)
     table = make_key_table(connection, database, buckets=1)
-    rounds(table, 2)
+    rounds(table, 1)
     with pin_lake(connection, table.path) as pinned:
-        rounds(table, 12)
+        rounds(table, 3)
         maintain_lake(connection, table.path, settings=NOW)
         assert pinned in snapshots_of(table.iceberg())
         old = Path(urlsplit(table.iceberg().location()).path) / "data" / "lost.parquet"
