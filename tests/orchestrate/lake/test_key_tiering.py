@@ -153,7 +153,7 @@ def test_schema_evolution(connection: FlussConnection, database: str) -> None:
 def test_duckdb_reads_the_same_rows(
     connection: FlussConnection, database: str, partitioned: bool
 ) -> None:
-    """DuckDB 1.5 fails at the equality deletes of a partitioned table; a compaction removes them."""
+    """DuckDB 1.5 fails at equality deletes of a partitioned table; a compaction removes them."""
     table = make_key_table(connection, database, partitioned=partitioned)
     table.upsert(list(range(20)))
     table.tier()

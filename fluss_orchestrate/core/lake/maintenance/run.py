@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from fluss_client import FlussConnection, TableInfo, TablePath
@@ -74,6 +74,21 @@ class MaintenanceSettings:
     snapshot_age_ms: int = 5 * 24 * HOUR_MS
     orphan_age_ms: int = 3 * 24 * HOUR_MS
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> MaintenanceSettings:
+        """Return settings from plain values; text, as templates and commands give it, is converted.
+
+        Raises:
+            ConfigError: A name is unknown, or a value does not fit.
+        """
+        kinds = {f.name: type(f.default) for f in fields(cls)}
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            if name not in kinds:
+                raise ConfigError(f"maintenance has no setting '{name}'; it has {list(kinds)}")
+            found[name] = _converted(name, value, kinds[name])
+        return cls(**found)
+
     def __post_init__(self) -> None:
         if self.orphan_age_ms < ORPHAN_AGE_MIN_MS:
             raise ConfigError(
@@ -85,6 +100,19 @@ class MaintenanceSettings:
                 "target_file_bytes and keep_snapshots must be at least 1, snapshot_age_ms at least "
                 "0"
             )
+
+
+def _converted(name: str, value: Any, kind: type) -> Any:
+    if kind is bool:
+        text = str(value).lower()
+        if text in ("true", "false"):
+            return text == "true"
+    else:
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            pass
+    raise ConfigError(f"setting '{name}' takes {kind.__name__}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +148,15 @@ class LakeMaintenance:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         return asdict(self)
+
+    def __str__(self) -> str:
+        would = "would be " if self.dry_run else ""
+        return (
+            f"{self.table}: {self.files_rewritten} data files {would}rewritten "
+            f"({self.files_before} before, {self.files_after} after), "
+            f"{self.deletes_removed} delete files, {self.snapshots_expired} snapshots with "
+            f"{self.files_deleted} files and {self.orphans_deleted} orphans {would}removed"
+        )
 
 
 def maintain_lake(
