@@ -18,6 +18,7 @@ from fluss_client.errors import ConfigError
 from fluss_orchestrate import deprecated
 from fluss_orchestrate.core.incremental.planning.settings import Until
 from fluss_orchestrate.core.lake.covers import Target
+from fluss_orchestrate.core.lake.maintenance import LakeMaintenance, MaintenanceSettings
 from fluss_orchestrate.core.lake.state import read_table
 from fluss_orchestrate.core.provisioning import PartitionWindow, TableSpec
 from fluss_orchestrate.core.provisioning.guards import PartitionGuard
@@ -298,7 +299,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         allow_tiering: bool = False,
         asset_key: dg.AssetKey | None = None,
     ) -> dg.MaterializeResult[Any]:
-        """Copy the rows of a log table into its lake, where no other tiering service runs.
+        """Copy the rows of a table into its lake, where no other tiering service runs.
 
         Args:
             context: The context of the step.
@@ -307,6 +308,29 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             asset_key: The asset that is materialised; by default that of the step.
         """
         return work.tier_table(self.connection, context, table, allow_tiering, asset_key)
+
+    def maintain_lake(
+        self,
+        context: StepContext,
+        table: TablePath | str,
+        *,
+        settings: MaintenanceSettings | None = None,
+        dry_run: bool = False,
+        catalog: Mapping[str, str] | None = None,
+    ) -> LakeMaintenance:
+        """Compact the lake of a table, expire its snapshots and delete files that nobody needs.
+
+        Args:
+            context: The step's context.
+            table: The table.
+            settings: What to do.
+            dry_run: Only tell what would be done.
+            catalog: Properties of the Iceberg catalog that differ from those of the table.
+
+        Returns:
+            What was done; the log of the step says it too.
+        """
+        return work.maintain(self.connection, context, table, settings, dry_run, catalog)
 
     def bulk_load(
         self,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,9 @@ from fluss_orchestrate.core.lake.catalog import REDACTED, catalog_properties, re
 from fluss_orchestrate.core.lake.data_files import PartitionedWriter
 from fluss_orchestrate.core.lake.errors import TieringFencedError
 from fluss_orchestrate.core.lake.reader import lake_reader
-from fluss_orchestrate.core.lake.tiering_files import (
-    TieredFiles,
-    TieringProgressHook,
-    write_ranges,
-)
-from fluss_orchestrate.core.plan import BucketRange, ScanPlan, split_ranges
+from fluss_orchestrate.core.lake.tiering import write_ranges
+from fluss_orchestrate.core.lake.tiering_files import TieredFiles, TieringProgressHook
+from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan, split_ranges
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
 from fluss_orchestrate.core.sinks.iceberg import IcebergSink
 
@@ -143,7 +139,7 @@ def _harmless(properties: Mapping[str, Any]) -> dict[str, str]:
     return {key: value for key, value in shown.items() if REDACTED not in value}
 
 
-_TIERED = "rows long, files binary, newest string"
+_TIERED = "files binary"
 
 
 @dataclass(frozen=True)
@@ -170,21 +166,61 @@ class SparkRangeWriter:
         ranges: Sequence[BucketRange],
         progress: TieringProgressHook,
     ) -> TieredFiles:
-        """Write all ranges with one Spark job."""
+        """Write all ranges with one Spark job.
+
+        A bucket of a key table is never cut: its changes belong to one task, in their order.
+        """
         total = sum(r.count for r in ranges)
-        parts = split_ranges(ranges, self.tasks or max(1, -(-total // OFFSETS_PER_TASK)))
+        count = self.tasks or max(1, -(-total // OFFSETS_PER_TASK))
+        parts = split_ranges(ranges, count, whole=info.has_primary_key())
         job = _job(self.cluster, info, table.metadata_location, parts)
         frame = self.spark.range(0, len(parts), 1, len(parts)).mapInArrow(job, _TIERED)
-        written = TieredFiles(table, ranges)
+        written = TieredFiles(table, ranges if not info.has_primary_key() else [])
         for answer in frame.collect():
-            written.files += pickle.loads(answer.files)  # noqa: S301 - made by our own tasks
-            written.rows += answer.rows
-            for partition_id, bucket, newest_ms in json.loads(answer.newest):
-                place = (partition_id, bucket)
-                known = written.newest_ms.get(place, newest_ms)
-                written.newest_ms[place] = max(known, newest_ms)
-        progress(written.rows, total)
+            task: _TaskFiles = pickle.loads(answer.files)  # noqa: S301 - made by our own tasks
+            task.add_to(written, ends=info.has_primary_key())
+        progress(min(written.rows, total), total)
         return written
+
+
+@dataclass(frozen=True)
+class _TaskFiles:
+    """What a task has written, in a form that travels."""
+
+    files: Sequence[DataFile]
+    deletes: Sequence[DataFile]
+    replaced: Collection[str]
+    ranges: Sequence[BucketRange]
+    rows: int
+    data_rows: int
+    deleted_keys: int
+    newest_ms: Mapping[Place, int]
+
+    @classmethod
+    def of(cls, made: TieredFiles) -> _TaskFiles:
+        return cls(
+            made.files,
+            made.deletes,
+            made.replaced,
+            made.ranges,
+            made.rows,
+            made.data_rows,
+            made.deleted_keys,
+            made.newest_ms,
+        )
+
+    def add_to(self, written: TieredFiles, *, ends: bool) -> None:
+        """Add it to the whole; with `ends`, its ranges too, which say where they ended."""
+        written.files += self.files
+        written.deletes += self.deletes
+        written.replaced |= set(self.replaced)
+        written.rows += self.rows
+        written.data_rows += self.data_rows
+        written.deleted_keys += self.deleted_keys
+        for place, newest_ms in self.newest_ms.items():
+            written.newest_ms[place] = max(written.newest_ms.get(place, newest_ms), newest_ms)
+        if ends:
+            written.ranges = [*written.ranges, *self.ranges]
 
 
 def _job(
@@ -201,14 +237,7 @@ def _job(
             for at in batch.column(0).to_pylist():
                 ranges = [BucketRange.from_json(text) for text in texts[at]]
                 files = tier_part(cluster, name, table_id, metadata_location, ranges)
-                newest = [[*place, ms] for place, ms in files.newest_ms.items()]
-                yield pa.RecordBatch.from_pydict(
-                    {
-                        "rows": pa.array([files.rows], pa.int64()),
-                        "files": [pickle.dumps(files.files)],
-                        "newest": [json.dumps(newest)],
-                    }
-                )
+                yield pa.RecordBatch.from_pydict({"files": [pickle.dumps(_TaskFiles.of(files))]})
 
     return run
 

@@ -48,7 +48,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         column = batch.column(at)
         try:
             columns.append(
-                column.cast(field.type, safe=not _has_nanoseconds(column.type))
+                column.cast(field.type, safe=not has_nanoseconds(column.type))
                 if column.type != field.type
                 else column
             )
@@ -59,10 +59,11 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _has_nanoseconds(kind: pa.DataType) -> bool:
+def has_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether values of a type have digits below a microsecond."""
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
         return bool(kind.unit == "ns")
-    return any(_has_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
+    return any(has_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
 
 
 class DataFileWriter:

@@ -50,17 +50,6 @@ class TieringNotAllowedError(ClientError):
         )
 
 
-class KeyTableTieringError(UnsupportedError):
-    """Tables with a primary key cannot be tiered here yet."""
-
-    def __init__(self, table: TablePath) -> None:
-        super().__init__(
-            f"{table} has a primary key: tiering of key tables is not offered yet; run the "
-            "cluster's own tiering service for it"
-        )
-        self.table = table
-
-
 class RowDeltaError(UnsupportedError):
     """Rows of an Iceberg table cannot be replaced by key; `table` is the Iceberg table."""
 
@@ -89,6 +78,12 @@ class TieringVerifyError(LakeError):
 
 class TieringContendedError(LakeError):
     """Other processes kept committing to the table's lake; this round was ended."""
+
+    retriable = True
+
+
+class LakeContendedError(LakeError):
+    """Others kept committing to the table's lake; this step of maintenance was given up."""
 
     retriable = True
 

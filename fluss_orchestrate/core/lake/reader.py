@@ -33,6 +33,7 @@ from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask, Table
 
 FROM_THE_FIRST = -1
@@ -137,18 +138,11 @@ def _filter(info: TableInfo, part: BucketRange) -> BooleanExpression:
 
 
 def _groups(tasks: Sequence[FileScanTask], offset_id: int) -> Iterator[list[FileScanTask]]:
-    """Return files in the order of their offsets, in groups of files that overlap."""
-    from pyiceberg.conversions import from_bytes
-    from pyiceberg.types import LongType
-
-    def bounds(task: FileScanTask) -> tuple[int, int]:
-        file = task.file
-        low = from_bytes(LongType(), file.lower_bounds[offset_id])
-        return int(low), int(from_bytes(LongType(), file.upper_bounds[offset_id]))
-
+    """Files by their offsets; those that overlap come together."""
     group: list[FileScanTask] = []
     end = -1
-    for (low, high), task in sorted(((bounds(t), t) for t in tasks), key=lambda pair: pair[0]):
+    found = ((offset_bounds(task.file, offset_id), task) for task in tasks)
+    for (low, high), task in sorted(found, key=lambda pair: pair[0]):
         if group and low > end:
             yield group
             group = []
@@ -156,6 +150,15 @@ def _groups(tasks: Sequence[FileScanTask], offset_id: int) -> Iterator[list[File
         end = max(end, high)
     if group:
         yield group
+
+
+def offset_bounds(file: DataFile, offset_id: int) -> tuple[int, int]:
+    """The lowest and the highest offset in a data file; `offset_id` is the column's field id."""
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.types import LongType
+
+    low = from_bytes(LongType(), file.lower_bounds[offset_id])
+    return int(low), int(from_bytes(LongType(), file.upper_bounds[offset_id]))
 
 
 def _is_sorted(batch: pa.RecordBatch) -> bool:

@@ -218,8 +218,8 @@ class RowDeltaWriter:
         self._deletes.abort()
 
 
-def _producer() -> tuple[type[Any], type[Any]]:
-    """Return PyIceberg's classes with what they lack: manifests of delete files."""
+def row_delta_classes() -> tuple[type[Any], type[Any]]:
+    """PyIceberg's classes with what they lack: manifests of delete files."""
     try:
         from pyiceberg.manifest import (
             ManifestContent,
@@ -323,7 +323,7 @@ def commit_row_delta(
     operation = Operation.APPEND
     if delta.deletes:
         operation = Operation.OVERWRITE if delta.data else Operation.DELETE
-    made: _FastAppendFiles = _producer()[0](
+    made: _FastAppendFiles = row_delta_classes()[0](
         operation=operation,
         transaction=transaction,
         io=base.io,

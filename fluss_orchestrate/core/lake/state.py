@@ -1,9 +1,10 @@
 """The current state of a table in one call.
 
-The state of a log table is what is in the lake, then the rows that are only in the log. The state
-of a key table is a KV snapshot, and the changelog after it. Every bucket is exact at an offset of
-its own, but **the buckets are not one snapshot**: while others write, one bucket may be a little
-newer than another. `as_of` fixes the offsets, so that two reads return the same rows.
+A log table: what is in the lake, then the tail that is only in the log. A key table: its rows as
+the servers hold them, made exact by its changelog, or the rows of its lake with the changelog after
+them. Every bucket is exact at an offset of its own,
+but **the buckets are not one snapshot**: while others write, one bucket may be a little newer than
+another. `as_of` pins the offsets, so that two reads give the same.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fluss_client.engine import (
     run_blocking,
     spec_to_name,
 )
-from fluss_client.errors import PartitionNotExistError, SchemaError
+from fluss_client.errors import ConfigError, PartitionNotExistError, SchemaError
 from fluss_orchestrate.core.errors import PositionUnknownError
 from fluss_orchestrate.core.incremental.planning.bounds import known_offsets
 from fluss_orchestrate.core.incremental.planning.guards import check_identity
@@ -36,12 +37,16 @@ from fluss_orchestrate.core.incremental.planning.settings import Offsets
 from fluss_orchestrate.core.incremental.reading.reader import PlanReading
 from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
 from fluss_orchestrate.core.lake.covers import LakeTarget, Target, resolve_target
+from fluss_orchestrate.core.lake.errors import LakeRangeError, NoLakeError
+from fluss_orchestrate.core.lake.key_reader import KeyPart, KeyReader, lake_parts, union_parts
 from fluss_orchestrate.core.lake.reader import FROM_THE_FIRST, LakeRead, open_lake
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt, whole_position
 from fluss_orchestrate.deprecated import accepts_old_parameters
 
 SMALL_LIMIT = 10_000
+READS = ("current", "lake", "union")
+"""What `read_table` can read."""
 
 
 @accepts_old_parameters("read_table")
@@ -54,6 +59,7 @@ def read_table(
     *,
     catalog: Mapping[str, str] | None = None,
     limit: int | None = None,
+    read: str = "current",
 ) -> pa.RecordBatchReader:
     """Read all rows of a table, batch by batch, in bounded memory.
 
@@ -72,6 +78,11 @@ def read_table(
         limit: The largest number of rows. Any rows are returned, and a key table is not read to its
             end.
 
+    `read` is `current`, `lake` or `union`. `lake` returns what the newest readable snapshot of the
+    lake holds. `union` returns the current rows from the lake and the log after it, which is what
+    `current` does for a log table; of a key table it needs no KV snapshot, and `as_of` works
+    without old rows in the changelog where a lake snapshot is early enough.
+
     Raises:
         StateUnavailableError: A bucket of a key table has no KV snapshot that can be opened, no
             complete changelog, and too many rows to be collected by a server; raised when that
@@ -79,7 +90,12 @@ def read_table(
         ScanLostError: The server was lost while it collected a bucket's rows.
         UnsupportedError: `as_of` for a key table whose changelog has no old rows
             (`table.changelog.image` is not FULL).
+        NoLakeError: `read` is `lake` or `union`, and the table has no lake.
+        LakeRangeError: `read` is `lake`, and nothing of the table is in the lake yet.
+        EqualityDeleteError: Deletes in the lake of a key table cannot be applied.
+        ConfigError: `read` is something else, or `as_of` is combined with `lake`.
     """
+    _check_read(read, as_of)
     path = TablePath.parse(table) if isinstance(table, str) else table
     core = async_connection(connection)
     view = run_blocking(observe_table(core, path))
@@ -99,8 +115,13 @@ def read_table(
     ]
     ends = [view.range_of(p, 0, stops[p]) for p in places]
     schema = pa.schema([info.schema.arrow.field(name) for name in names])
-    if not info.has_primary_key():
+    if read == "lake":
+        batches = _lake(connection, view, ends, names, catalog)
+    elif not info.has_primary_key():
         batches = _log(connection, view, ends, names, catalog)
+    elif read == "union":
+        reader = KeyReader(connection, info, names, catalog)
+        batches = _parts(reader, union_parts(connection, view, ends, catalog))
     elif as_of is None:
         batches = read_keys(connection, info, ends, names, limit)
     else:
@@ -109,6 +130,37 @@ def read_table(
     if limit is not None:
         batches = _first_rows(batches, limit)
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _check_read(read: str, as_of: object) -> None:
+    if read not in READS:
+        raise ConfigError(f"read takes one of {', '.join(READS)}, not {read!r}")
+    if read == "lake" and as_of is not None:
+        raise ConfigError("a lake snapshot is read as it is: use as_of with read='union'")
+
+
+def _parts(reader: KeyReader, parts: Sequence[KeyPart]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        yield from reader.batches(part)
+
+
+def _lake(
+    connection: FlussConnection,
+    view: TableView,
+    ends: Sequence[BucketRange],
+    names: Sequence[str],
+    overrides: Mapping[str, str] | None,
+) -> Iterator[pa.RecordBatch]:
+    """What the lake holds, and nothing of the log."""
+    if view.info.has_primary_key():
+        reader = KeyReader(connection, view.info, names, overrides)
+        return _parts(reader, lake_parts(connection, view, ends, overrides))
+    if not has_lake(view.info):
+        raise NoLakeError(view.info.table_path)
+    opened = _opened(connection, view.info, names, overrides)
+    if opened is None:
+        raise LakeRangeError(view.info.table_path, "nothing of it is in the lake yet")
+    return _lake_batches(opened[0], _cut(connection, view, ends, opened[1])[0])
 
 
 def _first_rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:

@@ -18,13 +18,9 @@ from types import TracebackType
 from fluss_client import FlussConnection, TieringTable
 from fluss_client.engine import backend_of, run_blocking, runtime
 from fluss_client.errors import FlussError
-from fluss_orchestrate.core.lake.errors import (
-    KeyTableTieringError,
-    TieringFencedError,
-    TieringNotAllowedError,
-)
-from fluss_orchestrate.core.lake.tiering import TieringRound
-from fluss_orchestrate.core.lake.tiering_files import RangeWriter, write_ranges
+from fluss_orchestrate.core.lake.errors import TieringFencedError, TieringNotAllowedError
+from fluss_orchestrate.core.lake.tiering import TieringRound, write_ranges
+from fluss_orchestrate.core.lake.tiering_files import RangeWriter
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.deprecated import accepts_old_parameters
 
@@ -36,8 +32,7 @@ IDLE_INTERVAL_S = 5.0
 class TieringWorker:
     """Tiers tables one after the other, as the coordinator assigns them. Blocks.
 
-    It tiers log tables only: a key table is returned to the coordinator at once, for a service that
-    supports it. Any number of workers may run.
+    It tiers log tables and key tables. Any number of workers may run.
 
     Args:
         connection: The connection to the cluster.
@@ -89,7 +84,7 @@ class TieringWorker:
         self._stop.set()
 
     def run_once(self) -> Receipt | None:
-        """Take one table and tier it; return None if there was none, or it cannot be tiered.
+        """Take one table and tier it; None if there was none.
 
         An error is raised, and reported to the coordinator, which assigns the table again.
         """
@@ -100,10 +95,6 @@ class TieringWorker:
         try:
             with lease:
                 receipt = self._tier(given, lease)
-        except KeyTableTieringError as error:
-            log.warning("%s", error)
-            self._beat(failed=given)
-            return None
         except BaseException as error:
             if not isinstance(error, TieringFencedError):
                 self._beat(failed=given)

@@ -23,11 +23,12 @@ from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
 from fluss_orchestrate.core.incremental.reading.columns import METADATA_FIELDS
 from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.lake.catalog import has_lake
+from fluss_orchestrate.core.lake.key_reader import KeyPart, lake_parts, union_parts
 from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.lake.state import lake_and_tail
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, BucketRange, ScanPlan
 from fluss_orchestrate.spark.source.options import SourceOptions
-from fluss_orchestrate.spark.source.parts import KEYS, LAKE, PLAN, Part, part_of
+from fluss_orchestrate.spark.source.parts import KEYS, LAKE, PLAN, UNION, Part, part_of
 
 RECORDS_PER_SPLIT = 500_000
 SPLITS_BY_BUCKET_MAX = 64
@@ -136,7 +137,7 @@ def mode_of(options: SourceOptions, has_key: bool) -> str:
             f"option('read', '{changes}') or 'current'"
         )
     ranged = options.start is not None or options.until is not None
-    if mode in ("current", "lake") and (ranged or options.metadata):
+    if mode in ("current", "lake", "union") and (ranged or options.metadata):
         raise ConfigError(
             f"start, until and metadata belong to the log: use option('read', '{changes}')"
         )
@@ -175,8 +176,9 @@ def _table_parts(
     whole = [view.range_of(p, 0, stop) for p, stop in view.latest.items() if stop > 0]
     whole = list(in_partitions(options, view, whole))
     if view.info.has_primary_key():
-        if mode == "lake":
-            raise ConfigError(f"{options.table} has a primary key, and its lake is not read yet")
+        if mode in ("lake", "union"):
+            choose = lake_parts if mode == "lake" else union_parts
+            return _key_parts(empty, choose(connection, view, whole))
         return [_keys_part(empty, view.info, whole, options)] if whole else []
     found = lake_and_tail(connection, view, whole)
     parts = []
@@ -185,6 +187,17 @@ def _table_parts(
     if found.tail and mode != "lake":
         parts.append(part_of(empty, found.tail, PLAN))
     return parts
+
+
+def _key_parts(empty: ScanPlan, chosen: Sequence[KeyPart]) -> list[Part]:
+    """Parts by the snapshot of the lake that their buckets are read from."""
+    by_snapshot: dict[int | None, list[BucketRange]] = {}
+    for one in chosen:
+        by_snapshot.setdefault(one.snapshot_id, []).append(one.part)
+    return [
+        part_of(empty, ranges, UNION, snapshot_id=snapshot_id)
+        for snapshot_id, ranges in by_snapshot.items()
+    ]
 
 
 def _keys_part(
