@@ -18,7 +18,7 @@ from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.lake.status import lake_status
 from fluss_orchestrate.core.provisioning import TableSpec
 from fluss_orchestrate.core.provisioning.spec import LAKE_FRESHNESS
-from fluss_orchestrate.dagster.metadata import COLUMN_SCHEMA, column_schema
+from fluss_orchestrate.dagster.metadata import COLUMN_SCHEMA, info_schema
 from fluss_orchestrate.dagster.runs import UNFINISHED
 from fluss_orchestrate.dagster.work import row_count, table_info
 
@@ -143,7 +143,7 @@ def build_fluss_schema_check(
         return dg.AssetCheckResult(
             passed=not drift,
             description="; ".join(drift) or f"{table} has the columns that are expected",
-            metadata={COLUMN_SCHEMA: column_schema(info), "fluss/drift": drift},
+            metadata={COLUMN_SCHEMA: info_schema(info), "fluss/drift": drift},
         )
 
     return _check(asset, name, judge, options)

@@ -150,6 +150,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         max_offsets: int | None = None,
         scan_options: Mapping[str, Any] | None = None,
         asset_key: dg.AssetKey | None = None,
+        source: dg.AssetKey | None = None,
         **old_options: Any,
     ) -> dg.MaterializeResult[Any]:
         """Bring what is new in a table into the sink and commit the checkpoint last.
@@ -166,6 +167,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             max_offsets: The largest number of offsets that one run reads.
             scan_options: Further arguments of `IncrementalScan`, such as `columns` or `start`.
             asset_key: The asset that is materialised, where the context does not say it.
+            source: The asset of the table; with it, the lineage of the columns is told.
             **old_options: Deprecated: the same as `scan_options`, as keyword arguments.
 
         Returns:
@@ -175,17 +177,10 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             deprecated.warn(
                 deprecated.renamed("FlussResource.incremental")["**scan_options"], stacklevel=3
             )
-        return work.increment(
-            self.connection,
-            context,
-            table,
-            sink,
-            checkpoint=checkpoint,
-            until=until,
-            max_offsets=max_offsets,
-            asset_key=asset_key,
-            scan_options={**old_options, **(scan_options or {})},
+        choices = work.IncrementChoices(
+            checkpoint, until, max_offsets, {**old_options, **(scan_options or {})}, source
         )
+        return work.increment(self.connection, context, table, sink, choices, asset_key)
 
     def append(
         self,
