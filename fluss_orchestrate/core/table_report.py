@@ -94,7 +94,8 @@ def checkpoint_heads(
 ) -> list[Event]:
     """The last events of all checkpoints that are in use, of the store or the default one.
 
-    Intervals are left out, because they follow no table. Nothing is created: where there is no default store yet, there are no checkpoints.
+    Intervals are left out, because they follow no table. Nothing is created: where there is no
+    default store yet, there are no checkpoints.
     """
     found = store_or_default(connection, store)
     if found is None:

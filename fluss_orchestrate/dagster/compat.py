@@ -6,6 +6,7 @@ Nothing else in this package asks for a version of Dagster.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 
@@ -23,6 +24,11 @@ def valid_name(text: str) -> str:
     Pools of releases before 1.12.15 have neither `.` nor `/` in their names.
     """
     return _NOT_IN_NAMES.sub("_", text)
+
+
+def state_is_local(defs_state: Any) -> bool:
+    """Whether the state of a component is a file of its project, as it is by default."""
+    return str(defs_state.management_type.value) == "LOCAL_FILESYSTEM"
 
 
 def pool_of(table: str) -> str:

@@ -25,7 +25,7 @@ from fluss_orchestrate.dagster import FlussResource
 from fluss_orchestrate.dagster.components import FlussConnectionComponent, FlussDatabaseComponent
 from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
 from fluss_orchestrate.dagster.components.increments import IncrementAttributes, sink_model
-from fluss_orchestrate.dagster.components.state import read_state
+from fluss_orchestrate.dagster.tables import read_state
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
 
 TYPE = "fluss_orchestrate.dagster.components.FlussDatabaseComponent"
