@@ -121,7 +121,7 @@ async def _look(
 
 
 async def _counts(core: AsyncConnection, view: TableView) -> dict[int | None, int] | None:
-    admin = await core.get_admin()
+    admin = core.get_admin()
     try:
         counts = await admin.get_table_stats(view.info.table_path)
     except (InvalidTableError, UnsupportedError):

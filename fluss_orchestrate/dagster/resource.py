@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fluss_client import Config, FlussConnection, TableInfo, TablePath
 from fluss_client.engine import is_closed
-from fluss_client.errors import ConfigError
+from fluss_client.errors import AuthenticationError, ConfigError
 from fluss_orchestrate import deprecated
 from fluss_orchestrate.core.incremental.planning.settings import Until
 from fluss_orchestrate.core.lake.covers import Target
@@ -64,6 +64,12 @@ os.register_at_fork(
 
 
 _PASSWORD_KEYS = ("password", "secret", "token")
+_FIELDS = {
+    "security.protocol=sasl, ": "",
+    "security.sasl.username": "sasl_username",
+    "security.sasl.password": "sasl_password",
+    "bootstrap.servers": "bootstrap_servers",
+}
 
 
 class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -94,7 +100,8 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Return the client's configuration.
 
         Raises:
-            ConfigError: If `client_options` has a key of a password.
+            ConfigError: If `client_options` has a key of a password, or one of user and password
+                is missing.
         """
         if self.options:
             deprecated.warn(deprecated.renamed("FlussResource")["options"])
@@ -105,6 +112,15 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         settings = {"bootstrap.servers": self.bootstrap_servers, **further}
         if self.cluster_alias:
             settings["cluster.alias"] = self.cluster_alias
+        if bool(self.sasl_username) is not bool(self.sasl_password):
+            given, missing = ("sasl_username", "sasl_password")
+            if self.sasl_password:
+                given, missing = missing, given
+            raise ConfigError(
+                f"FlussResource has {given} and no {missing}: set both for SASL, or none. A "
+                'password may be given as sasl_password=dg.EnvVar("..."), whose variable must not '
+                "be empty where the code runs"
+            )
         if self.sasl_username:
             settings |= {
                 "security.protocol": "sasl",
@@ -116,7 +132,14 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     @property
     def connection(self) -> FlussConnection:
         """This process's connection, opened now if it was not; it stays open for others."""
-        return shared_connection(self.settings())
+        try:
+            return shared_connection(self.settings())
+        except AuthenticationError as error:
+            # The client names its own keys, which nobody has set here.
+            said = error.message
+            for key, name in _FIELDS.items():
+                said = said.replace(key, name)
+            raise AuthenticationError(f"{said} (fields of FlussResource)") from error
 
     @contextmanager
     def get_connection(self) -> Iterator[FlussConnection]:
