@@ -39,7 +39,7 @@ def test_an_append_is_told_in_dagsters_own_keys(
     assert told["dagster/uri"] == f"fluss://tests/{database}/orders"
     assert told["dagster/row_count"] == 50 == told["fluss/rows"]
     assert [c.name for c in told["dagster/column_schema"].columns] == ["id", "item"]
-    ranges = [record.data for record in told["fluss/offsets"]]
+    ranges = [record.data for record in told["fluss/offsets"].records]
     assert sum(one["stop"] - one["start"] for one in ranges) == 50
     assert told["fluss/replayed"] is False
     receipt = receipt_of(event.metadata)
