@@ -143,6 +143,6 @@ def test_a_log_without_partitions_says_what_to_do(
     path = make_table(connection, TablePath(database, "daily"), schema)
     asset = daily(database, [[1], [2]])
     assert dg.materialize([asset], resources=resources, partition_key=DAY).success
-    with pytest.raises(ConfigError, match="holds 1 rows of 20261103.*write_mode 'append'"):
+    with pytest.raises(ConfigError, match=r"holds 1 rows of 20261103.*write_mode 'append'"):
         dg.materialize([asset], resources=resources, partition_key=DAY)
     assert log_ids(connection, path) == [1]
