@@ -25,11 +25,9 @@ class ConnectionAttributes(dg.Model, dg.Resolvable):
         default="", description="The environment variable that holds the password."
     )
     client_options: dict[str, str] = Field(
-        default_factory=dict, description="Further keys of the client's configuration; no secrets."
+        default={}, description="Further keys of the client's configuration; no secrets."
     )
-    options: dict[str, str] = Field(
-        default_factory=dict, description="Deprecated: use client_options."
-    )
+    options: dict[str, str] = Field(default={}, description="Deprecated: use client_options.")
 
     def resource(self) -> FlussResource:
         """The resource; nothing is connected yet. Equal connections are one resource."""

@@ -126,12 +126,12 @@ class Increment(dg.Model, dg.Resolvable):
     )
     columns: list[str] | None = Field(default=None, description="The columns; all if not given.")
     metadata_columns: list[str] = Field(
-        default_factory=list,
+        default=[],
         description="What is read beside them, such as _change_type, _offset or _timestamp.",
     )
     until: str = Field(default="latest", description="Where a run ends: latest, lake or a time.")
     scan_options: dict[str, Any] = Field(
-        default_factory=dict, description="Further arguments of the scan, such as start."
+        default={}, description="Further arguments of the scan, such as start."
     )
     partitions: PartitionAttributes | None = Field(
         default=None,
@@ -293,7 +293,8 @@ def _field(kind: Any, doc: str, default: Any) -> tuple[Any, Any]:
     annotated = Annotated[kind, dg.Resolver.default(description=doc)]
     if default is None or isinstance(default, (str, bool)):
         return (annotated, Field(default=default, description=doc))
-    return (annotated, Field(default_factory=typing.get_origin(kind), description=doc))
+    # pydantic copies it for each model. Dagster before 1.12.15 takes no factories of defaults.
+    return (annotated, Field(default=typing.get_origin(kind)(), description=doc))
 
 
 class IncrementAttributes(increment_model(declarations().values())):  # type: ignore[misc]
