@@ -89,8 +89,14 @@ test-matrix: setup ## run smoke tests on other versions of Airflow, Python, pand
 	$(BIN)/python -m tests.version_matrix $(ARGS); status=$$?; $(BIN)/python -m tests.support_matrix && exit $$status
 
 .PHONY: audit
-audit: setup ## look for known faults in the locked requirements; fails when it could not look
+audit: setup ## check licences, and look for known faults in the locked requirements
+	$(BIN)/python -m tests.faults.licences requirements/image.txt
 	$(BIN)/python -m tests.faults.audit requirements/dev.txt
+
+.PHONY: dist
+dist: setup ## build the wheel, with its bill of materials, and the sdist into dist/
+	@rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation
 
 .PHONY: bench
 bench: setup ## measure everything beside its peers and limits, on a fresh cluster (ARGS="client")
@@ -122,6 +128,7 @@ check: setup ## lint, format, types, locked files, generated code, docs
 	$(BIN)/python -m tests.support_matrix --check
 	$(BIN)/python -m tests.configuration_page --check
 	$(BIN)/python -m tests.sink_declarations --check
+	$(BIN)/python -m tests.faults.bill_of_materials --check
 	$(MKDOCS) -d $(VENV)/site
 	$(MAKE) -s lock-check
 
@@ -138,6 +145,8 @@ generate: setup ## write generated code anew: protocol messages, and the facade 
 .PHONY: lock
 lock: $(UV) ## pin and hash the requirement files anew (UPGRADE=1 takes newer versions)
 	$(call compile,requirements)
+	@$(MAKE) -s setup
+	$(BIN)/python -m tests.faults.bill_of_materials
 
 .PHONY: lock-check
 lock-check: $(UV)

@@ -19,7 +19,7 @@ RESET_WORDS = ("earliest", "latest", "current", "start")
 
 
 class FlussTierToLakeOperator(FlussOperator):
-    """Bring everything that is in a log table into its lake, once.
+    """Bring everything that is in a table into its lake, once.
 
     For clusters without a tiering service of their own.
 
@@ -49,7 +49,11 @@ class FlussTierToLakeOperator(FlussOperator):
         self.catalog = catalog
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Tier the table, and return the receipt with the snapshot."""
+        """Tier the table, and return the receipt with the snapshot.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         from fluss_orchestrate.core.lake import tier_table
 
         client = self.hook.get_conn()
@@ -67,6 +71,61 @@ class FlussTierToLakeOperator(FlussOperator):
         """Return the table and its lake."""
         table = named_table(self.hook.named_alias, self.table)
         return Flow((table,), (_lake_of(table),))
+
+
+class FlussMaintainLakeOperator(FlussOperator):
+    """Compact the lake of a table, expire its snapshots and delete files that nobody needs.
+
+    It may run beside tiering and readers. Snapshots that Fluss knows, and those that a branch or a
+    tag in Iceberg names, stay.
+
+    Args:
+        table: The table, as `database.table`.
+        dry_run: Only tell what would be done.
+        settings: Fields of `MaintenanceSettings`, such as `snapshot_age_ms`.
+        catalog: Properties of the Iceberg catalog that differ from those of the table. Secrets
+            belong in the environment.
+        **kwargs: `fluss_conn_id`, and the arguments of Airflow's `BaseOperator`.
+    """
+
+    template_fields = ("fluss_conn_id", "table", "settings", "catalog")
+    operator_extra_links = (FlussTableLink(), LakeTableLink())
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        dry_run: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        catalog: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.only_plan = dry_run
+        self.settings = settings
+        self.catalog = catalog
+
+    def work(self, context: Context) -> dict[str, Any]:
+        """Maintain the lake, and return what was done."""
+        from fluss_orchestrate.core.lake import MaintenanceSettings, maintain_lake
+
+        client = self.hook.get_conn()
+        done = maintain_lake(
+            client,
+            self.table,
+            settings=MaintenanceSettings.of(self.settings or {}),
+            dry_run=self.only_plan,
+            catalog=self.catalog,
+        )
+        self.log.info("%s", done)
+        LakeTableLink.persist(context, client, self.table, self.catalog)
+        return done.to_json()
+
+    def expected_flow(self) -> Flow:
+        """Return the lake, which is read and written."""
+        lake = _lake_of(named_table(self.hook.named_alias, self.table))
+        return Flow((lake,), (lake,))
 
 
 def _lake_of(table: Node) -> Node:
@@ -113,7 +172,11 @@ class FlussCheckpointResetOperator(FlussOperator):
         self.create = create
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Reset the checkpoint, and return its new position."""
+        """Reset the checkpoint, and return its new position.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         from fluss_orchestrate.core.incremental import IncrementalScan
 
         scan = IncrementalScan(self.hook.get_conn(), self.table, self.checkpoint)

@@ -18,8 +18,14 @@ from fluss_orchestrate.cli.options import StoreOption, YesOption, group, make_su
 from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import CommandError, UsageError
 from fluss_orchestrate.cli.presentation.output import ago, count, table, to_json, when
-from fluss_orchestrate.cli.session import Session, with_session
-from fluss_orchestrate.cli.stores import existing_store, known_store, open_store, without_login
+from fluss_orchestrate.cli.session import (
+    Session,
+    existing_store,
+    known_store,
+    open_store,
+    with_session,
+    without_login,
+)
 
 app = group("See how far scans are, and set them right.")
 
