@@ -26,6 +26,7 @@ BUILD = ("hatchling>=1.27", "editables>=0.5")
 INSTALL_S, SMOKE_S = 900, 300
 DEFAULT_PYTHON = "3.11"
 AIRFLOW, FRAMES = "tests.airflow_provider.release_smoke", "tests.frame_smoke"
+DAGSTER = "tests.dagster_integration.release_smoke"
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,21 @@ def _frames(part: str, name: str, *packages: str) -> Version:
     return Version(part, name, packages, FRAMES, arguments=(part,))
 
 
+def _dagster(name: str, python: str = DEFAULT_PYTHON) -> Version:
+    on = "" if python == DEFAULT_PYTHON else f" on Python {python}"
+    return Version("dagster", f"{name}{on}", (f"dagster=={name}",), DAGSTER, python)
+
+
 VERSIONS = (
     _airflow("3.0.6", "2025-09-15"),
     _airflow("3.1.8"),
     _airflow("3.2.2", "2026-07-15"),
     _airflow("3.3.2"),
+    _dagster("1.12.0"),
+    _dagster("1.12.22"),
+    _dagster("1.13.0"),
+    _dagster("1.13.27"),
+    _dagster("1.13.27", "3.14"),
     _frames("pandas", "2.2", "pandas>=2.2,<2.3"),
     _frames("pandas", "2.3", "pandas>=2.3,<3"),
     _frames("pandas", "3", "pandas>=3,<4"),

@@ -28,6 +28,7 @@ from fluss_orchestrate.dagster import (
     build_fluss_lake_snapshot_sensor,
     build_fluss_offset_sensor,
     build_fluss_row_count_check,
+    build_fluss_table_sensor,
     fluss_lake_asset,
     fluss_lake_freshness_asset,
     incremental_fluss_asset,
@@ -105,7 +106,6 @@ events_files = incremental_fluss_asset(
     table=EVENTS,
     sink=ParquetSink(FILES),
     checkpoint=CHECKPOINT,
-    deps=[events],
     retry_policy=dg.RetryPolicy(max_retries=2),
 )
 
@@ -132,6 +132,7 @@ offset_sensor = build_fluss_offset_sensor(
     minimum_interval_seconds=5,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
+table_sensor = build_fluss_table_sensor([EVENTS])
 checks = [
     build_fluss_row_count_check(events, EVENTS, minimum=1),
     build_fluss_lag_check(events_files, CHECKPOINT, max_age_s=600),
@@ -175,6 +176,6 @@ check_sensor = build_fluss_check_sensor(all_checks, interval_s=CHECK_INTERVAL_S)
 defs = dg.Definitions(
     assets=[tables, events, events_files, daily_totals, *(lake_assets if HAS_LAKE else [])],
     asset_checks=all_checks,
-    sensors=[offset_sensor, check_sensor, *([lake_sensor] if HAS_LAKE else [])],
+    sensors=[offset_sensor, table_sensor, check_sensor, *([lake_sensor] if HAS_LAKE else [])],
     resources={"fluss": fluss, "fluss_io": FlussIOManager(fluss=fluss)},
 )

@@ -161,18 +161,20 @@ def _shown(value: Any) -> Any:
 
 @dataclass(repr=False)
 class FlussTarget(SinkTarget):
-    """Another Fluss table.
+    """Another Fluss table; it is created with the first increment.
 
     Args:
         table: The table, as database.table.
         fluss_conn_id: The Airflow connection of the cluster; the one that is read, if not given.
         create_partitions: Whether partitions that do not exist are created.
+        create_table: Whether a table that does not exist is created like the one that is read.
         schema_policy: What happens with columns that the table lacks: `error` or `add_columns`.
     """
 
     table: str
     fluss_conn_id: str | None = None
     create_partitions: bool = False
+    create_table: bool = True
     schema_policy: str = "error"
     sink_name: ClassVar[str] = "fluss_table"
     template_fields: ClassVar[Sequence[str]] = ("table", "fluss_conn_id")

@@ -11,7 +11,9 @@ from fluss_orchestrate.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fluss_orchestrate.dagster.checks import (
+        build_fluss_check_schedule,
         build_fluss_check_sensor,
+        build_fluss_checks,
         build_fluss_lag_check,
         build_fluss_lake_freshness_check,
         build_fluss_row_count_check,
@@ -46,13 +48,21 @@ if TYPE_CHECKING:
     )
     from fluss_orchestrate.dagster.sensors.offsets import build_fluss_offset_sensor
     from fluss_orchestrate.dagster.sensors.partitions import build_fluss_partition_sensor
+    from fluss_orchestrate.dagster.sensors.tables import build_fluss_table_sensor
     from fluss_orchestrate.dagster.spark import PipesFlussSparkClient
+    from fluss_orchestrate.dagster.tables import (
+        DagsterFlussTranslator,
+        FlussTableProps,
+        load_fluss_asset_specs,
+    )
 
 __getattr__ = lazy_names(
     __name__,
     {
         "checks": (
+            "build_fluss_check_schedule",
             "build_fluss_check_sensor",
+            "build_fluss_checks",
             "build_fluss_lag_check",
             "build_fluss_lake_freshness_check",
             "build_fluss_row_count_check",
@@ -78,20 +88,26 @@ __getattr__ = lazy_names(
         "sensors.partitions": ("build_fluss_partition_sensor",),
         "partitions": ("fluss_time_partitions", "partitions_of_table"),
         "resource": ("FlussResource", "close_connections"),
+        "sensors.tables": ("build_fluss_table_sensor",),
         "spark": ("PipesFlussSparkClient",),
+        "tables": ("DagsterFlussTranslator", "FlussTableProps", "load_fluss_asset_specs"),
     },
     needs="dagster",
 )
 
 __all__ = [
+    "DagsterFlussTranslator",
     "FlussIOManager",
     "FlussResource",
+    "FlussTableProps",
     "FlussTypeHandler",
     "PipesFlussSparkClient",
     "ReadMode",
     "TransformingSink",
     "WriteMode",
+    "build_fluss_check_schedule",
     "build_fluss_check_sensor",
+    "build_fluss_checks",
     "build_fluss_lag_check",
     "build_fluss_lake_freshness_check",
     "build_fluss_lake_snapshot_sensor",
@@ -99,6 +115,7 @@ __all__ = [
     "build_fluss_partition_sensor",
     "build_fluss_row_count_check",
     "build_fluss_schema_check",
+    "build_fluss_table_sensor",
     "close_connections",
     "fluss_incremental",
     "fluss_lake_asset",
@@ -108,6 +125,7 @@ __all__ = [
     "lake_asset_key",
     "lake_freshness_key",
     "lake_freshness_policy",
+    "load_fluss_asset_specs",
     "partitions_of_table",
     "register_type_handler",
 ]

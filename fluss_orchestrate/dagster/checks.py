@@ -3,23 +3,25 @@
 Freshness policies of lakes that follow the settings of their tables.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 import dagster as dg
 import pyarrow as pa
 
 from fluss_client import FlussConnection, TableInfo
 from fluss_client.engine import duration_ms
-from fluss_client.errors import ConfigError
+from fluss_client.errors import ConfigError, DatabaseNotExistError, TableNotExistError
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.lake.status import lake_status
 from fluss_orchestrate.core.provisioning import TableSpec
 from fluss_orchestrate.core.provisioning.spec import LAKE_FRESHNESS
-from fluss_orchestrate.dagster.metadata import COLUMN_SCHEMA, column_schema
+from fluss_orchestrate.dagster.metadata import COLUMN_SCHEMA, info_schema
+from fluss_orchestrate.dagster.options import CheckOptions, Key, SensorOptions, checked_options
 from fluss_orchestrate.dagster.runs import UNFINISHED
+from fluss_orchestrate.dagster.tables import DagsterFlussTranslator, FlussTableProps
 from fluss_orchestrate.dagster.work import row_count, table_info
 
 # Dagster reads the types of a check's arguments as it is made, so they are no strings here.
@@ -27,19 +29,25 @@ from fluss_orchestrate.dagster.work import row_count, table_info
 
 CHECK_INTERVAL_S = 300
 CHECKS_TAG = "fluss/checks"
+SCHEMA_CHECK = "fluss_schema_drift"
+FRESHNESS_DEFAULT = "3 min"
+FRESHNESS_LEAST_S = 60.0
+"""Dagster takes no shorter window."""
+LAKE_LAG_FACTOR = 3.0
 
 Judge = Callable[[FlussConnection, dg.AssetCheckExecutionContext], dg.AssetCheckResult]
-Asset = Any
+CheckedAsset = dg.AssetsDefinition | dg.AssetSpec | Key
+"""What a check is about."""
 
 
 def build_fluss_row_count_check(
-    asset: Asset,
+    asset: CheckedAsset,
     table: str,
     *,
     minimum: int | None = None,
     maximum: int | None = None,
     name: str = "fluss_row_count",
-    **options: Any,
+    **options: Unpack[CheckOptions],
 ) -> dg.AssetChecksDefinition:
     """Return a check of the number of rows that the servers hold of a table.
 
@@ -73,14 +81,14 @@ def build_fluss_row_count_check(
 
 
 def build_fluss_lag_check(
-    asset: Asset,
+    asset: CheckedAsset,
     checkpoint: str,
     *,
     max_offsets: int | None = None,
     max_age_s: float | None = None,
     store: CheckpointStore | None = None,
     name: str = "fluss_lag",
-    **options: Any,
+    **options: Unpack[CheckOptions],
 ) -> dg.AssetChecksDefinition:
     """Return a check that a checkpoint is not too far behind its table.
 
@@ -128,12 +136,12 @@ def build_fluss_lag_check(
 
 
 def build_fluss_schema_check(
-    asset: Asset,
+    asset: CheckedAsset,
     table: str,
     expected: TableSpec | pa.Schema | None = None,
     *,
-    name: str = "fluss_schema_drift",
-    **options: Any,
+    name: str = SCHEMA_CHECK,
+    **options: Unpack[CheckOptions],
 ) -> dg.AssetChecksDefinition:
     """Return a check of the columns of a table.
 
@@ -150,7 +158,6 @@ def build_fluss_schema_check(
         connection: FlussConnection, context: dg.AssetCheckExecutionContext
     ) -> dg.AssetCheckResult:
         info = table_info(connection, table)
-        present = _columns_of(info)
         if expected is None:
             key = _asset_key(asset)
             wanted = _recorded(context, key)
@@ -163,23 +170,18 @@ def build_fluss_schema_check(
             if isinstance(spec, pa.Schema):
                 spec = TableSpec.of_arrow(table, spec)
             wanted = {c.name: str(c.type) for c in spec.schema().columns}
-        drift = _drift(wanted, present)
-        return dg.AssetCheckResult(
-            passed=not drift,
-            description="; ".join(drift) or f"{table} has the columns that are expected",
-            metadata={COLUMN_SCHEMA: column_schema(info), "fluss/drift": drift},
-        )
+        return _compared(info, wanted)
 
     return _check(asset, name, judge, options)
 
 
 def build_fluss_lake_freshness_check(
-    asset: Asset,
+    asset: CheckedAsset,
     table: str,
     *,
     max_lag_s: float,
     name: str = "fluss_lake_freshness",
-    **options: Any,
+    **options: Unpack[CheckOptions],
 ) -> dg.AssetChecksDefinition:
     """Return a check of the age of the oldest row that is not in the lake.
 
@@ -210,12 +212,69 @@ def build_fluss_lake_freshness_check(
     return _check(asset, name, judge, options)
 
 
+def build_fluss_checks(
+    tables: Sequence[TableSpec | TableInfo | FlussTableProps],
+    *,
+    min_rows: int | None = None,
+    lake_lag_factor: float = LAKE_LAG_FACTOR,
+    translator: DagsterFlussTranslator | None = None,
+    **options: Unpack[CheckOptions],
+) -> list[dg.AssetChecksDefinition]:
+    """Return the checks that follow from descriptions of tables, for the tables' own assets.
+
+    Each table is checked for the columns that its description has. One with a lake is also checked
+    for the age of rows that the lake does not hold: at most `lake_lag_factor` times its
+    `table.datalake.freshness`. Give them to `build_fluss_check_sensor` or
+    `build_fluss_check_schedule`, too: external assets are never materialised by a run.
+
+    Args:
+        tables: Specs, or descriptions of tables that exist.
+        min_rows: With it, each table is checked for so many rows.
+        lake_lag_factor: How late a lake may be.
+        translator: Which asset a table is.
+        **options: Arguments of `dg.asset_check`, for all of them.
+    """
+    chosen = translator or DagsterFlussTranslator()
+    made = []
+    for given in tables:
+        table = given
+        if isinstance(table, TableSpec):
+            table = FlussTableProps.of_spec(table)
+        elif isinstance(table, TableInfo):
+            table = FlussTableProps.of("", table)
+        key = chosen.get_asset_spec(table).key
+        made.append(_columns_check(key, table, options))
+        if min_rows is not None:
+            made.append(build_fluss_row_count_check(key, table.table, minimum=min_rows, **options))
+        if table.has_lake:
+            late_s = lake_lag_factor * freshness_window_s(
+                table.properties.get(LAKE_FRESHNESS, FRESHNESS_DEFAULT)
+            )
+            made.append(
+                build_fluss_lake_freshness_check(key, table.table, max_lag_s=late_s, **options)
+            )
+    return made
+
+
+def _columns_check(
+    key: dg.AssetKey, table: FlussTableProps, options: CheckOptions
+) -> dg.AssetChecksDefinition:
+    wanted = {column["name"]: column["type"] for column in table.columns}
+
+    def judge(
+        connection: FlussConnection, context: dg.AssetCheckExecutionContext
+    ) -> dg.AssetCheckResult:
+        return _compared(table_info(connection, table.table), wanted)
+
+    return _check(key, SCHEMA_CHECK, judge, options)
+
+
 def build_fluss_check_sensor(
     checks: Sequence[dg.AssetChecksDefinition],
     *,
     name: str = "fluss_checks",
     interval_s: int = CHECK_INTERVAL_S,
-    **sensor_options: Any,
+    **sensor_options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
     """Return a sensor that runs checks every `interval_s` seconds.
 
@@ -240,31 +299,71 @@ def build_fluss_check_sensor(
             return dg.SensorResult(skip_reason=text)
         return dg.SensorResult(run_requests=[dg.RunRequest(tags=tags, asset_check_keys=keys)])
 
-    options = {"default_status": dg.DefaultSensorStatus.RUNNING, **sensor_options}
+    given = checked_options(SensorOptions, sensor_options, f"sensor {name}")
+    usual: dict[str, Any] = {
+        "default_status": dg.DefaultSensorStatus.RUNNING,
+        "description": f"Runs {len(keys)} check(s) every {interval_s} s, also between runs of "
+        "their assets.",
+    }
+    given.pop("minimum_interval_seconds", None)
     return dg.sensor(
         name=name,
         asset_selection=dg.AssetSelection.checks(*checks),
         minimum_interval_seconds=interval_s,
-        **options,
+        **{**usual, **given},
     )(evaluate)
 
 
+def build_fluss_check_schedule(
+    checks: Sequence[dg.AssetChecksDefinition],
+    cron_schedule: str,
+    *,
+    name: str = "fluss_checks",
+    time_zone: str = "UTC",
+    default_status: dg.DefaultScheduleStatus = dg.DefaultScheduleStatus.RUNNING,
+) -> dg.ScheduleDefinition:
+    """Run checks at the times of a cron schedule, whatever happens to their assets.
+
+    Args:
+        checks: The checks.
+        cron_schedule: Five fields, such as `0 * * * *`.
+        name: The name of the job; the schedule's is that and `_schedule`.
+        time_zone: The zone of the schedule.
+        default_status: Whether it is on.
+    """
+    job = dg.define_asset_job(name, dg.AssetSelection.checks(*checks))
+    return dg.ScheduleDefinition(
+        job=job,
+        cron_schedule=cron_schedule,
+        execution_timezone=time_zone,
+        default_status=default_status,
+        description=f"Runs {len(checks)} check(s), also between runs of their assets.",
+    )
+
+
 def _check(
-    asset: Asset, name: str, judge: Judge, options: dict[str, Any]
+    asset: CheckedAsset, name: str, judge: Judge, options: CheckOptions
 ) -> dg.AssetChecksDefinition:
-    given = dict(options)
+    given = checked_options(CheckOptions, options, f"check {name}")
     resource_key = given.pop("resource_key", "fluss")
 
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        return judge(getattr(context.resources, resource_key).connection, context)
+        connection = getattr(context.resources, resource_key).connection
+        try:
+            return judge(connection, context)
+        except (TableNotExistError, DatabaseNotExistError) as error:
+            return dg.AssetCheckResult(passed=False, description=f"there is none: {error.message}")
 
     made: dg.AssetChecksDefinition = dg.asset_check(
-        asset=asset, name=name, required_resource_keys={resource_key}, **given
+        asset=asset.key if isinstance(asset, dg.AssetSpec) else asset,
+        name=name,
+        required_resource_keys={resource_key},
+        **given,
     )(check)
     return made
 
 
-def _asset_key(asset: Asset) -> dg.AssetKey:
+def _asset_key(asset: CheckedAsset) -> dg.AssetKey:
     return asset.key if hasattr(asset, "key") else dg.AssetKey.from_coercible(asset)
 
 
@@ -278,11 +377,17 @@ def _recorded(context: dg.AssetCheckExecutionContext, key: dg.AssetKey) -> dict[
     return {column.name: column.type for column in schema.columns}
 
 
-def _columns_of(info: TableInfo) -> dict[str, str]:
-    return {column.name: str(column.type) for column in info.schema.columns}
+def _compared(info: TableInfo, wanted: Mapping[str, str]) -> dg.AssetCheckResult:
+    present = {column.name: str(column.type) for column in info.schema.columns}
+    drift = _drift(wanted, present)
+    return dg.AssetCheckResult(
+        passed=not drift,
+        description="; ".join(drift) or f"{info.table_path} has the columns that are expected",
+        metadata={COLUMN_SCHEMA: info_schema(info), "fluss/drift": drift},
+    )
 
 
-def _drift(wanted: dict[str, str], present: dict[str, str]) -> list[str]:
+def _drift(wanted: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
     found = [f"column {name} is gone" for name in wanted if name not in present]
     found += [f"column {name} {present[name]} is new" for name in present if name not in wanted]
     found += [
@@ -291,11 +396,6 @@ def _drift(wanted: dict[str, str], present: dict[str, str]) -> list[str]:
         if name in present and present[name] != wanted[name]
     ]
     return found
-
-
-FRESHNESS_DEFAULT = "3 min"
-FRESHNESS_LEAST_S = 60.0
-"""Dagster takes no shorter window."""
 
 
 def lake_freshness_policy(freshness: str | TableInfo, *, factor: float = 3.0) -> dg.FreshnessPolicy:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import dagster as dg
 import pyarrow as pa
@@ -26,6 +26,10 @@ from fluss_orchestrate.core.loading import as_reader
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import FunctionSink
 from fluss_orchestrate.core.sinks.base import ReadPlan, Sink, SinkForm, SinkResult, identity_of
+from fluss_orchestrate.core.sinks.registry import declarations
+from fluss_orchestrate.dagster.compat import pool_of
+from fluss_orchestrate.dagster.options import AssetOptions, Dep, Key, checked_options
+from fluss_orchestrate.dagster.tables import DagsterFlussTranslator, shared_attributes
 
 PLAN = "plan"
 CONTEXT = "context"
@@ -139,6 +143,8 @@ class TransformingSink:
         pass_plan: Pass the plan to `transform` as a second argument.
     """
 
+    changes_rows = True
+
     def __init__(
         self, sink: Sink, transform: Callable[..., Any], *, pass_plan: bool = False
     ) -> None:
@@ -173,7 +179,7 @@ class TransformingSink:
 
 
 def incremental_fluss_asset(
-    key: dg.AssetKey | Sequence[str] | str,
+    key: Key,
     *,
     table: str,
     sink: Sink | MakeSink,
@@ -182,28 +188,34 @@ def incremental_fluss_asset(
     until: Until = "latest",
     max_offsets: int | None = None,
     scan_options: Mapping[str, Any] | None = None,
+    translator: DagsterFlussTranslator | None = None,
     resource_key: str = "fluss",
     pool: str | None = None,
-    **asset_options: Any,
+    **asset_options: Unpack[AssetOptions],
 ) -> dg.AssetsDefinition:
     """Return an asset that brings the new rows of `table` into `sink` when it is materialised.
 
     With time partitions, a partition takes the rows that were committed in its window, whichever
-    run asks, and each time the same ones.
+    run asks, and each time the same ones. The asset depends on the table's own asset, and has its
+    group, owners and tags unless others are given.
 
     Args:
         key: The key of the asset.
         table: The table to read, as `database.table`.
         sink: Where the rows go: a sink, or a function that makes one from the connection.
         transform: Changes the rows on their way, as in `TransformingSink`.
-        checkpoint: The name of the checkpoint; by default the key of the asset.
+        checkpoint: The name of the checkpoint; by default `dagster/` and the key of the asset.
         until: Where an increment ends, as for `IncrementalScan.plan`.
         max_offsets: The largest number of offsets of an increment.
         scan_options: Further arguments of `IncrementalScan`.
+        translator: Which asset the table is; by default `database/table`.
         resource_key: The key of the `FlussResource`.
-        pool: The pool in which the runs of the asset wait for each other; by default one of its
-            own.
+        pool: The pool in which the runs of the asset wait for each other; by default
+            `fluss_database_table`.
         **asset_options: Further arguments of Dagster's asset.
+
+    Raises:
+        ConfigError: An argument is unknown.
     """
 
     def open_sink(
@@ -212,22 +224,34 @@ def incremental_fluss_asset(
         made = _made(sink, connection)
         return made if transform is None else TransformingSink(made, transform)
 
-    scan = _Scan(table, checkpoint, until, max_offsets, scan_options or {}, resource_key, pool)
-    return _asset(dg.AssetKey.from_coercible(key), scan, open_sink, {}, asset_options)
+    options = checked_options(AssetOptions, asset_options, "incremental_fluss_asset")
+    scan = _Scan(
+        table,
+        checkpoint,
+        until,
+        max_offsets,
+        scan_options or {},
+        (translator or DagsterFlussTranslator()).spec_of(table),
+        resource_key,
+        pool,
+        _kind(sink),
+    )
+    return _asset(dg.AssetKey.from_coercible(key), scan, open_sink, {}, options)
 
 
 def fluss_incremental(
     *,
     table: str,
     sink: Sink | MakeSink | None = None,
-    key: dg.AssetKey | Sequence[str] | str | None = None,
+    key: Key | None = None,
     checkpoint: str | None = None,
     until: Until = "latest",
     max_offsets: int | None = None,
     scan_options: Mapping[str, Any] | None = None,
+    translator: DagsterFlussTranslator | None = None,
     resource_key: str = "fluss",
     pool: str | None = None,
-    **asset_options: Any,
+    **asset_options: Unpack[AssetOptions],
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Make an incremental asset of a function; a decorator.
 
@@ -244,14 +268,29 @@ def fluss_incremental(
         until: Where an increment ends, as for `IncrementalScan.plan`.
         max_offsets: The largest number of offsets of an increment.
         scan_options: Further arguments of `IncrementalScan`.
+        translator: Which asset the table is; by default `database/table`.
         resource_key: The key of the `FlussResource`.
-        pool: The pool in which the runs of the asset wait for each other; by default one of its
-            own.
+        pool: The pool in which the runs of the asset wait for each other; by default
+            `fluss_database_table`.
         **asset_options: Further arguments of Dagster's asset.
+
+    Raises:
+        ConfigError: An argument is unknown, or no parameter takes the rows.
     """
     if "transform" in asset_options:
         raise ConfigError("the decorated function is the transform: give a sink for it")
-    scan = _Scan(table, checkpoint, until, max_offsets, scan_options or {}, resource_key, pool)
+    options = checked_options(AssetOptions, asset_options, "fluss_incremental")
+    scan = _Scan(
+        table,
+        checkpoint,
+        until,
+        max_offsets,
+        scan_options or {},
+        (translator or DagsterFlussTranslator()).spec_of(table),
+        resource_key,
+        pool,
+        "" if sink is None else _kind(sink),
+    )
 
     def decorate(function: Callable[..., Any]) -> dg.AssetsDefinition:
         wanted = RowsFunction.of(function)
@@ -270,7 +309,7 @@ def fluss_incremental(
             return TransformingSink(_made(sink, connection), call, pass_plan=True)
 
         said = {"description": function.__doc__ or f"What is new in {table}."}
-        return _asset(asset_key, scan, open_sink, wanted.others, {**said, **asset_options})
+        return _asset(asset_key, scan, open_sink, wanted.others, {**said, **options})
 
     return decorate
 
@@ -284,8 +323,28 @@ class _Scan:
     until: Until
     max_offsets: int | None
     options: Mapping[str, Any]
+    source: dg.AssetSpec
+    """The asset of the table."""
     resource_key: str
     pool: str | None
+    kind: str
+    """The kind of the sink, if it is known before it is opened."""
+
+
+def _kind(sink: Sink | MakeSink) -> str:
+    """The kind of a sink that Dagster shows as an icon; of a function's sink it is not known."""
+    declared = {declaration.sink: name for name, declaration in declarations().items()}
+    return declared.get(type(sink), "") if not callable(sink) else ""
+
+
+def _with_source(given: Iterable[Dep] | None, source: dg.AssetKey, partitioned: bool) -> list[Dep]:
+    """The dependencies with the table's own asset, unless it is one of them."""
+    deps = list(given or ())
+    if any(dg.AssetDep.from_coercible(dep).asset_key == source for dep in deps):
+        return deps
+    # A window of commit times may have rows of any partition of the table.
+    mapping = dg.AllPartitionMapping() if partitioned else None
+    return [*deps, dg.AssetDep(source, partition_mapping=mapping)]
 
 
 OpenSink = Callable[[dg.AssetExecutionContext, FlussConnection, Mapping[str, Any]], Sink]
@@ -312,19 +371,26 @@ def _asset(
             until=scan.until,
             max_offsets=scan.max_offsets,
             scan_options=scan.options,
+            source=scan.source.key,
         )
         return done
 
-    options = {"description": f"What is new in {scan.table}, each row once.", **asset_options}
+    options = {
+        "description": f"What is new in {scan.table}, each row once.",
+        **shared_attributes(scan.source),
+        **asset_options,
+    }
     resources = {scan.resource_key, *options.pop("required_resource_keys", ())}
     _declare(bring, parameters, sorted(resources - parameters.keys()))
-    kinds = {"fluss", *options.pop("kinds", ())}
+    kinds = {"fluss", *((scan.kind,) if scan.kind else ()), *options.pop("kinds", ())}
     metadata = {"fluss/source_table": scan.table, "fluss/checkpoint": name}
+    partitioned = options.get("partitions_def") is not None
     made: dg.AssetsDefinition = dg.asset(
         key=asset_key,
         kinds=kinds,
+        deps=_with_source(options.pop("deps", None), scan.source.key, partitioned),
         metadata={**metadata, **options.pop("metadata", {})},
-        pool=scan.pool or f"fluss/{scan.table}",
+        pool=scan.pool or pool_of(scan.table),
         **options,
     )(bring)
     return made

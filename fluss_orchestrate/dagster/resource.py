@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fluss_client import Config, FlussConnection, TableInfo, TablePath
 from fluss_client.engine import is_closed
-from fluss_client.errors import ConfigError
+from fluss_client.errors import AuthenticationError, ConfigError
 from fluss_orchestrate import deprecated
 from fluss_orchestrate.core.incremental.planning.settings import Until
 from fluss_orchestrate.core.lake.covers import Target
@@ -65,6 +65,12 @@ os.register_at_fork(
 
 
 _PASSWORD_KEYS = ("password", "secret", "token")
+_FIELDS = {
+    "security.protocol=sasl, ": "",
+    "security.sasl.username": "sasl_username",
+    "security.sasl.password": "sasl_password",
+    "bootstrap.servers": "bootstrap_servers",
+}
 
 
 class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -104,7 +110,8 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Return the client's configuration.
 
         Raises:
-            ConfigError: If `client_options` has a key of a password.
+            ConfigError: If `client_options` has a key of a password, or one of user and password
+                is missing.
         """
         if self.options:
             deprecated.warn(deprecated.renamed("FlussResource")["options"])
@@ -115,6 +122,15 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         settings = {"bootstrap.servers": self.bootstrap_servers, **further}
         if self.cluster_alias:
             settings["cluster.alias"] = self.cluster_alias
+        if bool(self.sasl_username) is not bool(self.sasl_password):
+            given, missing = ("sasl_username", "sasl_password")
+            if self.sasl_password:
+                given, missing = missing, given
+            raise ConfigError(
+                f"FlussResource has {given} and no {missing}: set both for SASL, or none. A "
+                'password may be given as sasl_password=dg.EnvVar("..."), whose variable must not '
+                "be empty where the code runs"
+            )
         if self.sasl_username:
             settings |= {
                 "security.protocol": "sasl",
@@ -126,7 +142,14 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     @property
     def connection(self) -> FlussConnection:
         """This process's connection, opened now if it was not; it stays open for others."""
-        return shared_connection(self.settings())
+        try:
+            return shared_connection(self.settings())
+        except AuthenticationError as error:
+            # The client names its own keys, which nobody has set here.
+            said = error.message
+            for key, name in _FIELDS.items():
+                said = said.replace(key, name)
+            raise AuthenticationError(f"{said} (fields of FlussResource)") from error
 
     @contextmanager
     def get_connection(self) -> Iterator[FlussConnection]:
@@ -167,6 +190,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         max_offsets: int | None = None,
         scan_options: Mapping[str, Any] | None = None,
         asset_key: dg.AssetKey | None = None,
+        source: dg.AssetKey | None = None,
         **old_options: Any,
     ) -> dg.MaterializeResult[Any]:
         """Bring what is new in a table into the sink and commit the checkpoint last.
@@ -183,6 +207,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             max_offsets: The largest number of offsets that one run reads.
             scan_options: Further arguments of `IncrementalScan`, such as `columns` or `start`.
             asset_key: The asset that is materialised, where the context does not say it.
+            source: The asset of the table; with it, the lineage of the columns is told.
             **old_options: Deprecated: the same as `scan_options`, as keyword arguments.
 
         Returns:
@@ -192,17 +217,10 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             deprecated.warn(
                 deprecated.renamed("FlussResource.incremental")["**scan_options"], stacklevel=3
             )
-        return work.increment(
-            self.connection,
-            context,
-            table,
-            sink,
-            checkpoint=checkpoint,
-            until=until,
-            max_offsets=max_offsets,
-            asset_key=asset_key,
-            scan_options={**old_options, **(scan_options or {})},
+        choices = work.IncrementChoices(
+            checkpoint, until, max_offsets, {**old_options, **(scan_options or {})}, source
         )
+        return work.increment(self.connection, context, table, sink, choices, asset_key)
 
     def append(
         self,

@@ -11,19 +11,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
 from fluss_client import FlussConnection, OffsetSpec, TableInfo, TablePath
-from fluss_client.engine import backend_of, run_blocking
+from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_client.errors import ConfigError, InvalidTableError, UnsupportedError
-from fluss_orchestrate.core.checkpoints.position import place_order
+from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
+from fluss_orchestrate.core.checkpoints.report import lag_in
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
-from fluss_orchestrate.core.incremental.planning.observation import observe_offsets, offsets_of
+from fluss_orchestrate.core.incremental.planning.observation import (
+    observe_offsets,
+    observe_table,
+    offsets_of,
+)
 from fluss_orchestrate.core.incremental.planning.settings import Until
+from fluss_orchestrate.core.incremental.run import ScanRun
 from fluss_orchestrate.core.job import run_increment, run_interval
 from fluss_orchestrate.core.lake.maintenance import (
     LakeMaintenance,
@@ -32,7 +38,7 @@ from fluss_orchestrate.core.lake.maintenance import (
 )
 from fluss_orchestrate.core.lake.tiering import tier_table as tier_once
 from fluss_orchestrate.core.loading import load_rows
-from fluss_orchestrate.core.plan import Place
+from fluss_orchestrate.core.plan import Place, ScanPlan
 from fluss_orchestrate.core.provisioning import (
     PartitionWindow,
     TableSpec,
@@ -42,20 +48,30 @@ from fluss_orchestrate.core.provisioning import (
 )
 from fluss_orchestrate.core.provisioning.guards import PartitionGuard
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.core.sinks.base import SchemaPolicy, Sink
+from fluss_orchestrate.core.sinks import FunctionSink
+from fluss_orchestrate.core.sinks.base import SchemaPolicy, Sink, identity_of
 from fluss_orchestrate.dagster.metadata import (
+    COLUMN_LINEAGE,
+    COLUMN_SCHEMA,
+    LAG_OFFSETS,
     ROW_COUNT,
+    column_lineage,
+    column_schema,
+    columns_of,
     increment_metadata,
     receipt_metadata,
     table_metadata,
 )
 from fluss_orchestrate.dagster.partitions import time_windows
 from fluss_orchestrate.dagster.runs import (
+    RunLog,
     StepContext,
+    is_direct,
     is_partitioned,
     mirror_tag,
     other_rows_are_final,
     run_key_of,
+    unfinished_asks_for_a_retry,
     work_name,
 )
 
@@ -132,76 +148,141 @@ def load(
     return told(connection, receipt, asset_key)
 
 
+@dataclass(frozen=True, slots=True)
+class IncrementChoices:
+    """What is scanned, and how."""
+
+    checkpoint: str | None = None
+    until: Until = "latest"
+    max_offsets: int | None = None
+    scan_options: Mapping[str, Any] = field(default_factory=dict)
+    source: dg.AssetKey | None = None
+    """The asset of the table, for the lineage of columns."""
+
+
 def increment(
     connection: FlussConnection,
     context: StepContext,
     table: TablePath | str,
     sink: Sink,
-    *,
-    checkpoint: str | None,
-    until: Until,
-    max_offsets: int | None,
+    choices: IncrementChoices,
     asset_key: dg.AssetKey | None,
-    scan_options: Mapping[str, Any],
 ) -> dg.MaterializeResult[Any]:
     """Plan under the run's name, write, commit; then mirror it in tags and metadata."""
     worker = work_name(context, asset_key)
-    checkpoint = checkpoint or f"dagster/{worker}"
+    checkpoint = choices.checkpoint or f"dagster/{worker}"
     run_key = run_key_of(context, asset_key)
     if is_partitioned(context):
-        interval = IntervalScan(connection, table, checkpoint, **scan_options)
-        return _intervals(context, interval, sink, asset_key, run_key)
-    scan = IncrementalScan(connection, table, checkpoint, **scan_options)
-    planned = scan.plan(run_key, until, max_offsets, sink=sink)
-    if planned.run_key == run_key:
-        mirror_tag(context, "plan", worker, planned.plan_id)
-    result = run_increment(scan, sink, run_key, until, max_offsets=max_offsets)
-    mirror_tag(context, "plan", worker, str(result.receipt.plan_id))
-    version = _increment_version(scan, result.receipt)
-    metadata = increment_metadata(result.receipt, version)
+        interval = IntervalScan(connection, table, checkpoint, **choices.scan_options)
+        return _intervals(connection, context, interval, sink, asset_key, run_key, choices.source)
+    scan = IncrementalScan(connection, table, checkpoint, **choices.scan_options)
+    told = RunLog(context, identity_of(sink))
+    plans: list[ScanPlan] = []
+
+    def planned(run: ScanRun) -> None:
+        told.planned(run)
+        plans.append(run.plan)
+        mirror_tag(context, "plan", worker, run.plan.plan_id)
+
+    result = run_increment(
+        scan,
+        sink,
+        run_key,
+        choices.until,
+        max_offsets=choices.max_offsets,
+        progress=told.progress,
+        planned=planned,
+    )
+    told.done(result.receipt)
+    state = scan.store.require(scan.name).state
+    assert state.position is not None, "a committed plan has set it"
+    metadata = increment_metadata(result.receipt, identity_of(sink))
+    metadata |= _columns_metadata(connection, sink, plans[-1], choices.source)
+    metadata[LAG_OFFSETS] = _lag_offsets(scan, state.position)
     if result.adopted:
         metadata["fluss/rows"] = result.rows
         metadata["fluss/adopted_plans"] = [str(r.plan_id) for r in result.adopted]
+    # After a reset, rows are written again on purpose, so that the same position means others.
+    again = None if state.generation is None else state.generation.to_json()
+    version = position_version(result.receipt.table, state.position.offsets, again)
     return dg.MaterializeResult(asset_key=asset_key, metadata=metadata, data_version=version)
 
 
-def _increment_version(scan: IncrementalScan, receipt: Receipt) -> dg.DataVersion:
-    """How far the checkpoint is: an increment without rows leaves it where it was.
+def _lag_offsets(scan: IncrementalScan, position: TablePosition) -> int:
+    """What came in while the run was under way."""
+    core = async_connection(scan.connection)
 
-    After a reset, rows are written again on purpose, so that the same position means others.
-    """
-    state = scan.store.require(scan.name).state
-    assert state.position is not None, "a committed plan has set it"
-    again = None if state.generation is None else state.generation.to_json()
-    return position_version(receipt.table, state.position.offsets, again)
+    async def look() -> int:
+        view = await observe_table(core, scan.settings.path)
+        return (await lag_in(core, view, scan.name, position, times=False)).offsets
+
+    return run_blocking(look())
+
+
+def _columns_metadata(
+    connection: FlussConnection, sink: Sink, plan: ScanPlan, source: dg.AssetKey | None
+) -> dict[str, Any]:
+    """The columns that a sink gets, and where they come from; unknown for what a function makes."""
+    if getattr(sink, "changes_rows", False) or isinstance(sink, FunctionSink):
+        return {}
+    info = table_info(connection, plan.table.path)
+    columns = [c for c in columns_of(info.schema) if c["name"] in plan.columns]
+    told: dict[str, Any] = {COLUMN_SCHEMA: column_schema(columns)}
+    if source is not None:
+        told[COLUMN_LINEAGE] = column_lineage(source, [c["name"] for c in columns])
+    return told
 
 
 def _intervals(
+    connection: FlussConnection,
     context: StepContext,
     interval: IntervalScan,
     sink: Sink,
     asset_key: dg.AssetKey | None,
     run_key: str,
+    source: dg.AssetKey | None,
 ) -> dg.MaterializeResult[Any]:
     """Each partition by itself, so that a range and its parts never take a row twice."""
     key = asset_key or (context.asset_key if context.has_assets_def else None)
-    receipts = {
-        partition: run_interval(interval, sink, run_key, window.start, window.end).receipt
-        for partition, window in time_windows(context, key)
-    }
-    told = {p: increment_metadata(r, plan_version([r])) for p, r in receipts.items()}
+    log = RunLog(context, identity_of(sink))
+    receipts: dict[str, Receipt] = {}
+    columns: dict[str, Any] = {}
+
+    def planned(run: ScanRun) -> None:
+        log.planned(run)
+        columns.update(_columns_metadata(connection, sink, run.plan, source))
+
+    for partition, window in time_windows(context, key):
+        with unfinished_asks_for_a_retry(partition, window):
+            receipts[partition] = run_interval(
+                interval,
+                sink,
+                run_key,
+                window.start,
+                window.end,
+                progress=log.progress,
+                planned=planned,
+            ).receipt
+        log.done(receipts[partition], partition)
+    told = {p: {**increment_metadata(r, identity_of(sink)), **columns} for p, r in receipts.items()}
     rows: dict[str, Any] = {"fluss/rows_of_run": sum(r.moved for r in receipts.values())}
     if key is None:
         # An op of a job has no event for each partition, and one partition by Dagster's rule.
         return dg.MaterializeResult(metadata={**rows, **next(iter(told.values()), {})})
+    # One event of a range run goes to each of its partitions, so only one has a version.
+    version = plan_version(receipts.values()) if len(receipts) == 1 else None
+    if is_direct(context):
+        return dg.MaterializeResult(
+            asset_key=key,
+            metadata={**rows, **next(iter(told.values()), {})},
+            data_version=version,
+        )
     # The op of a graph asset may have asked for the other kind of context, which cannot tell it.
     step = (
         context if isinstance(context, dg.AssetExecutionContext) else dg.AssetExecutionContext.get()
     )
     for partition, metadata in told.items():
         step.add_asset_metadata(metadata, asset_key=key, partition_key=partition)
-    # One event of a range run goes to each of its partitions, so only one has a version.
-    version = plan_version(receipts.values()) if len(receipts) == 1 else None
     return dg.MaterializeResult(asset_key=key, metadata=rows, data_version=version)
 
 
@@ -280,7 +361,7 @@ def told(
     """A receipt of work on a table as that table's materialisation."""
     info = table_info(connection, receipt.table.path)
     version = load_version(connection, info, receipt)
-    metadata = {**table_metadata(receipt.table.cluster, info), **receipt_metadata(receipt, version)}
+    metadata = {**table_metadata(receipt.table.cluster, info), **receipt_metadata(receipt)}
     count = row_count(connection, info)
     if count is not None:
         metadata[ROW_COUNT] = count

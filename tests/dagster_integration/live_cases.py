@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from fluss_orchestrate import ParquetSink
 from fluss_orchestrate.dagster import (
+    DagsterFlussTranslator,
     FlussIOManager,
     FlussResource,
     build_fluss_check_sensor,
     build_fluss_lag_check,
+    build_fluss_table_sensor,
     fluss_incremental,
     incremental_fluss_asset,
 )
@@ -132,9 +134,19 @@ def timed_rows(context: dg.AssetExecutionContext, rows) -> dg.MaterializeResult:
     return dg.MaterializeResult(metadata={"rows": len(rows)})
 
 
+table = DagsterFlussTranslator().spec_of(ORDERS)
+
+
+@dg.asset(deps=[table], automation_condition=dg.AutomationCondition.eager())
+def follows(context: dg.AssetExecutionContext) -> None:
+    """Made whenever the table has got rows."""
+
+
 lag = build_fluss_lag_check(copied, f"{DATABASE}/copied", max_offsets=0)
 defs = dg.Definitions(
     assets=[
+        table,
+        follows,
         stored,
         plain,
         optional,
@@ -150,9 +162,16 @@ defs = dg.Definitions(
     asset_checks=[lag],
     jobs=[by_ops],
     sensors=[
+        build_fluss_table_sensor([ORDERS], minimum_interval_seconds=5, observe_interval_s=10),
+        dg.AutomationConditionSensorDefinition(
+            "automation",
+            target=[follows],
+            minimum_interval_seconds=5,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+        ),
         build_fluss_check_sensor(
             [lag], interval_s=60, default_status=dg.DefaultSensorStatus.STOPPED
-        )
+        ),
     ],
     resources={
         "fluss": fluss,

@@ -25,7 +25,7 @@ from fluss_orchestrate.dagster import FlussResource
 from fluss_orchestrate.dagster.components import FlussConnectionComponent, FlussDatabaseComponent
 from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
 from fluss_orchestrate.dagster.components.increments import IncrementAttributes, sink_model
-from fluss_orchestrate.dagster.components.state import read_state
+from fluss_orchestrate.dagster.tables import read_state
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
 
 TYPE = "fluss_orchestrate.dagster.components.FlussDatabaseComponent"
@@ -167,6 +167,117 @@ def test_every_field_of_a_sink_can_be_given(
     assert log_ids(connection, TablePath(tables, "hidden")) == list(range(10))
 
 
+def test_increments_take_what_scans_and_assets_take(
+    fluss: FlussResource,
+    fluss_address: str,
+    connection: FlussConnection,
+    tables: str,
+    tmp_path: Path,
+    instance: dg.DagsterInstance,
+) -> None:
+    """Metadata columns, scan options, checks and partitions; a copy whose table does not exist."""
+    increments = [
+        {
+            "table": f"{tables}.orders",
+            "key": f"{tables}/offsets",
+            "parquet": str(tmp_path / "offsets"),
+            "columns": ["id"],
+            "metadata_columns": ["_offset"],
+            "scan_options": {"start": "latest"},
+            "checks": {"max_offsets": 0},
+        },
+        {"table": f"{tables}.customers", "key": f"{tables}/copied", "fluss_table": f"{tables}.new"}
+        | {"metadata_columns": ["_change_type"]},
+        {
+            "table": f"{tables}.orders",
+            "key": f"{tables}/monthly",
+            "parquet": str(tmp_path / "monthly"),
+            "partitions": {"unit": "month", "start": 202601},
+        },
+    ]
+    given = attributes(
+        fluss_address,
+        tables,
+        include=["orders", "customers"],
+        checks={"min_rows": 1, "interval_s": 90},
+        increments=increments,
+        translation={"owners": ["team:shop"]},
+    )
+    with loaded(given) as (_, definitions):
+        specs = {spec.key.path[-1]: spec for spec in definitions.resolve_all_asset_specs()}
+        assert isinstance(specs["monthly"].partitions_def, dg.TimeWindowPartitionsDefinition)
+        assert [d.asset_key for d in specs["monthly"].deps] == [dg.AssetKey([tables, "orders"])]
+        assert {s.group_name for s in specs.values()} == {tables}
+        assert {tuple(s.owners) for s in specs.values()} == {("team:shop",)}
+        assert {"fluss", "fluss_table"} <= specs["copied"].kinds
+        [checking] = [s for s in definitions.sensors or () if s.name.endswith("_checks")]
+        assert checking.minimum_interval_seconds == 90
+        names = {s.name for s in definitions.sensors or ()}
+        assert f"fluss_{tables}_tables" in names
+        job = definitions.resolve_job_def(f"fluss_{tables}_increments")
+        keys = [dg.AssetKey([tables, name]) for name in ("offsets", "copied")]
+        run = {"asset_selection": keys, "instance": instance, "raise_on_error": False}
+        assert job.execute_in_process(**run).success
+        append(connection, TablePath(tables, "orders"), orders(4))
+        path = TablePath(tables, "customers")
+        with connection.get_table(path).result().new_upsert().create_writer() as writer:
+            writer.write_arrow(orders(3))
+        done = job.execute_in_process(**run)
+        graph = definitions.resolve_asset_graph()
+        checks = {f"{k.asset_key.path[-1]}:{k.name}" for k in graph.asset_check_keys}
+    assert checks == {"offsets:fluss_lag"} | {
+        f"{table}:{name}"
+        for table in ("orders", "customers")
+        for name in ("fluss_schema_drift", "fluss_row_count")
+    }
+    assert [e.passed for e in done.get_asset_check_evaluations()] == [True]
+    held = ds.dataset(tmp_path / "offsets").to_table()
+    assert (held.num_rows, sorted(held.column_names)) == (4, ["_offset", "id"])
+    new = fluss.table_info(f"{tables}.new")
+    assert new.get_primary_keys() == ["id"]
+    assert sorted(fluss.read_table(f"{tables}.new").read_all()["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_a_scan_option_that_is_none() -> None:
+    given = IncrementAttributes(table="a.b", key="c", parquet="d", scan_options={"strat": "latest"})
+    with pytest.raises(ConfigError, match="no option 'strat': did you mean 'start'"):
+        given.asset("fluss")
+
+
+def test_components_share_a_resource_and_a_cluster_may_be_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two databases and a connection of one cluster; then the project is loaded without it."""
+    where = tmp_path / "fluss"
+    connection = FlussResource(bootstrap_servers=f"embedded:{where}").connection
+    for database in ("one", "two"):
+        make_table(connection, TablePath(database, "orders"))
+    reach = {"bootstrap_servers": "{{ env.FLUSS_TEST_ADDRESS }}", "cluster_alias": "shared"}
+    kinds = (
+        (FlussDatabaseComponent, {"connection": reach, "databases": ["one"]}),
+        (FlussDatabaseComponent, {"connection": reach, "databases": ["two"]}),
+        (FlussConnectionComponent, reach),
+    )
+    found = []
+    with create_defs_folder_sandbox() as sandbox:
+        for number, (kind, given) in enumerate(kinds):
+            sandbox.scaffold_component(
+                component_cls=kind,
+                defs_path=f"part_{number}",
+                defs_yaml_contents={
+                    "type": f"fluss_orchestrate.dagster.components.{kind.__name__}",
+                    "attributes": given,
+                },
+            )
+        monkeypatch.setenv("DAGSTER_IS_DEV_CLI", "1")
+        for address in (f"embedded:{where}", "127.0.0.1:1"):
+            monkeypatch.setenv("FLUSS_TEST_ADDRESS", address)
+            with sandbox.build_all_defs() as definitions:
+                specs = definitions.resolve_all_asset_specs()
+                found.append(sorted(spec.key.to_user_string() for spec in specs))
+    assert found == [["one/orders", "two/orders"]] * 2
+
+
 def test_the_schema_describes_every_key() -> None:
     schema = IncrementAttributes.model().model_json_schema()
     for sink in declarations().values():
@@ -241,8 +352,17 @@ def test_a_connection_has_no_place_for_a_password(monkeypatch: pytest.MonkeyPatc
             assert made.settings()["security.sasl.password"] == "wolpertinger"
 
 
-def test_scaffolding_asks_for_what_is_needed() -> None:
+def test_scaffolding_writes_what_the_page_shows() -> None:
+    """`dg scaffold defs …FlussDatabaseComponent shop` without questions, and with an address."""
+    page = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text()
+    shown = page.split("```yaml\n", 1)[1].split("```", 1)[0]
     with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(
+            component_cls=FlussDatabaseComponent, defs_path="shop", scaffold_params={}
+        )
+        written, shown = (yaml.safe_load(t) for t in ((path / "defs.yaml").read_text(), shown))
+        assert written["attributes"] == shown["attributes"]
+        assert shown["type"] in page.split("`dg scaffold defs ", 1)[1].split(" ", 1)[0]
         path = sandbox.scaffold_component(
             component_cls=FlussDatabaseComponent,
             scaffold_params={"bootstrap_servers": "localhost:9123", "database": "sales"},

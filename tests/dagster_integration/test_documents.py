@@ -37,7 +37,8 @@ def test_the_components_of_the_document() -> None:
         path = sandbox.scaffold_component(FlussDatabaseComponent, defs_yaml_contents=written)
         with sandbox.load_component_and_build_defs(defs_path=path) as (_, definitions):
             keys = {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
-    assert keys == {f"shop/events_{kind}" for kind in ("files", "copy", "sql", "iceberg")}
+    made = {f"shop/events_{kind}" for kind in ("files", "copy", "daily", "sql", "iceberg")}
+    assert keys == {"shop/events", *made}, "the table is there as what they depend on"
 
 
 @pytest.mark.parametrize("name", package.__all__)

@@ -57,6 +57,21 @@ query ($key: AssetKeyInput!) {
   }
 }
 """
+OBSERVATIONS = """
+query ($key: AssetKeyInput!) {
+  assetOrError(assetKey: $key) {
+    ... on Asset {
+      assetObservations(limit: 1) {
+        metadataEntries {
+          label
+          ... on IntMetadataEntry { intValue }
+          ... on FloatMetadataEntry { floatValue }
+        }
+      }
+    }
+  }
+}
+"""
 RUN = """
 query ($id: ID!) {
   runOrError(runId: $id) { ... on Run { status tags { key value } } }
@@ -181,14 +196,15 @@ def test_loading_the_example_calls_nobody(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.timeout(300)
 def test_components_of_the_example(tmp_path: Path) -> None:
-    """`dg` finds the components, writes their state down, and loads them without a cluster."""
+    """`dg` finds the components, writes their state down, and loads them while Fluss is away."""
     address = f"embedded:{tmp_path / 'fluss'}"
     prepare(FlussResource(bootstrap_servers=address), "shop", 10)
     project = tmp_path / "components"
     shutil.copytree(EXAMPLES / "components", project)
     variables = {"FLUSS_BOOTSTRAP_SERVERS": address, "PYTHONPATH": "src"}
     run("dg", "utils", "refresh-defs-state", cwd=project, **variables)
-    told = run("dg", "check", "defs", cwd=project, **variables)
+    away = {**variables, "FLUSS_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    told = run("dg", "check", "defs", cwd=project, **away)
     assert "All component YAML validated successfully" in told
     assert "All definitions loaded successfully" in told
 
@@ -372,6 +388,30 @@ def test_a_check_notices_lag_by_itself(dev: Dev, cases: Cases) -> None:
     dev.wait_for("failed check", lambda: lag_check(dev) == "FAILED", RUN_TIMEOUT_S)
 
 
+@pytest.mark.timeout(600)
+def test_a_table_lives_and_wakes_what_follows(dev: Dev, cases: Cases, tmp_path: Path) -> None:
+    """The table sensor and eager() by the daemon, and what the pages show of both."""
+    key = [cases.database, "orders"]
+
+    def numbers() -> dict[str, Any]:
+        found = dev.ask(OBSERVATIONS, key={"path": key})["assetOrError"]["assetObservations"]
+        entries = found[0]["metadataEntries"] if found else []
+        return {e["label"]: e.get("intValue", e.get("floatValue")) for e in entries}
+
+    append(cases.fluss.connection, cases.orders, orders(2, first=100))
+    rows = len(log_ids(cases.fluss.connection, cases.orders))
+    dev.wait_for("rows", lambda: numbers().get("dagster/row_count") == rows, RUN_TIMEOUT_S)
+    told = numbers()
+    assert told["fluss/offsets_total"] == rows
+    assert told["fluss/bytes"] > rows
+    assert told[f"fluss/lag_offsets/{cases.database}/copied"] >= 2
+    assert {event["runId"] for event in materialized(dev, key)} == {""}, "without a run"
+    followed = dev.wait_for("eager run", lambda: materialized(dev, ["follows"]), RUN_TIMEOUT_S)
+    tags = dev.ask(RUN, id=followed[0]["runId"])["runOrError"]["tags"]
+    assert {"key": "dagster/sensor_name", "value": "automation"} in tags
+    check_pages(dev, cases, tmp_path)
+
+
 def test_the_lakes_stay_fresh(dev: Dev, shops: dict[str, LiveShop]) -> None:
     """Nothing was written since the module began, and the lakes hold everything."""
     for shop in shops.values():
@@ -434,6 +474,36 @@ def check_the_lake(dev: Dev, kind: str, shop: LiveShop) -> None:
     sensor = dev.ask(TICKS, location=f"{kind}_shop.py", sensor="fluss_lake_snapshots")
     ticks = sensor["sensorOrError"]["sensorState"]["ticks"]
     assert {t["status"] for t in ticks} <= {"SUCCESS", "SKIPPED", "STARTED"}
+
+
+def check_pages(dev: Dev, cases: Cases, folder: Path) -> None:
+    """The table's page, the copy's page with its sink, and the sensor's with what it does."""
+    from playwright.sync_api import sync_playwright
+
+    location = CASES.name
+    wanted = {
+        f"assets/{cases.database}/orders?view=events": ["fluss/offsets_total", "fluss/bytes"],
+        "assets/copied?view=events": [
+            "fluss/sink",
+            str(cases.home / "copied"),
+            "fluss/replayed",
+            "fluss/lag_offsets",
+        ],
+        f"locations/__repository__@{location}/sensors/fluss_tables": [
+            "Reports new rows of 1 table(s)"
+        ],
+    }
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium())
+        try:
+            page = browser.new_page(viewport={"width": 1400, "height": 1400})
+            for number, (path, texts) in enumerate(wanted.items()):
+                page.goto(f"{dev.url}/{path}", timeout=60_000)
+                for text in texts:
+                    page.get_by_text(text).first.wait_for(timeout=90_000)
+                page.screenshot(path=folder / f"{number}.png")
+        finally:
+            browser.close()
 
 
 def check_page(dev: Dev, key: list[str], picture: Path) -> None:

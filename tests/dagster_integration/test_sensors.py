@@ -62,7 +62,7 @@ def test_snapshots_of_many_tables_are_told_once(
     assert event.asset_key == lake_asset_key(str(lake_table))
     assert event.tags["dagster/data_version"] == str(snapshot)
     assert event.metadata["fluss/snapshot_id"].value == str(snapshot)
-    assert sum(offset for *_, offset in event.metadata["fluss/offsets"].value) == 10
+    assert sum(record.data["stop"] for record in event.metadata["fluss/offsets"].records) == 10
     assert tick(sensor, lake_fluss, instance, first.cursor).asset_events == []
     # The cursor is lost or unreadable: the materialisation itself tells.
     for lost in (None, "what is this", json.dumps({"version": 99})):

@@ -47,7 +47,9 @@ def test_frames_without_rows_keep_the_version(
     def whole() -> pa.Table:
         return orders(counts[0])
 
-    @dg.asset(key=[database, "daily"], partitions_def=days, metadata={"partition_expr": "day"})
+    appended = {"partition_expr": "day", "write_mode": "append"}
+
+    @dg.asset(key=[database, "daily"], partitions_def=days, metadata=appended)
     def daily(context: dg.AssetExecutionContext) -> pa.Table:
         table = orders(counts[0])
         return table.append_column("day", pa.array([context.partition_key] * len(table)))

@@ -8,13 +8,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fluss_client import FlussConnection, OffsetSpec, TableInfo
+from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, backend_of, duration_ms, run_blocking
 from fluss_client.errors import ConfigError, LogOffsetOutOfRangeError
 from fluss_orchestrate.core.checkpoints.events import Event, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.incremental.planning.guards import check_identity
-from fluss_orchestrate.core.incremental.planning.observation import TableView, observe, offsets_of
+from fluss_orchestrate.core.incremental.planning.observation import (
+    TableView,
+    observe_table,
+    offsets_of,
+)
 from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.metrics import record
 from fluss_orchestrate.core.plan import Place
@@ -182,13 +187,27 @@ def checkpoint_lag(connection: FlussConnection, store: CheckpointStore, name: st
 
 async def _lag(connection: FlussConnection, name: str, position: TablePosition) -> Lag:
     core = async_connection(connection)
-    alias = core.config.resolved_alias()
-    view = await observe(backend_of(core), alias, position.table.path)
+    view = await observe_table(core, position.table.path)
+    return await lag_in(core, view, name, position)
+
+
+async def lag_in(
+    core: AsyncConnection,
+    view: TableView,
+    name: str,
+    position: TablePosition,
+    *,
+    times: bool = True,
+) -> Lag:
+    """How far a position is behind a table as it was seen.
+
+    Without `times`, ages are None, and no batch is asked for.
+    """
     check_identity(position.table, view.identity)
     behind = [p for p, latest in view.latest.items() if latest > position.offsets.get(p, 0)]
     ids = list(dict.fromkeys(place[0] for place in behind))
     earliest = await offsets_of(backend_of(core), view.info, ids, OffsetSpec.earliest())
-    prober = Prober(backend_of(core), core.config, view.info)
+    prober = Prober(backend_of(core), core.config, view.info) if times else None
     gate = asyncio.Semaphore(PLACES_AT_ONCE_MAX)
     ttl_ms = retention_ms(view.info)
 
@@ -201,7 +220,7 @@ async def _lag(connection: FlussConnection, name: str, position: TablePosition) 
 
 
 async def _place_lag(
-    prober: Prober,
+    prober: Prober | None,
     view: TableView,
     position: TablePosition,
     place: Place,
@@ -212,7 +231,7 @@ async def _place_lag(
     first = max(at, earliest)
     committed_ms: int | None = None
     try:
-        mark = await prober.batch_at(place, first) if first < latest else None
+        mark = await prober.batch_at(place, first) if prober and first < latest else None
         committed_ms = None if mark is None else mark.commit_ms
     except LogOffsetOutOfRangeError:
         # Retention deleted the batch during the request; the next report shows it.

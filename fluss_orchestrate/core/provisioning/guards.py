@@ -145,9 +145,14 @@ class CheckpointGuard:
         return None
 
 
+def is_interval(checkpoint: str) -> bool:
+    """Whether a checkpoint is of one interval, by its name: it follows no table."""
+    return _INTERVAL.search(checkpoint) is not None
+
+
 def _interval_plan(store: CheckpointStore, head: Event) -> Event | None:
-    """Return the event of an interval's last plan; None for other checkpoints."""
-    if _INTERVAL.search(head.name) is None:
+    """The event of an interval's last plan; None for other checkpoints."""
+    if not is_interval(head.name):
         return None
     event: Event | None = head
     while event is not None and event.kind in _AFTER_A_PLAN:

@@ -28,7 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss_client import Column, DataType, Schema, TableDescriptor, TablePath
+from fluss_client import Column, DataType, Schema, TableDescriptor, TableInfo, TablePath
 from fluss_client.engine import from_arrow, parse_type
 from fluss_client.errors import MissingExtraError, SchemaError
 
@@ -128,6 +128,35 @@ class TableSpec:
             ColumnSpec(f.name, str(from_arrow(f.type, f.nullable, f.name))) for f in schema
         )
         return cls(table, columns, **options)
+
+    @classmethod
+    def like(
+        cls, table: str, info: TableInfo, columns: Iterable[str], *, partitioned: bool = True
+    ) -> TableSpec:
+        """A spec of a table for rows of another one.
+
+        It has the primary key, the buckets and the partition columns of the other table as far as
+        the columns allow it, and none of its options.
+
+        Args:
+            table: The new table, as `database.table`.
+            info: The other table.
+            columns: Those of its columns that the new table has.
+            partitioned: Whether the new table has partitions if the other one has.
+        """
+        names = set(columns)
+        taken = [column for column in info.schema.columns if column.name in names]
+        keys = info.get_primary_keys() if names.issuperset(info.get_primary_keys()) else []
+        parts = info.get_partition_keys() if partitioned else []
+        buckets = info.bucket_keys if names.issuperset(info.bucket_keys) else ()
+        return cls(
+            table,
+            tuple(ColumnSpec(c.name, str(c.type), c.comment) for c in taken),
+            primary_key=tuple(keys),
+            partition_keys=tuple(parts) if names.issuperset(parts) else (),
+            bucket_keys=tuple(b for b in buckets if not keys or b in keys),
+            buckets=info.num_buckets,
+        )
 
     @property
     def path(self) -> TablePath:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fluss_client import FlussConnection, TablePath
+from fluss_client.engine import table_info
 from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, CheckpointTable
 from fluss_orchestrate.core.loading.ledger import DEFAULT_LEDGER, open_ledger
 from fluss_orchestrate.core.loading.sending import (
@@ -20,6 +21,7 @@ from fluss_orchestrate.core.loading.sending import (
 )
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE, LoadTarget, Unit
 from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from fluss_orchestrate.core.sinks.base import (
     ReadPlan,
     SchemaPolicy,
@@ -53,6 +55,9 @@ class FlussTableSink:
         table: The table.
         schema_policy: What happens with columns that the table lacks.
         create_partitions: Whether partitions that do not exist are created.
+        create_from: The connection to the cluster that is read. With it, a table that does not
+            exist is created with the columns, the key and the buckets of the table that is read;
+            partitioned like it only with `create_partitions`.
         ledger: The table that records the loads.
         ledger_replicas: The number of replicas of the ledger, if it has to be created.
     """
@@ -67,6 +72,7 @@ class FlussTableSink:
         *,
         schema_policy: SchemaPolicy | str = SchemaPolicy.ERROR,
         create_partitions: bool = False,
+        create_from: FlussConnection | None = None,
         ledger: TablePath = DEFAULT_LEDGER,
         ledger_replicas: int = REPLICAS_WANTED,
     ) -> None:
@@ -74,6 +80,7 @@ class FlussTableSink:
         self._path = TablePath.parse(table) if isinstance(table, str) else table
         self._policy = SchemaPolicy(schema_policy)
         self._create_partitions = create_partitions
+        self._create_from = create_from
         self._ledger_path = ledger
         self._replicas = ledger_replicas
         self._ledger: CheckpointTable | None = None
@@ -87,6 +94,8 @@ class FlussTableSink:
         """Return what was written for a `plan`; None if the plan is not finished."""
         if plan.is_empty:
             return SinkResult(0)
+        if self._create_from is not None and not self._exists():
+            return None
         done = self._load(plan, self._target()).done()
         return None if done is None else self._result(done, moved=0)
 
@@ -104,6 +113,8 @@ class FlussTableSink:
         """
         if plan.is_empty:
             return SinkResult(0)
+        if self._create_from is not None and not self._exists():
+            self._create(self._create_from, plan)
         target = self._target()
         if CHANGE_TYPE in plan.metadata_columns and not target.info.has_primary_key():
             raise SinkSchemaError(
@@ -129,6 +140,18 @@ class FlussTableSink:
 
         return self._result(load.run(units))
 
+    def _exists(self) -> bool:
+        found: bool = self._connection.get_admin().result().table_exists(self._path).result()
+        return found
+
+    def _create(self, source: FlussConnection, plan: ScanPlan) -> None:
+        """Create the table for the columns of a plan; harmless if another process did it."""
+        info = table_info(source, plan.table.path)
+        spec = TableSpec.like(
+            str(self._path), info, plan.columns, partitioned=self._create_partitions
+        )
+        apply_tables(self._connection, [spec])
+
     def _target(self) -> LoadTarget:
         return LoadTarget(self._connection, self._path, self._policy)
 
@@ -153,6 +176,7 @@ def _make(values: Values, connection: FlussConnection) -> FlussTableSink:
         values["connection"] or connection,
         values["table"],
         create_partitions=values["create_partitions"],
+        create_from=connection if values["create_table"] else None,
         schema_policy=values["schema_policy"],
     )
 
@@ -162,7 +186,7 @@ register(
         name="fluss_table",
         short="fluss",
         sink=FlussTableSink,
-        summary="Another Fluss table.",
+        summary="Another Fluss table; it is created with the first increment.",
         promise="exactly once",
         how="every unit of rows has a writer id that is pinned to the plan; servers drop batches "
         "that they know. A plan that was begun and not finished within six days is refused "
@@ -183,6 +207,12 @@ register(
                 "Whether partitions that do not exist are created.",
                 FieldKind.FLAG,
                 default=False,
+            ),
+            SinkField(
+                "create_table",
+                "Whether a table that does not exist is created like the one that is read.",
+                FieldKind.FLAG,
+                default=True,
             ),
             SCHEMA_POLICY,
         ),

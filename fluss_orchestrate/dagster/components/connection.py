@@ -1,12 +1,16 @@
 """A component that defines the connection, for all that use it."""
 
 # Dagster reads the types of fields as a component is made, so they are no strings here.
+from functools import lru_cache
+
 import dagster as dg
 from pydantic import Field
 
 from fluss_orchestrate import deprecated
 from fluss_orchestrate.dagster.components.scaffolding import FlussConnectionScaffolder
 from fluss_orchestrate.dagster.resource import FlussResource
+
+CONNECTIONS_MAX = 256
 
 
 class ConnectionAttributes(dg.Model, dg.Resolvable):
@@ -21,24 +25,36 @@ class ConnectionAttributes(dg.Model, dg.Resolvable):
         default="", description="The environment variable that holds the password."
     )
     client_options: dict[str, str] = Field(
-        default_factory=dict, description="Further keys of the client's configuration; no secrets."
+        default={}, description="Further keys of the client's configuration; no secrets."
     )
-    options: dict[str, str] = Field(
-        default_factory=dict, description="Deprecated: use client_options."
-    )
+    options: dict[str, str] = Field(default={}, description="Deprecated: use client_options.")
 
     def resource(self) -> FlussResource:
-        """The resource; nothing is connected yet."""
+        """The resource; nothing is connected yet. Equal connections are one resource."""
         if self.options:
             deprecated.warn(deprecated.renamed("FlussConnectionComponent")["options"])
-        password = dg.EnvVar(self.sasl_password_env) if self.sasl_password_env else ""
-        return FlussResource(
-            bootstrap_servers=self.bootstrap_servers,
-            cluster_alias=self.cluster_alias,
-            sasl_username=self.sasl_username,
-            sasl_password=password,
-            client_options={**self.options, **self.client_options},
+        further = {**self.options, **self.client_options}
+        return _resource(
+            self.bootstrap_servers,
+            self.cluster_alias,
+            self.sasl_username,
+            self.sasl_password_env,
+            tuple(sorted(further.items())),
         )
+
+
+@lru_cache(maxsize=CONNECTIONS_MAX)
+def _resource(
+    servers: str, alias: str, username: str, password_env: str, options: tuple[tuple[str, str], ...]
+) -> FlussResource:
+    """One object for equal settings: Dagster merges components only if they have the same one."""
+    return FlussResource(
+        bootstrap_servers=servers,
+        cluster_alias=alias,
+        sasl_username=username,
+        sasl_password=dg.EnvVar(password_env) if password_env else "",
+        client_options=dict(options),
+    )
 
 
 @dg.scaffold_with(FlussConnectionScaffolder)

@@ -8,6 +8,7 @@ never given in YAML: a key that ends with `_env` has the name of its environment
 import typing
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Annotated, Any, ClassVar
 
 import dagster as dg
@@ -15,6 +16,7 @@ from pydantic import Field, create_model
 
 from fluss_client import FlussConnection
 from fluss_client.errors import ConfigError
+from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
 from fluss_orchestrate.core.sinks.base import Sink
 from fluss_orchestrate.core.sinks.registry import (
     REQUIRED,
@@ -24,9 +26,14 @@ from fluss_orchestrate.core.sinks.registry import (
     declarations,
     environment_value,
 )
+from fluss_orchestrate.dagster.checks import build_fluss_lag_check
+from fluss_orchestrate.dagster.compat import valid_name
 from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
 from fluss_orchestrate.dagster.incremental import incremental_fluss_asset
+from fluss_orchestrate.dagster.options import AssetOptions, suggestion
+from fluss_orchestrate.dagster.partitions import fluss_time_partitions
 from fluss_orchestrate.dagster.sensors.offsets import build_fluss_offset_sensor
+from fluss_orchestrate.dagster.tables import DagsterFlussTranslator
 
 SECRET_WORDS = ("password", "secret", "token", "credential")
 _TYPES: dict[FieldKind, Any] = {
@@ -84,6 +91,27 @@ class SinkAttributes(dg.Model, dg.Resolvable):
         return value
 
 
+class PartitionAttributes(dg.Model, dg.Resolvable):
+    """Time partitions of an increment."""
+
+    unit: str = Field(description="hour, day, month or year")
+    start: str | int = Field(description="The first partition, such as 20261101.")
+    time_zone: str = Field(default="UTC", description="The zone in which partitions begin.")
+
+    def definition(self) -> dg.TimeWindowPartitionsDefinition:
+        """The partitions; YAML reads 20261101 as a number."""
+        return fluss_time_partitions(self.unit, str(self.start), time_zone=self.time_zone)
+
+
+class LagCheckAttributes(dg.Model, dg.Resolvable):
+    """How far a checkpoint may be behind its table; at least one of both."""
+
+    max_offsets: int | None = Field(default=None, description="So many offsets.")
+    max_age_s: float | None = Field(
+        default=None, description="The age of the oldest unread row, in seconds."
+    )
+
+
 class Increment(dg.Model, dg.Resolvable):
     """The part of an increment that does not depend on the sink."""
 
@@ -96,33 +124,86 @@ class Increment(dg.Model, dg.Resolvable):
     min_offsets: int | None = Field(
         default=None, description="A sensor starts a run when the table has so many more."
     )
+    columns: list[str] | None = Field(default=None, description="The columns; all if not given.")
+    metadata_columns: list[str] = Field(
+        default=[],
+        description="What is read beside them, such as _change_type, _offset or _timestamp.",
+    )
+    until: str = Field(default="latest", description="Where a run ends: latest, lake or a time.")
+    scan_options: dict[str, Any] = Field(
+        default={}, description="Further arguments of the scan, such as start."
+    )
+    partitions: PartitionAttributes | None = Field(
+        default=None,
+        description="Time partitions: each takes the rows that were committed in its window.",
+    )
+    checks: LagCheckAttributes | None = Field(
+        default=None, description="How far the checkpoint may be behind."
+    )
 
     @property
     def checkpoint_name(self) -> str:
         """The checkpoint's name."""
         return self.checkpoint or f"dagster/{self.key}"
 
-    def asset(self, resource_key: str, **options: Any) -> dg.AssetsDefinition:
+    def asset(
+        self, resource_key: str, translator: DagsterFlussTranslator | None = None
+    ) -> dg.AssetsDefinition:
         """Make the asset.
 
         Args:
             resource_key: The key of the `FlussResource`.
-            options: Further arguments of `incremental_fluss_asset`.
+            translator: Which asset the table is.
 
         Raises:
-            ConfigError: Not exactly one sink is given, or a secret is given in clear.
+            ConfigError: Not exactly one sink is given, a secret is given in clear, or an option of
+                the scan is unknown.
         """
         sink = self._sink()
         sink.check()
+        options: AssetOptions = {"kinds": {sink.declaration.name}}
+        if self.partitions is not None:
+            options["partitions_def"] = self.partitions.definition()
         return incremental_fluss_asset(
             self.key.split("/"),
             table=self.table,
             sink=sink.open,
             checkpoint=self.checkpoint_name,
+            until=self.until,
             max_offsets=self.max_offsets,
+            scan_options=self._scan_options(),
+            translator=translator,
             resource_key=resource_key,
             **options,
         )
+
+    def _scan_options(self) -> dict[str, Any]:
+        known = {f.name for f in fields(ScanSettings)} - {"name", "path"}
+        for name in self.scan_options:
+            if name not in known:
+                what = f"increment {self.key}: a scan has no option '{name}'"
+                raise ConfigError(f"{what}{suggestion(name, known)}")
+        own: dict[str, Any] = {}
+        if self.columns is not None:
+            own["columns"] = self.columns
+        if self.metadata_columns:
+            own["metadata_columns"] = self.metadata_columns
+        return {**own, **self.scan_options}
+
+    def lag_checks(
+        self, asset: dg.AssetsDefinition, resource_key: str
+    ) -> list[dg.AssetChecksDefinition]:
+        """Make the check of the checkpoint's lag; none if `checks` is not given."""
+        if self.checks is None:
+            return []
+        check = build_fluss_lag_check(
+            asset,
+            self.checkpoint_name,
+            max_offsets=self.checks.max_offsets,
+            max_age_s=self.checks.max_age_s,
+            resource_key=resource_key,
+        )
+        return [check]
 
     def sensor(self, asset: dg.AssetsDefinition, resource_key: str) -> dg.SensorDefinition | None:
         """Make the sensor that starts runs; None if `min_offsets` is not given."""
@@ -131,7 +212,7 @@ class Increment(dg.Model, dg.Resolvable):
         return build_fluss_offset_sensor(
             self.table,
             self.checkpoint_name,
-            name=f"fluss_offsets_{self.key.replace('/', '_')}",
+            name=valid_name(f"fluss_offsets_{self.key}"),
             asset_selection=[asset],
             min_offsets=self.min_offsets,
             resource_key=resource_key,
@@ -212,7 +293,8 @@ def _field(kind: Any, doc: str, default: Any) -> tuple[Any, Any]:
     annotated = Annotated[kind, dg.Resolver.default(description=doc)]
     if default is None or isinstance(default, (str, bool)):
         return (annotated, Field(default=default, description=doc))
-    return (annotated, Field(default_factory=typing.get_origin(kind), description=doc))
+    # pydantic copies it for each model. Dagster before 1.12.15 takes no factories of defaults.
+    return (annotated, Field(default=typing.get_origin(kind)(), description=doc))
 
 
 class IncrementAttributes(increment_model(declarations().values())):  # type: ignore[misc]

@@ -19,7 +19,10 @@ class ConnectionParams(BaseModel):
 class DatabaseParams(ConnectionParams):
     """Asked for by `dg scaffold defs FlussDatabaseComponent`."""
 
-    database: str = Field(default="fluss", description="The database whose tables are assets.")
+    database: str = Field(
+        default="",
+        description="The database whose tables are assets; by default the name of the folder.",
+    )
 
 
 class FlussConnectionScaffolder(dg.Scaffolder[ConnectionParams]):
@@ -50,6 +53,6 @@ class FlussDatabaseScaffolder(dg.Scaffolder[DatabaseParams]):
             request,
             {
                 "connection": {"bootstrap_servers": request.params.bootstrap_servers},
-                "databases": [request.params.database],
+                "databases": [request.params.database or request.target_path.name],
             },
         )

@@ -14,10 +14,16 @@ from fluss_client.errors import ConfigError, TableNotExistError
 from fluss_orchestrate.core.lake.state import read_receipt, read_table
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.dagster.io.handlers import find_handler, wanted_frame
-from fluss_orchestrate.dagster.io.settings import Choices, ReadMode, Stored, table_of
+from fluss_orchestrate.dagster.io.settings import (
+    Choices,
+    ReadMode,
+    Stored,
+    check_keys,
+    table_of,
+)
 from fluss_orchestrate.dagster.io.slices import TableSlice
 from fluss_orchestrate.dagster.io.writing import OutputWriter
-from fluss_orchestrate.dagster.metadata import DATA_VERSION, receipt_of
+from fluss_orchestrate.dagster.metadata import receipt_of
 from fluss_orchestrate.dagster.partitions import dimension_columns
 from fluss_orchestrate.dagster.resource import FlussResource
 from fluss_orchestrate.dagster.runs import root_run_id, set_data_version, work_id
@@ -50,7 +56,8 @@ class FlussIOManager(dg.ConfigurableIOManager):
     database: str = Field(default="", description="For assets whose key has one part.")
     write_mode: str | None = Field(
         default=None,
-        description="append, upsert, overwrite_partition or error; by the table's kind if not set.",
+        description="append, upsert, overwrite_partition or error. If not set, assets with "
+        "partitions replace them; others append to log tables and upsert into key tables.",
     )
     schema_policy: str = Field(
         default="error", description="error or add_columns, for columns that a table lacks."
@@ -82,6 +89,7 @@ class FlussIOManager(dg.ConfigurableIOManager):
                 f"{Stored.of(context).name} returned None: return a frame, which may be empty, or "
                 "annotate it with '-> None' or MaterializeResult to store nothing"
             )
+        check_keys(context.definition_metadata or {}, Stored.of(context).name)
         handler, _ = find_handler(type(obj))
         writer = OutputWriter(
             self.fluss.connection,
@@ -92,9 +100,11 @@ class FlussIOManager(dg.ConfigurableIOManager):
             create_tables=self.create_tables,
             create_partitions=self.create_partitions,
         )
-        told = writer.write(handler.to_arrow(obj))
+        # A reader gives its rows once; all other frames can be asked for them again.
+        once = isinstance(obj, pa.RecordBatchReader)
+        told, version = writer.write(lambda: handler.to_arrow(obj), can_repeat=not once)
         if context.has_asset_key:
-            set_data_version(context.asset_key, dg.DataVersion(told[DATA_VERSION]))
+            set_data_version(context.asset_key, version)
         # What the asset itself said stands; an IO manager's word would replace it silently.
         own = set(context.output_metadata)
         context.add_output_metadata({k: v for k, v in told.items() if k not in own})

@@ -6,6 +6,7 @@ import enum
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import dagster as dg
@@ -18,6 +19,7 @@ from fluss_orchestrate.core.sinks.base import SchemaPolicy
 
 TABLE_NAME_LENGTH_MAX = 200
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+DROP_UNREAD = "drop_unread"
 TABLE_OPTIONS = (
     "primary_key",
     "partition_keys",
@@ -31,11 +33,46 @@ TABLE_OPTIONS = (
 )
 
 
+SETTINGS = (
+    "write_mode",
+    "read_mode",
+    "schema_policy",
+    "partition_expr",
+    "columns",
+    DROP_UNREAD,
+    *TABLE_OPTIONS,
+)
+FLUSS_SETTINGS = ("fluss/table",)
+CLOSE = 0.85
+"""How alike a key and a setting are for one to be taken for a misspelling of the other."""
+
+
+def check_keys(metadata: Mapping[str, Any], what: str) -> None:
+    """Refuse keys of an asset's metadata that are misspelled settings.
+
+    Raises:
+        ConfigError: A key is almost a setting, or is `fluss/…` and none.
+    """
+    for key in metadata:
+        if key in SETTINGS or key in FLUSS_SETTINGS or key.startswith("dagster/"):
+            continue
+        known = FLUSS_SETTINGS if key.startswith("fluss/") else SETTINGS
+        close = get_close_matches(key, known, n=1, cutoff=CLOSE)
+        if close or key.startswith("fluss/"):
+            meant = close[0] if close else ", ".join(known)
+            raise ConfigError(
+                f"{what}: the metadata key '{key}' is no setting of FlussIOManager: did you mean "
+                f"'{meant}'? Keys of your own may have a prefix, such as 'team/{key}'"
+            )
+
+
 class WriteMode(enum.StrEnum):
     """What writing an output does to the table.
 
-    `append` and `upsert` add rows, once however often a step is tried. `overwrite_partition` drops
-    the run's partitions, creates them and loads the rows: not atomic, readers may see them empty.
+    `append` and `upsert` add rows, once however often a step is tried. `overwrite_partition`
+    replaces the run's partitions, as a partitioned asset does by default: a log table's are
+    dropped, created and loaded; of a key table's, the rows are upserted and the others deleted by
+    their keys. It is not atomic: readers may see partitions empty or in between.
     `error` refuses when the table, or the run's partitions, hold rows of anybody else.
     """
 

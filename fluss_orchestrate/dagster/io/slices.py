@@ -62,15 +62,18 @@ class TableSlice:
         """The names of Fluss's partitions; only where they are stored apart."""
         return [spec_to_name(spec, self.info.partition_keys) for spec in self.specs()]
 
-    def checked(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """The same rows; `RowError` at one that belongs to a partition that is not this run's."""
-        find = self._others_by_name if self.is_stored_apart else self._others_by_value
-        lacking = [c for c in self.columns.values() if c not in rows.schema.names]
+    def check_columns(self, schema: pa.Schema) -> None:
+        """Raise `RowError` if rows do not say to which partition they belong."""
+        lacking = [c for c in self.columns.values() if c not in schema.names]
         if lacking:
             raise RowError(
                 f"{self.info.table_path}: the rows lack {', '.join(lacking)}, which says to which "
                 "partition each belongs; add it to what the asset returns"
             )
+
+    def checked(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """The same rows; `RowError` at one that belongs to a partition that is not this run's."""
+        find = self._others_by_name if self.is_stored_apart else self._others_by_value
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in rows:
@@ -101,15 +104,17 @@ class TableSlice:
 
     def _as_stored(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         """Some columns in the table's own types, in which later loads compare them."""
-        arrow = self.info.schema.arrow
-        try:
-            # The load itself decides whether digits may be cut off.
-            columns = [batch.column(n).cast(arrow.field(n).type, safe=False) for n in names]
-        except pa.ArrowException as error:
-            raise RowError(
-                f"{self.info.table_path}: {', '.join(names)} cannot be read as the table's type "
-                f"{', '.join(str(self.info.schema.column(n).type) for n in names)}: {error}"
-            ) from error
+        columns = []
+        for name in names:
+            try:
+                # The load itself decides whether digits may be cut off.
+                kind = self.info.schema.arrow.field(name).type
+                columns.append(batch.column(name).cast(kind, safe=False))
+            except pa.ArrowException as error:
+                raise RowError(
+                    f"{self.info.table_path}: column '{name}' cannot be read as the table's type "
+                    f"{self.info.schema.column(name).type}: {error}"
+                ) from error
         return pa.RecordBatch.from_arrays(columns, names=list(names))
 
     def read(

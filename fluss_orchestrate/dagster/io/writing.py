@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 
 from fluss_client import FlussConnection, TableInfo
-from fluss_client.errors import ConfigError, TableNotExistError
-from fluss_orchestrate.core.loading import load_is_known, load_rows
+from fluss_client.errors import ConfigError, DatabaseNotExistError, TableNotExistError
+from fluss_orchestrate.core.loading import RowsDifferError, load_is_known, load_rows
+from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 from fluss_orchestrate.core.provisioning import apply_tables
-from fluss_orchestrate.core.provisioning.dropping import drop_partitions
+from fluss_orchestrate.core.provisioning.dropping import PartitionNeededError, drop_partitions
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.dagster.io.settings import Choices, Stored, WriteMode, table_of
+from fluss_orchestrate.dagster.io.conversion import converted, storable
+from fluss_orchestrate.dagster.io.settings import (
+    DROP_UNREAD,
+    Choices,
+    Stored,
+    WriteMode,
+    table_of,
+)
 from fluss_orchestrate.dagster.io.slices import TableSlice, unpartitionable
 from fluss_orchestrate.dagster.metadata import (
     PARTITION_ROW_COUNT,
@@ -30,6 +39,43 @@ from fluss_orchestrate.dagster.work import (
     row_count,
     table_info,
 )
+
+OpenRows = Callable[[], pa.RecordBatchReader]
+Rows = Callable[[], pa.RecordBatchReader]
+"""Opens the rows, converted and checked."""
+DELETE = "-D"
+
+
+class KeySet:
+    """The primary keys of rows that pass by, in memory, to find those of others."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = list(names)
+        self._seen: list[pa.RecordBatch] = []
+
+    def seen(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """The same rows, whose keys are remembered."""
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in rows:
+                self._seen.append(batch.select(self._names))
+                yield batch
+
+        return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+    def others(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """Rows whose keys have not passed by, as deletes."""
+        mine = pa.schema([rows.schema.field(name) for name in self._names])
+        seen = pa.Table.from_batches([batch.cast(mine) for batch in self._seen], mine)
+        for batch in rows:
+            numbered = pa.table(
+                [*batch.select(self._names).columns, pa.array(range(batch.num_rows))],
+                names=[*self._names, "\0row"],
+            )
+            left = numbered.join(seen, self._names, join_type="left anti")["\0row"]
+            found = batch.take(left.combine_chunks())
+            if found.num_rows:
+                yield found.append_column(CHANGE_TYPE, pa.array([DELETE] * found.num_rows))
 
 
 class OutputWriter:
@@ -57,44 +103,77 @@ class OutputWriter:
         self._keys = tuple(keys)
         self._load_id = work_id(root_run, stored.name, self._keys)
 
-    def write(self, rows: pa.RecordBatchReader) -> dict[str, Any]:
-        """Write the rows; the metadata of what was done."""
-        info = self._table(rows.schema)
-        part = self._slice(info)
-        mode = self._mode(info)
-        if part is not None:
-            rows = part.checked(rows)
-        load_id = self._load_id
-        if mode is WriteMode.OVERWRITE_PARTITION:
-            # New partitions are new places: what was loaded into the old ones does not count.
-            ids = self._replace(info, part)
-            load_id = f"{load_id}@{'.'.join(str(i) for i in ids)}"
-        elif mode is WriteMode.ERROR:
-            self._refuse_rows(info, part)
-        if part is not None and part.is_stored_apart:
-            # The run names these partitions by its own keys; others come from values in rows.
-            self._create(info, part.specs())
-        with other_rows_are_final():
-            receipt = load_rows(
-                self._connection,
-                self._path,
-                rows,
-                load_id,
-                schema_policy=self._choices.schema_policy(),
-                create_partitions=self._create_partitions,
-            )
-        return self._told(receipt, part, mode)
+    def write(
+        self, open_rows: OpenRows, *, can_repeat: bool
+    ) -> tuple[dict[str, Any], dg.DataVersion]:
+        """Write the rows; the metadata and the data version of what was done.
 
-    def _table(self, schema: pa.Schema) -> TableInfo:
+        Args:
+            open_rows: Opens the rows from the first one on.
+            can_repeat: Whether it may be called again.
+        """
+        first = open_rows()
+        info, schema = self._table(first)
+        part = self._slice(info)
+        mode = self._mode(info, part)
+        if part is not None:
+            part.check_columns(schema)
+            if part.is_stored_apart:
+                # The run names these partitions by its own keys; others come from values in rows.
+                self._create(info, part.specs())
+        opened: list[pa.RecordBatchReader] = [first]
+
+        def rows() -> pa.RecordBatchReader:
+            reader = converted(opened.pop() if opened else open_rows(), schema)
+            return reader if part is None else part.checked(reader)
+
+        deleted: int | None = None
+        if mode is not WriteMode.OVERWRITE_PARTITION or part is None:
+            if mode is WriteMode.ERROR:
+                self._refuse_rows(info, part)
+            receipt = self._load(rows(), self._load_id)
+        elif info.has_primary_key():
+            receipt, deleted = self._replace_rows(info, part, rows())
+        elif part.is_stored_apart:
+            receipt = self._replace_partitions(info, part, rows, can_repeat)
+        else:
+            self._refuse_second_time(part)
+            receipt = self._load(rows(), self._load_id)
+        told, version = self._told(receipt, part, mode)
+        if deleted is not None:
+            told["fluss/rows_deleted"] = deleted
+        return told, version
+
+    def _load(self, rows: pa.RecordBatchReader, load_id: str) -> Receipt:
+        with other_rows_are_final():
+            return self._load_rows(rows, load_id)
+
+    def _load_rows(self, rows: pa.RecordBatchReader, load_id: str) -> Receipt:
+        receipt = load_rows(
+            self._connection,
+            self._path,
+            rows,
+            load_id,
+            schema_policy=self._choices.schema_policy(),
+            create_partitions=self._create_partitions,
+        )
+        again = " before" if receipt.details.get("was_done_before") else ""
+        self._context.log.info(f"{receipt.rows} rows were loaded into {self._path}{again}")
+        return receipt
+
+    def _table(self, rows: pa.RecordBatchReader) -> tuple[TableInfo, pa.Schema]:
+        """The table, created if it was not there, and the schema in which the rows fit it."""
         try:
-            return table_info(self._connection, self._path)
-        except TableNotExistError:
+            info = table_info(self._connection, self._path)
+            return info, storable(rows, str(self._path), info.get_column_names())
+        except (TableNotExistError, DatabaseNotExistError):
             if not self._create_tables:
                 raise
+        schema = storable(rows, str(self._path), ())
         columns = self._partition_columns(schema)
         spec = self._choices.table_spec(self._path, schema, columns)
         apply_tables(self._connection, [spec], on_change=lambda c: self._context.log.info(str(c)))
-        return table_info(self._connection, self._path)
+        return table_info(self._connection, self._path), schema
 
     def _partition_columns(self, schema: pa.Schema) -> list[str]:
         """The columns by which a new table is partitioned: those that tell partitions apart.
@@ -114,7 +193,9 @@ class OutputWriter:
                 f"names; it has {', '.join(schema.names)}"
             )
         within = unpartitionable(definition, found, schema)
-        if within and self._choices.write_mode() is WriteMode.OVERWRITE_PARTITION:
+        keyed = bool(self._choices.value("primary_key"))
+        overwrite = self._choices.write_mode() is WriteMode.OVERWRITE_PARTITION
+        if within and overwrite and not keyed:
             raise ConfigError(
                 f"{self._path}: overwrite_partition needs a column with one value per partition, "
                 f"such as the day as text; {', '.join(within)} has many"
@@ -129,27 +210,98 @@ class OutputWriter:
         columns = dimension_columns(definition, expression, info.partition_keys, str(self._path))
         return TableSlice(info, definition, self._keys, columns)
 
-    def _mode(self, info: TableInfo) -> WriteMode:
+    def _mode(self, info: TableInfo, part: TableSlice | None) -> WriteMode:
         natural = WriteMode.UPSERT if info.has_primary_key() else WriteMode.APPEND
-        mode = self._choices.write_mode() or natural
+        # Materialising a partition again replaces it, as with other IO managers.
+        usual = natural if part is None else WriteMode.OVERWRITE_PARTITION
+        chosen = self._choices.write_mode()
+        mode = chosen or usual
         if mode in (WriteMode.APPEND, WriteMode.UPSERT) and mode is not natural:
             has = "has" if info.has_primary_key() else "has no"
             raise ConfigError(f"{self._path} {has} primary key: its write_mode is {natural}")
-        return mode
-
-    def _replace(self, info: TableInfo, part: TableSlice | None) -> list[int]:
-        """Drop and create the run's partitions; the ids of the new ones."""
-        if part is None or not part.is_stored_apart:
+        apart = part is not None and (info.has_primary_key() or part.is_stored_apart)
+        if chosen is WriteMode.OVERWRITE_PARTITION and not apart:
             raise ConfigError(
                 f"{self._path}: overwrite_partition needs an asset whose partitions are those of "
                 f"the table, which is partitioned by {list(info.partition_keys) or 'nothing'}"
             )
-        # Recorded as dropped, so that a scan which had read them to their end goes on.
-        drop_partitions(self._connection, self._path, list(part.specs()), force=True)
+        return mode
+
+    def _replace_partitions(
+        self, info: TableInfo, part: TableSlice, rows: Rows, can_repeat: bool
+    ) -> Receipt:
+        """Drop and create the run's partitions, and load the rows.
+
+        An earlier attempt of this run may have begun that: then its load is finished in the
+        partitions that it has created, because a scan may be reading them.
+        """
+        ids = self._partition_ids(part)
+        begun = f"{self._load_id}@{'.'.join(str(i) for i in ids)}"
+        if load_is_known(self._connection, self._path, begun):
+            if not can_repeat:
+                return self._load(rows(), begun)
+            try:
+                return self._load_rows(rows(), begun)
+            except RowsDifferError:
+                self._context.log.info("this attempt has other rows: the partitions are made anew")
+        self._drop(part)
         self._create(info, part.specs())
+        # New partitions are new places: what was loaded into the old ones does not count.
+        ids = self._partition_ids(part)
+        return self._load(rows(), f"{self._load_id}@{'.'.join(str(i) for i in ids)}")
+
+    def _drop(self, part: TableSlice) -> None:
+        """Drop the run's partitions, recorded, so that scans which had read them go on.
+
+        Raises:
+            Failure: A checkpoint or the lake still needs one of them.
+        """
+        force = bool(self._choices.value(DROP_UNREAD))
+        try:
+            drop_partitions(self._connection, self._path, list(part.specs()), force=force)
+        except PartitionNeededError as error:
+            raise dg.Failure(
+                f"{error.message}. Materialising the partition again would drop rows that were not "
+                "read. Let that run first, then materialise again; or choose write_mode 'append'; "
+                f"or drop them all the same with {DROP_UNREAD}: true in the asset's metadata"
+            ) from error
+
+    def _partition_ids(self, part: TableSlice) -> list[int]:
         names = set(part.names())
         found = self._connection.get_admin().result().list_partition_infos(self._path).result()
         return sorted(p.partition_id for p in found if p.partition_name in names)
+
+    def _replace_rows(
+        self, info: TableInfo, part: TableSlice, rows: pa.RecordBatchReader
+    ) -> tuple[Receipt, int]:
+        """Upsert the rows of a key table, then delete by their keys what else the slice holds.
+
+        Each delete may be repeated, so that an attempt which died leaves nothing to mend.
+        """
+        keys = KeySet(info.get_primary_keys())
+        receipt = self._load(keys.seen(rows), self._load_id)
+        stale = keys.others(part.read(self._connection, None))
+        gone = pa.RecordBatchReader.from_batches(
+            info.schema.arrow.append(pa.field(CHANGE_TYPE, pa.string())), stale
+        )
+        # Other rows may be stale at the next attempt, so that each has an id of its own.
+        done = load_rows(self._connection, self._path, gone, f"{self._load_id}-{uuid.uuid4().hex}")
+        self._context.log.info(f"{done.rows} rows of {self._path} were deleted by their keys")
+        return receipt, done.rows
+
+    def _refuse_second_time(self, part: TableSlice) -> None:
+        """Refuse what a log table cannot do: replace rows that stand among others."""
+        if load_is_known(self._connection, self._path, self._load_id):
+            return
+        held = sum(b.num_rows for b in part.read(self._connection, list(part.columns.values())))
+        if held:
+            columns = ", ".join(part.columns.values())
+            raise ConfigError(
+                f"{self._path} holds {held} rows of {', '.join(sorted(self._keys)[:5])}, and a log "
+                f"table that is not partitioned by {columns} cannot replace them. Give the table a "
+                "primary key, or a partition column with one value per partition (such as the day "
+                "as text, as partition_expr); or add the rows with write_mode 'append'"
+            )
 
     def _create(self, info: TableInfo, specs: Iterable[dict[str, str]]) -> None:
         admin = self._connection.get_admin().result()
@@ -175,13 +327,15 @@ class OutputWriter:
                 "choose append, upsert or overwrite_partition"
             )
 
-    def _told(self, receipt: Receipt, part: TableSlice | None, mode: WriteMode) -> dict[str, Any]:
+    def _told(
+        self, receipt: Receipt, part: TableSlice | None, mode: WriteMode
+    ) -> tuple[dict[str, Any], dg.DataVersion]:
         info = table_info(self._connection, self._path)
         apart = part.names() if part is not None and part.is_stored_apart else None
         version = load_version(self._connection, info, receipt, apart)
         told = {
             **table_metadata(receipt.table.cluster, info),
-            **receipt_metadata(receipt, version),
+            **receipt_metadata(receipt),
             "fluss/write_mode": str(mode),
         }
         if part is None:
@@ -192,4 +346,4 @@ class OutputWriter:
             # An event of a range run goes to each of its partitions, so only one can be counted.
             counts = partition_counts(self._connection, info)
             told[PARTITION_ROW_COUNT] = sum(counts.get(name, 0) for name in apart)
-        return told
+        return told, version

@@ -15,7 +15,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Unpack
 
 import dagster as dg
 
@@ -23,7 +23,6 @@ from fluss_client import FlussConnection, LakeSnapshot, TableInfo, TablePath
 from fluss_client.engine import async_connection, run_blocking
 from fluss_client.errors import ConfigError, FlussError
 from fluss_orchestrate.core.errors import NotYetError, TableIdentityChangedError
-from fluss_orchestrate.core.identity import table_uri
 from fluss_orchestrate.core.lake.covers import (
     LakeTarget,
     Target,
@@ -31,6 +30,7 @@ from fluss_orchestrate.core.lake.covers import (
     latest_snapshot,
 )
 from fluss_orchestrate.core.lake.status import lake_status
+from fluss_orchestrate.core.plan import BucketRange
 from fluss_orchestrate.core.times import as_time_ms
 from fluss_orchestrate.dagster.checks import (
     FRESHNESS_DEFAULT,
@@ -38,20 +38,40 @@ from fluss_orchestrate.dagster.checks import (
     lake_freshness_policy,
 )
 from fluss_orchestrate.dagster.metadata import (
+    COLUMN_LINEAGE,
     DATA_VERSION_TAG,
     OFFSETS,
     SNAPSHOT_ID,
     STORAGE,
     STORAGE_KIND,
     TABLE_NAME,
-    URI,
+    column_lineage,
+    offsets_table,
+    table_metadata,
 )
-from fluss_orchestrate.dagster.sensors.cursors import read_cursor, write_cursor
+from fluss_orchestrate.dagster.options import (
+    Job,
+    Selection,
+    SensorOptions,
+    SpecOptions,
+    checked_options,
+)
+from fluss_orchestrate.dagster.sensors.ticks import (
+    NOT_THERE,
+    TICK_TIMEOUT_S,
+    TableRound,
+    absent,
+    connection_of,
+    make_sensor,
+)
+from fluss_orchestrate.dagster.tables import (
+    DagsterFlussTranslator,
+    FlussTableProps,
+    shared_attributes,
+)
 from fluss_orchestrate.dagster.work import table_info
 
 KIND = "lake"
-TICK_TIMEOUT_S = 40.0
-"""Dagster gives a tick 60 seconds."""
 COVERED = "fluss/covered"
 REPORTS_PER_WINDOW = 3
 """How often a lake that holds everything is reported within the time after which it would warn."""
@@ -61,18 +81,34 @@ Covers = OneCovers | Mapping[str, OneCovers]
 """What the lake shall hold: for every table, or table by table."""
 
 
-def lake_asset_key(table: str) -> dg.AssetKey:
-    """Return the asset key of the lake of a `table`: `lake/database/table`."""
-    path = TablePath.parse(table)
-    return dg.AssetKey(["lake", path.database_name, path.table_name])
-
-
-def fluss_lake_asset(table: str, **options: Any) -> dg.AssetSpec:
-    """Return the lake of a table as an external asset, for a snapshot sensor to materialise.
+def lake_asset_key(table: str, translator: DagsterFlussTranslator | None = None) -> dg.AssetKey:
+    """Return the asset key of the lake of a `table`.
 
     Args:
         table: The table, as `database.table`.
+        translator: Which asset the lake is; by default `lake/database/table`.
+    """
+    chosen = translator or DagsterFlussTranslator()
+    return chosen.get_lake_asset_spec(FlussTableProps(table)).key
+
+
+def fluss_lake_asset(
+    table: str,
+    *,
+    translator: DagsterFlussTranslator | None = None,
+    **options: Unpack[SpecOptions],
+) -> dg.AssetSpec:
+    """Return the lake of a table as an external asset, for a snapshot sensor to materialise.
+
+    It depends on the table's asset and has its group, owners and tags unless others are given.
+
+    Args:
+        table: The table, as `database.table`.
+        translator: Which asset the table is, and which its lake.
         **options: Further arguments of `AssetSpec`.
+
+    Raises:
+        ConfigError: A freshness policy is given, or an argument is unknown.
     """
     if options.get("freshness_policy") is not None:
         raise ConfigError(
@@ -80,9 +116,17 @@ def fluss_lake_asset(table: str, **options: Any) -> dg.AssetSpec:
             "each snapshot is reported once; define fluss_lake_freshness_asset beside it and give "
             "the snapshot sensor report_freshness=True"
         )
-    given = {"key": lake_asset_key(table), "kinds": {"fluss", "iceberg"}, **options}
-    metadata = {TABLE_NAME: table, STORAGE: STORAGE_KIND, **given.pop("metadata", {})}
-    return dg.AssetSpec(metadata=metadata, **given)
+    given = checked_options(SpecOptions, options, "fluss_lake_asset")
+    spec = (translator or DagsterFlussTranslator()).get_lake_asset_spec(FlussTableProps(table))
+    return _changed(spec, given)
+
+
+def _changed(spec: dg.AssetSpec, given: dict[str, Any]) -> dg.AssetSpec:
+    """A spec with some of its attributes replaced, and metadata added."""
+    if "key" in given:
+        given["key"] = dg.AssetKey.from_coercible(given["key"])
+    metadata = {**spec.metadata, **given.pop("metadata", {})}
+    return spec.replace_attributes(metadata=metadata, **given)
 
 
 def lake_freshness_key(lake: dg.AssetKey) -> dg.AssetKey:
@@ -95,7 +139,8 @@ def fluss_lake_freshness_asset(
     freshness: str | TableInfo = FRESHNESS_DEFAULT,
     *,
     factor: float = 3.0,
-    **options: Any,
+    translator: DagsterFlussTranslator | None = None,
+    **options: Unpack[SpecOptions],
 ) -> dg.AssetSpec:
     """Return the freshness of a table's lake as an external asset with a freshness policy.
 
@@ -107,18 +152,21 @@ def fluss_lake_freshness_asset(
         table: The table, as `database.table`.
         freshness: `table.datalake.freshness` as text, or the table itself.
         factor: After how many times the freshness the policy fails.
+        translator: Which asset the lake is.
         **options: Further arguments of `AssetSpec`.
     """
-    lake = lake_asset_key(table)
-    given = {
-        "key": lake_freshness_key(lake),
-        "deps": [lake],
-        "kinds": {"fluss", "iceberg"},
-        "freshness_policy": lake_freshness_policy(freshness, factor=factor),
-        **options,
-    }
-    metadata = {TABLE_NAME: table, STORAGE: STORAGE_KIND, **given.pop("metadata", {})}
-    return dg.AssetSpec(metadata=metadata, **given)
+    given = checked_options(SpecOptions, options, "fluss_lake_freshness_asset")
+    lake = (translator or DagsterFlussTranslator()).get_lake_asset_spec(FlussTableProps(table))
+    spec = dg.AssetSpec(
+        lake_freshness_key(lake.key),
+        deps=[lake.key],
+        description=f"How fresh the lake of {table} is.",
+        kinds={"fluss", "iceberg"},
+        freshness_policy=lake_freshness_policy(freshness, factor=factor),
+        metadata={TABLE_NAME: table, STORAGE: STORAGE_KIND},
+        **shared_attributes(lake),
+    )
+    return _changed(spec, given)
 
 
 def build_fluss_lake_snapshot_sensor(
@@ -128,11 +176,12 @@ def build_fluss_lake_snapshot_sensor(
     covers: Covers | None = None,
     request_runs: bool = False,
     report_freshness: bool = False,
-    job: Any = None,
-    asset_selection: Any = None,
+    job: Job = None,
+    asset_selection: Selection | None = None,
+    translator: DagsterFlussTranslator | None = None,
     resource_key: str = "fluss",
     tick_timeout_s: float = TICK_TIMEOUT_S,
-    **sensor_options: Any,
+    **sensor_options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
     """Return a sensor that watches the lakes of many tables.
 
@@ -151,52 +200,58 @@ def build_fluss_lake_snapshot_sensor(
             is fresh. The sensor must tick more often than the freshness of the table.
         job: The job to run.
         asset_selection: The assets to materialise.
+        translator: Which asset a table is, and which its lake.
         resource_key: The key of the `FlussResource`.
         tick_timeout_s: How long one tick may take.
         **sensor_options: Further arguments of Dagster's sensor.
     """
     if request_runs and job is None and asset_selection is None:
         raise ConfigError(f"sensor {name}: request_runs needs a job or an asset_selection")
-    keys = dict(tables) if isinstance(tables, Mapping) else {t: lake_asset_key(t) for t in tables}
+    chosen = translator or DagsterFlussTranslator()
+    keys = (
+        dict(tables)
+        if isinstance(tables, Mapping)
+        else {t: lake_asset_key(t, chosen) for t in tables}
+    )
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        connection = getattr(context.resources, resource_key).connection
+        connection = connection_of(context, resource_key)
         watch = _Watch(context, connection, covers)
-        kept = read_cursor(context.cursor, KIND)
-        state: dict[str, Any] = {t: s for t, s in kept.get("tables", {}).items() if t in keys}
-        order, places = list(keys), max(1, len(keys))
-        first = int(kept.get("next", 0)) % places
-        started = time.monotonic()
+        tick = TableRound(context.cursor, KIND, list(keys), tick_timeout_s)
         news: list[tuple[str, LakeSnapshot, str]] = []
         fresh: list[dg.AssetMaterialization] = []
-        seen = 0
-        for table in order[first:] + order[:first]:
-            if seen and time.monotonic() - started > tick_timeout_s:
-                break
-            seen += 1
-            own = state.setdefault(table, {})
+        for table, own in tick:
             found = watch.look(table, keys[table], own)
             news += [] if found is None else [(table, *found)]
             if report_freshness:
                 fresh += watch.freshness(table, keys[table], own)
-        cursor = write_cursor(KIND, {"tables": state, "next": (first + seen) % places})
-        quiet = f"no news of {seen} table(s). {' '.join(watch.notes)}".strip()
-        alias = connection.config.resolved_alias()
-        events = [_materialization(keys[item[0]], alias, *item) for item in news]
+        notes = list(dict.fromkeys(watch.notes))
+        quiet = f"no news of {tick.seen} table(s). {' '.join(notes)}".strip()
+        events = []
+        if not request_runs:
+            events = [
+                _materialization(keys[item[0]], chosen.spec_of(item[0]).key, connection, *item)
+                for item in news
+            ]
         return dg.SensorResult(
             run_requests=[_run_request(name, *item) for item in news] if request_runs else None,
-            asset_events=fresh if request_runs else [*events, *fresh],
-            cursor=cursor,
+            asset_events=[*events, *fresh],
+            cursor=tick.cursor(),
             skip_reason=None if news or fresh else quiet,
         )
 
-    return dg.sensor(
+    does = "starts a run for" if request_runs else "reports"
+    return make_sensor(
+        evaluate,
         name=name,
+        description=f"Watches the lakes of {len(keys)} table(s) and {does} each new snapshot"
+        f"{' that covers what was asked for' if covers is not None else ''}"
+        f"{'; tells as well how fresh they are' if report_freshness else ''}.",
+        resource_key=resource_key,
+        options=sensor_options,
         job=job,
         asset_selection=asset_selection,
-        required_resource_keys={resource_key},
-        **sensor_options,
-    )(evaluate)
+    )
 
 
 class _Watch:
@@ -227,6 +282,9 @@ class _Watch:
         except NotYetError as error:
             self.notes.append(str(error))
             return None
+        except NOT_THERE as error:
+            self.notes.append(f"{absent(table, error)}.")
+            return None
         except FlussError as error:
             self._context.log.warning(f"{table}: {error}")
             self.notes.append(f"{table}: {error.message}.")
@@ -246,6 +304,9 @@ class _Watch:
         try:
             status = lake_status(self._connection, table, times=False)
             info = table_info(self._connection, table)
+        except NOT_THERE as error:
+            self.notes.append(f"{absent(table, error)}.")
+            return []
         except FlussError as error:
             self.notes.append(f"{table}: {error.message}.")
             return []
@@ -308,18 +369,32 @@ class _Watch:
 
 
 def _materialization(
-    key: dg.AssetKey, alias: str, table: str, snapshot: LakeSnapshot, covered: str
+    key: dg.AssetKey,
+    source: dg.AssetKey,
+    connection: FlussConnection,
+    table: str,
+    snapshot: LakeSnapshot,
+    covered: str,
 ) -> dg.AssetMaterialization:
-    offsets = [
-        [bucket.partition_id, bucket.bucket_id, offset]
-        for bucket, offset in snapshot.table_buckets_offset.items()
+    info = table_info(connection, table)
+    names: dict[int | None, str] = {
+        partition.partition_id: partition.partition_name
+        for partition in (
+            connection.get_admin().result().list_partition_infos(info.table_path).result()
+            if info.is_partitioned()
+            else ()
+        )
+    }
+    ranges = [
+        BucketRange(b.partition_id, names.get(b.partition_id), b.bucket_id, 0, offset)
+        for b, offset in snapshot.table_buckets_offset.items()
     ]
     metadata: dict[str, Any] = {
-        TABLE_NAME: table,
-        STORAGE: STORAGE_KIND,
-        URI: table_uri(alias, TablePath.parse(table)),
+        **table_metadata(connection.config.resolved_alias(), info),
+        COLUMN_LINEAGE: column_lineage(source, info.get_column_names()),
         SNAPSHOT_ID: str(snapshot.snapshot_id),
-        OFFSETS: dg.MetadataValue.json(offsets),
+        "fluss/lake_offsets": sum(r.stop for r in ranges),
+        OFFSETS: offsets_table(ranges),
     }
     if covered:
         metadata[COVERED] = covered

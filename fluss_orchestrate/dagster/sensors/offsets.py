@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import dagster as dg
 
@@ -15,8 +15,11 @@ from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.incremental.planning.observation import observe
+from fluss_orchestrate.dagster.compat import valid_name
+from fluss_orchestrate.dagster.options import Job, Selection, SensorOptions
 from fluss_orchestrate.dagster.runs import UNFINISHED
 from fluss_orchestrate.dagster.sensors.cursors import read_cursor, write_cursor
+from fluss_orchestrate.dagster.sensors.ticks import NOT_THERE, absent, connection_of, make_sensor
 
 KIND = "offsets"
 CHECKPOINT_TAG = "fluss/checkpoint"
@@ -28,14 +31,14 @@ def build_fluss_offset_sensor(
     checkpoint: str,
     *,
     name: str | None = None,
-    job: Any = None,
-    asset_selection: Any = None,
+    job: Job = None,
+    asset_selection: Selection | None = None,
     min_offsets: int = 1,
     max_wait_s: float | None = None,
     retry_after_s: float = RETRY_AFTER_S,
     resource_key: str = "fluss",
     store: CheckpointStore | None = None,
-    **sensor_options: Any,
+    **sensor_options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
     """Return a sensor that requests a run when a checkpoint is behind its table.
 
@@ -56,7 +59,7 @@ def build_fluss_offset_sensor(
         store: Where checkpoints are kept; by default a table in the cluster.
         **sensor_options: Further arguments of Dagster's sensor.
     """
-    own = name or f"fluss_offsets_{table.replace('.', '_')}"
+    own = name or valid_name(f"fluss_offsets_{table}")
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         kept = read_cursor(context.cursor, KIND)
@@ -69,8 +72,11 @@ def build_fluss_offset_sensor(
                 skip_reason=f"run {running[0].dagster_run.run_id} is under way",
                 cursor=context.cursor,
             )
-        connection = getattr(context.resources, resource_key).connection
-        seen = _look(connection, table, checkpoint, store)
+        connection = connection_of(context, resource_key)
+        try:
+            seen = _look(connection, table, checkpoint, store)
+        except NOT_THERE as error:
+            return dg.SensorResult(skip_reason=absent(table, error), cursor=context.cursor)
         waited = max_wait_s is not None and seen.age_ms >= max_wait_s * 1000
         if seen.offsets == 0 or (seen.offsets < min_offsets and not waited):
             text = f"{checkpoint} is {seen.offsets} offsets behind {table}, of {min_offsets} wanted"
@@ -90,13 +96,17 @@ def build_fluss_offset_sensor(
         )
         return dg.SensorResult(run_requests=[request], cursor=write_cursor(KIND, cursor))
 
-    return dg.sensor(
+    most = "" if max_wait_s is None else f", or when the oldest has waited {max_wait_s:g} s"
+    return make_sensor(
+        evaluate,
         name=own,
+        description=f"Starts a run when {table} has {min_offsets} offsets that checkpoint "
+        f"'{checkpoint}' has not read{most}.",
+        resource_key=resource_key,
+        options=sensor_options,
         job=job,
         asset_selection=asset_selection,
-        required_resource_keys={resource_key},
-        **sensor_options,
-    )(evaluate)
+    )
 
 
 @dataclass(frozen=True, slots=True)

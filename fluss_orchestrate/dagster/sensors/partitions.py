@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import dagster as dg
 
 from fluss_client import TablePath
+from fluss_orchestrate.dagster.compat import valid_name
+from fluss_orchestrate.dagster.options import Job, Selection, SensorOptions
 from fluss_orchestrate.dagster.sensors.cursors import write_cursor
+from fluss_orchestrate.dagster.sensors.ticks import NOT_THERE, absent, connection_of, make_sensor
 
 KIND = "partitions"
 CHANGES_MAX = 5_000
@@ -21,10 +24,10 @@ def build_fluss_partition_sensor(
     name: str | None = None,
     remove_dropped: bool = True,
     request_runs: bool = False,
-    job: Any = None,
-    asset_selection: Any = None,
+    job: Job = None,
+    asset_selection: Selection | None = None,
     resource_key: str = "fluss",
-    **sensor_options: Any,
+    **sensor_options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
     """Return a sensor that keeps dynamic partitions in line with the partitions of a table.
 
@@ -42,15 +45,17 @@ def build_fluss_partition_sensor(
         resource_key: The key of the `FlussResource`.
         **sensor_options: Further arguments of Dagster's sensor.
     """
-    own = name or f"fluss_partitions_{table.replace('.', '_')}"
+    own = name or valid_name(f"fluss_partitions_{table}")
     kept_as = partitions_def.name
     if kept_as is None:
         raise dg.DagsterInvalidDefinitionError(f"sensor {own}: give the partitions a name")
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        connection = getattr(context.resources, resource_key).connection
-        admin = connection.get_admin().result()
-        found = admin.list_partition_infos(TablePath.parse(table)).result()
+        admin = connection_of(context, resource_key).get_admin().result()
+        try:
+            found = admin.list_partition_infos(TablePath.parse(table)).result()
+        except NOT_THERE as error:
+            return dg.SensorResult(skip_reason=absent(table, error), cursor=context.cursor)
         present = {p.partition_name: p.partition_id for p in found}
         known = set(context.instance.get_dynamic_partitions(kept_as))
         added = sorted(present.keys() - known)[:CHANGES_MAX]
@@ -74,10 +79,13 @@ def build_fluss_partition_sensor(
             skip_reason=None if changes else f"{table} has the same {len(present)} partitions",
         )
 
-    return dg.sensor(
+    return make_sensor(
+        evaluate,
         name=own,
+        description=f"Keeps the partitions '{kept_as}' equal to those of {table}"
+        f"{', and starts a run for each new one' if request_runs else ''}.",
+        resource_key=resource_key,
+        options=sensor_options,
         job=job,
         asset_selection=asset_selection,
-        required_resource_keys={resource_key},
-        **sensor_options,
-    )(evaluate)
+    )
