@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fluss_client.errors import ClientError
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.sinks.errors import SinkError
 
@@ -211,21 +210,6 @@ class MirrorMovedError(SinkError):
             f"others wrote into the mirror during each of {attempts} comparisons; verify it in the "
             "same task chain as the mirror, after it",
         )
-
-
-class MirrorDatabaseError(ClientError):
-    """Some tables of a database could not be mirrored; the others were.
-
-    Attributes:
-        failures: The error of each table, by its path.
-    """
-
-    def __init__(self, database: str, failures: Mapping[str, BaseException], tables: int) -> None:
-        first = "; ".join(f"{path}: {error}" for path, error in failures.items())
-        super().__init__(
-            f"{len(failures)} of {tables} tables of {database} could not be mirrored: {first}"
-        )
-        self.failures = dict(failures)
 
 
 def _plain(key: Mapping[str, Any]) -> dict[str, Any]:
