@@ -11,6 +11,7 @@ from fluss_orchestrate.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fluss_orchestrate.airflow.assets import fluss_table_asset
+    from fluss_orchestrate.airflow.contracts import ContractTarget
     from fluss_orchestrate.airflow.errors import FlussTaskError, FlussTaskFailedError
     from fluss_orchestrate.airflow.hooks import FlussHook
     from fluss_orchestrate.airflow.notifiers import FlussLagNotifier
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from fluss_orchestrate.airflow.operators.lake import (
         FlussCheckpointResetOperator,
         FlussTierToLakeOperator,
+    )
+    from fluss_orchestrate.airflow.operators.mirrors import (
+        FlussMirrorCheckOperator,
+        FlussMirrorDatabaseOperator,
+        FlussMirrorOperator,
     )
     from fluss_orchestrate.airflow.operators.provisioning import (
         FlussCreateDatabaseOperator,
@@ -80,6 +86,11 @@ __getattr__ = lazy_names(
         "hooks": ("FlussHook",),
         "operators.bulk_load": ("FlussBulkLoadOperator",),
         "operators.lake": ("FlussCheckpointResetOperator", "FlussTierToLakeOperator"),
+        "operators.mirrors": (
+            "FlussMirrorCheckOperator",
+            "FlussMirrorDatabaseOperator",
+            "FlussMirrorOperator",
+        ),
         "operators.provisioning": (
             "FlussCreateDatabaseOperator",
             "FlussDropPartitionsOperator",
@@ -94,11 +105,13 @@ __getattr__ = lazy_names(
         "sensors.tables": ("FlussPartitionSensor", "FlussTableSensor"),
         "triggers.waiting": ("FlussConditionTrigger",),
         "triggers.watching": ("FlussLakeSnapshotTrigger", "FlussOffsetTrigger"),
+        "contracts": ("ContractTarget",),
         "targets": ("FlussTarget", "IcebergTarget", "ParquetTarget", "SqlTarget"),
     },
 )
 
 __all__ = [
+    "ContractTarget",
     "FlussBulkLoadOperator",
     "FlussCheckFailedError",
     "FlussCheckpointAbandonOperator",
@@ -114,6 +127,9 @@ __all__ = [
     "FlussLagNotifier",
     "FlussLakeSnapshotSensor",
     "FlussLakeSnapshotTrigger",
+    "FlussMirrorCheckOperator",
+    "FlussMirrorDatabaseOperator",
+    "FlussMirrorOperator",
     "FlussOffsetSensor",
     "FlussOffsetTrigger",
     "FlussPartitionSensor",

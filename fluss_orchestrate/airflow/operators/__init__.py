@@ -22,6 +22,11 @@ if TYPE_CHECKING:
         FlussCheckpointResetOperator,
         FlussTierToLakeOperator,
     )
+    from fluss_orchestrate.airflow.operators.mirrors import (
+        FlussMirrorCheckOperator,
+        FlussMirrorDatabaseOperator,
+        FlussMirrorOperator,
+    )
     from fluss_orchestrate.airflow.operators.provisioning import (
         FlussCreateDatabaseOperator,
         FlussDropPartitionsOperator,
@@ -54,6 +59,11 @@ __getattr__ = lazy_names(
         ),
         "bulk_load": ("FlussBulkLoadOperator",),
         "lake": ("FlussCheckpointResetOperator", "FlussTierToLakeOperator"),
+        "mirrors": (
+            "FlussMirrorCheckOperator",
+            "FlussMirrorDatabaseOperator",
+            "FlussMirrorOperator",
+        ),
         "provisioning": (
             "FlussCreateDatabaseOperator",
             "FlussDropPartitionsOperator",
@@ -76,6 +86,9 @@ __all__ = [
     "FlussFreshnessCheckOperator",
     "FlussIncrementalScanOperator",
     "FlussLagCheckOperator",
+    "FlussMirrorCheckOperator",
+    "FlussMirrorDatabaseOperator",
+    "FlussMirrorOperator",
     "FlussPartitionWindowOperator",
     "FlussProvisionTablesOperator",
     "FlussRowCountCheckOperator",
