@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from fluss_orchestrate.airflow.operators.lake import (
         FlussCheckpointResetOperator,
+        FlussMaintainLakeOperator,
         FlussTierToLakeOperator,
     )
     from fluss_orchestrate.airflow.operators.mirrors import (
@@ -85,7 +86,11 @@ __getattr__ = lazy_names(
         "errors": ("FlussTaskError", "FlussTaskFailedError"),
         "hooks": ("FlussHook",),
         "operators.bulk_load": ("FlussBulkLoadOperator",),
-        "operators.lake": ("FlussCheckpointResetOperator", "FlussTierToLakeOperator"),
+        "operators.lake": (
+            "FlussCheckpointResetOperator",
+            "FlussMaintainLakeOperator",
+            "FlussTierToLakeOperator",
+        ),
         "operators.mirrors": (
             "FlussMirrorCheckOperator",
             "FlussMirrorDatabaseOperator",
@@ -127,6 +132,7 @@ __all__ = [
     "FlussLagNotifier",
     "FlussLakeSnapshotSensor",
     "FlussLakeSnapshotTrigger",
+    "FlussMaintainLakeOperator",
     "FlussMirrorCheckOperator",
     "FlussMirrorDatabaseOperator",
     "FlussMirrorOperator",

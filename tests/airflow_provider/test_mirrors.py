@@ -146,7 +146,12 @@ def test_a_database_is_mirrored_and_a_failure_is_named(
     apply_tables(client, [*specs, TableSpec.from_mapping(events)])
     for spec in specs:
         upsert(client, spec.table, {1: 1.0})
-    with client.get_table(TablePath(database, "events")).result().new_append().create_writer() as writer:
+    with (
+        client.get_table(TablePath(database, "events"))
+        .result()
+        .new_append()
+        .create_writer() as writer
+    ):
         writer.append({"id": 7})
     with pytest.raises(ValueError, match=r"\{table\}"):
         FlussMirrorDatabaseOperator(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from fluss_orchestrate.airflow.operators.lake import (
         FlussCheckpointResetOperator,
+        FlussMaintainLakeOperator,
         FlussTierToLakeOperator,
     )
     from fluss_orchestrate.airflow.operators.mirrors import (
@@ -58,7 +59,11 @@ __getattr__ = lazy_names(
             "FlussToSqlOperator",
         ),
         "bulk_load": ("FlussBulkLoadOperator",),
-        "lake": ("FlussCheckpointResetOperator", "FlussTierToLakeOperator"),
+        "lake": (
+            "FlussCheckpointResetOperator",
+            "FlussMaintainLakeOperator",
+            "FlussTierToLakeOperator",
+        ),
         "mirrors": (
             "FlussMirrorCheckOperator",
             "FlussMirrorDatabaseOperator",
@@ -86,6 +91,7 @@ __all__ = [
     "FlussFreshnessCheckOperator",
     "FlussIncrementalScanOperator",
     "FlussLagCheckOperator",
+    "FlussMaintainLakeOperator",
     "FlussMirrorCheckOperator",
     "FlussMirrorDatabaseOperator",
     "FlussMirrorOperator",

@@ -16,8 +16,7 @@ from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import FAILED, UsageError
 from fluss_orchestrate.cli.presentation.output import count, table
 from fluss_orchestrate.cli.presentation.progress import metered
-from fluss_orchestrate.cli.session import Session, with_session
-from fluss_orchestrate.cli.stores import open_store
+from fluss_orchestrate.cli.session import Session, open_store, with_session
 
 if TYPE_CHECKING:
     from fluss_client import TablePath
