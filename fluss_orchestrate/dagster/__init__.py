@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ReadMode,
         WriteMode,
     )
+    from fluss_orchestrate.dagster.mirrors import build_fluss_mirror_check, fluss_mirror_asset
     from fluss_orchestrate.dagster.partitions import (
         fluss_time_partitions,
         partitions_of_table,
@@ -76,6 +77,7 @@ __getattr__ = lazy_names(
         ),
         "sensors.offsets": ("build_fluss_offset_sensor",),
         "sensors.partitions": ("build_fluss_partition_sensor",),
+        "mirrors": ("build_fluss_mirror_check", "fluss_mirror_asset"),
         "partitions": ("fluss_time_partitions", "partitions_of_table"),
         "resource": ("FlussResource", "close_connections"),
         "spark": ("PipesFlussSparkClient",),
@@ -95,6 +97,7 @@ __all__ = [
     "build_fluss_lag_check",
     "build_fluss_lake_freshness_check",
     "build_fluss_lake_snapshot_sensor",
+    "build_fluss_mirror_check",
     "build_fluss_offset_sensor",
     "build_fluss_partition_sensor",
     "build_fluss_row_count_check",
@@ -103,6 +106,7 @@ __all__ = [
     "fluss_incremental",
     "fluss_lake_asset",
     "fluss_lake_freshness_asset",
+    "fluss_mirror_asset",
     "fluss_time_partitions",
     "incremental_fluss_asset",
     "lake_asset_key",

@@ -26,6 +26,7 @@ from fluss_orchestrate.core.sinks.registry import (
 )
 from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
 from fluss_orchestrate.dagster.incremental import incremental_fluss_asset
+from fluss_orchestrate.dagster.mirrors import fluss_mirror_asset
 from fluss_orchestrate.dagster.sensors.offsets import build_fluss_offset_sensor
 
 SECRET_WORDS = ("password", "secret", "token", "credential")
@@ -96,6 +97,9 @@ class Increment(dg.Model, dg.Resolvable):
     min_offsets: int | None = Field(
         default=None, description="A sensor starts a run when the table has so many more."
     )
+    verify: bool = Field(
+        default=False, description="Compare a mirror with its table after each run."
+    )
 
     @property
     def checkpoint_name(self) -> str:
@@ -114,6 +118,17 @@ class Increment(dg.Model, dg.Resolvable):
         """
         sink = self._sink()
         sink.check()
+        if getattr(sink, "form", None) in ("mirror", "history"):
+            return fluss_mirror_asset(
+                self.key.split("/"),
+                table=self.table,
+                sink=sink.open,
+                checkpoint=self.checkpoint_name,
+                max_offsets=self.max_offsets,
+                verify=self.verify,
+                resource_key=resource_key,
+                **options,
+            )
         return incremental_fluss_asset(
             self.key.split("/"),
             table=self.table,
