@@ -120,6 +120,8 @@ class _Mirror:
         def bring(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
             return self.materialised(context)
 
+        # With a check beside the asset, Dagster knows the class only without its parameter.
+        bring.__annotations__["return"] = dg.MaterializeResult
         options = dict(asset_options)
         kinds = {"fluss", *options.pop("kinds", ())}
         if not callable(self.sink):
