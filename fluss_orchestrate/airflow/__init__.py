@@ -11,6 +11,7 @@ from fluss_orchestrate.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fluss_orchestrate.airflow.assets import fluss_table_asset
+    from fluss_orchestrate.airflow.contracts import ContractTarget
     from fluss_orchestrate.airflow.errors import FlussTaskError, FlussTaskFailedError
     from fluss_orchestrate.airflow.hooks import FlussHook
     from fluss_orchestrate.airflow.notifiers import FlussLagNotifier
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
         FlussCheckpointResetOperator,
         FlussMaintainLakeOperator,
         FlussTierToLakeOperator,
+    )
+    from fluss_orchestrate.airflow.operators.mirrors import (
+        FlussMirrorCheckOperator,
+        FlussMirrorDatabaseOperator,
+        FlussMirrorOperator,
     )
     from fluss_orchestrate.airflow.operators.provisioning import (
         FlussCreateDatabaseOperator,
@@ -85,6 +91,11 @@ __getattr__ = lazy_names(
             "FlussMaintainLakeOperator",
             "FlussTierToLakeOperator",
         ),
+        "operators.mirrors": (
+            "FlussMirrorCheckOperator",
+            "FlussMirrorDatabaseOperator",
+            "FlussMirrorOperator",
+        ),
         "operators.provisioning": (
             "FlussCreateDatabaseOperator",
             "FlussDropPartitionsOperator",
@@ -99,11 +110,13 @@ __getattr__ = lazy_names(
         "sensors.tables": ("FlussPartitionSensor", "FlussTableSensor"),
         "triggers.waiting": ("FlussConditionTrigger",),
         "triggers.watching": ("FlussLakeSnapshotTrigger", "FlussOffsetTrigger"),
+        "contracts": ("ContractTarget",),
         "targets": ("FlussTarget", "IcebergTarget", "ParquetTarget", "SqlTarget"),
     },
 )
 
 __all__ = [
+    "ContractTarget",
     "FlussBulkLoadOperator",
     "FlussCheckFailedError",
     "FlussCheckpointAbandonOperator",
@@ -120,6 +133,9 @@ __all__ = [
     "FlussLakeSnapshotSensor",
     "FlussLakeSnapshotTrigger",
     "FlussMaintainLakeOperator",
+    "FlussMirrorCheckOperator",
+    "FlussMirrorDatabaseOperator",
+    "FlussMirrorOperator",
     "FlussOffsetSensor",
     "FlussOffsetTrigger",
     "FlussPartitionSensor",

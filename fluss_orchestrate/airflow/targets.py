@@ -230,6 +230,7 @@ class SqlTarget(SinkTarget):
         schema_policy: What happens with columns that the table lacks: `error` or `add_columns`.
         replace_nul: The text that replaces U+0000 in PostgreSQL; rows with it are refused if not
             given.
+        form: What the sink makes of the rows: `append`, `changes`, `mirror`, `history`.
     """
 
     table: str
@@ -237,5 +238,6 @@ class SqlTarget(SinkTarget):
     schema: str | None = None
     schema_policy: str = "error"
     replace_nul: str | None = None
+    form: str = "append"
     sink_name: ClassVar[str] = "sql"
     template_fields: ClassVar[Sequence[str]] = ("table", "conn_id", "schema")

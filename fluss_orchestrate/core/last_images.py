@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from fluss_client import ChangeType
 from fluss_client.errors import SchemaError, StorageError
+from fluss_orchestrate.core.value_hashes import row_hashes, value_hashes
 
 LIMIT_BYTES = 64 << 20
 """Changes beyond this are written to disk. Reducing them needs about three times as much memory."""
@@ -35,8 +36,6 @@ DEPTH_MAX = 4
 """How often a hash partition that is too large is spread again."""
 
 _STAYS, _WAS_ABSENT, _ROW = "__stays", "__was_absent", "__row"
-
-UInt64 = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,71 +296,6 @@ def hash_partitions(keys: pa.RecordBatch, seed: int = 0) -> npt.NDArray[np.uint8
         keys: The columns of the key.
         seed: Another seed is another hash.
     """
-    found: UInt64 = np.full(keys.num_rows, seed + 1, np.uint64)
-    for column in keys.columns:
-        found = _mixed(found ^ _hashes(column))
+    hashes = [value_hashes(column) for column in keys.columns]
+    found = row_hashes(hashes, keys.num_rows, seed)
     return (found % np.uint64(HASH_PARTITIONS)).astype(np.uint8)
-
-
-def _mixed(numbers: UInt64) -> UInt64:
-    """Spread the bits of numbers (the finaliser of SplitMix64)."""
-    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
-
-
-def _hashes(column: pa.Array) -> UInt64:
-    """Return a number per value that is the same for equal values."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _hashes(column.cast(kind.value_type))
-    if pa.types.is_boolean(kind):
-        return _hashes(column.cast(pa.uint8()))
-    if pa.types.is_null(kind):
-        return np.zeros(len(column), np.uint64)
-    try:
-        width = kind.bit_width
-    except ValueError:
-        found = _byte_hashes(column.cast(pa.large_binary()))
-    else:
-        found = _fixed_hashes(column, width // 8)
-    if column.null_count:
-        found[column.is_null().to_numpy(zero_copy_only=False)] = 0
-    return found
-
-
-def _fixed_hashes(column: pa.Array, width: int) -> UInt64:
-    data = column.buffers()[1]
-    count = len(column)
-    if data is None or not count:
-        return np.zeros(count, np.uint64)
-    values = np.frombuffer(data, np.uint8)[column.offset * width : (column.offset + count) * width]
-    words = -(-width // 8)
-    padded = np.zeros((count, words * 8), np.uint8)
-    padded[:, :width] = values.reshape(count, width)
-    found = np.zeros(count, np.uint64)
-    for word in padded.view(np.uint64).T:
-        found = _mixed(found ^ word)
-    return found
-
-
-def _byte_hashes(column: pa.LargeBinaryArray) -> UInt64:
-    """Return a polynomial of the bytes of each value."""
-    count = len(column)
-    if not count:
-        return np.zeros(0, np.uint64)
-    _, offsets, data = column.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + count + 1]
-    lengths = np.diff(bounds)
-    found = lengths.astype(np.uint64)
-    filled = lengths > 0
-    if data is not None and filled.any():
-        values = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]].astype(
-            np.uint64
-        ) + np.uint64(1)
-        powers = np.cumprod(np.full(int(lengths.max()), 0x100000001B3, np.uint64))
-        places = np.arange(len(values)) - np.repeat(bounds[:-1] - bounds[0], lengths)
-        starts = (bounds[:-1] - bounds[0])[filled]
-        found[filled] += np.add.reduceat((values + np.uint64(1)) * powers[places], starts)
-    return _mixed(found)

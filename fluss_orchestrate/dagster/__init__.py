@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ReadMode,
         WriteMode,
     )
+    from fluss_orchestrate.dagster.mirrors import build_fluss_mirror_check, fluss_mirror_asset
     from fluss_orchestrate.dagster.partitions import (
         fluss_time_partitions,
         partitions_of_table,
@@ -86,6 +87,7 @@ __getattr__ = lazy_names(
         ),
         "sensors.offsets": ("build_fluss_offset_sensor",),
         "sensors.partitions": ("build_fluss_partition_sensor",),
+        "mirrors": ("build_fluss_mirror_check", "fluss_mirror_asset"),
         "partitions": ("fluss_time_partitions", "partitions_of_table"),
         "resource": ("FlussResource", "close_connections"),
         "sensors.tables": ("build_fluss_table_sensor",),
@@ -111,6 +113,7 @@ __all__ = [
     "build_fluss_lag_check",
     "build_fluss_lake_freshness_check",
     "build_fluss_lake_snapshot_sensor",
+    "build_fluss_mirror_check",
     "build_fluss_offset_sensor",
     "build_fluss_partition_sensor",
     "build_fluss_row_count_check",
@@ -120,6 +123,7 @@ __all__ = [
     "fluss_incremental",
     "fluss_lake_asset",
     "fluss_lake_freshness_asset",
+    "fluss_mirror_asset",
     "fluss_time_partitions",
     "incremental_fluss_asset",
     "lake_asset_key",

@@ -43,6 +43,7 @@ def test_the_commands_are_there() -> None:
     assert groups["tables"] == {"ls", "describe", "plan", "apply", "drop"}
     assert groups["partitions"] == {"ls", "create", "drop", "window"}
     assert groups["lake"] == {"status", "wait", "tier", "maintain"}
+    assert groups["mirror"] == {"table", "verify", "database"}
     assert groups["embedded"] == {"check", "vacuum"}
     changing = {"reset", "adopt", "abandon", "retire", "export", "import", "compact"}
     assert groups["checkpoints"] == {"ls", "show", "lag"} | changing
@@ -57,7 +58,7 @@ def test_each_has_json_and_an_example_that_names_it(words: tuple[str, ...]) -> N
     assert f"fluss-orchestrate {' '.join(words)}" in command.help
 
 
-@pytest.mark.parametrize("words", [(), ("tables",), ("lake",), ("embedded",)], ids=str)
+@pytest.mark.parametrize("words", [(), ("tables",), ("lake",), ("embedded",), ("mirror",)], ids=str)
 def test_no_arguments_show_what_there_is(cli: Cli, words: tuple[str, ...]) -> None:
     result = cli.run(*words)
     assert result.exit_code == 2

@@ -84,7 +84,7 @@ class FlussIncrementalScanOperator(FlussOperator):
         self.table = table
         self.checkpoint = checkpoint
         # Airflow calls a function in a template field while it renders, so it stands apart.
-        self.sink = None if callable(sink) else _checked_sink(sink)
+        self.sink = None if callable(sink) else checked_sink(sink)
         self.function = sink if callable(sink) else None
         self.mode = mode
         self.until = until
@@ -103,7 +103,7 @@ class FlussIncrementalScanOperator(FlussOperator):
             The receipt, with those of plans that other runs had left unfinished.
         """
         client = self.hook.get_conn()
-        window = window_of(self.mode, context)
+        window = self._window(context)
         with argument_errors(f"the scan of {self.task_id}"):
             until = until_of(self.until, client)
             max_offsets = None if self.max_offsets is None else int(self.max_offsets)
@@ -144,6 +144,9 @@ class FlussIncrementalScanOperator(FlussOperator):
         target = () if self.sink is None else (self.sink.node(alias),)
         return Flow((named_table(alias, self.table),), target)
 
+    def _window(self, context: Context) -> Window | None:
+        return window_of(self.mode, context)
+
     def _scan(
         self, client: FlussConnection, window: Window | None
     ) -> IncrementalScan | IntervalScan:
@@ -158,7 +161,7 @@ class FlussIncrementalScanOperator(FlussOperator):
         from fluss_orchestrate.core.sinks import FunctionSink
 
         if self.sink is not None:
-            opened: Sink = _checked_sink(self.sink).open(client)
+            opened: Sink = checked_sink(self.sink).open(client)
             return opened
 
         def call(reader: Any, plan: ScanPlan) -> None:
@@ -200,8 +203,12 @@ def check_scan_options(options: Mapping[str, Any]) -> None:
             raise ConfigError(f"scan_options has no '{name}': {said}")
 
 
-def _checked_sink(sink: Any) -> Any:
-    """Return the sink if it is a target, or an argument of Airflow that becomes one later."""
+def checked_sink(sink: Any) -> Any:
+    """Return the sink if it is a target, or an argument of Airflow that becomes one later.
+
+    Raises:
+        TypeError: If it is neither.
+    """
     if hasattr(sink, "open") and hasattr(sink, "node"):
         return sink
     if hasattr(sink, "resolve"):  # the output of another task

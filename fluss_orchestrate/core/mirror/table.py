@@ -78,6 +78,20 @@ def mirror_scan(
     )
 
 
+def require_state_form(sink: Sink) -> SinkForm:
+    """Return the form of a sink that keeps a mirror or a history.
+
+    Raises:
+        SinkFormError: The sink keeps neither.
+    """
+    form: SinkForm | None = getattr(sink, "form", None)
+    if form is None or not form.follows_state:
+        raise SinkFormError(
+            identity_of(sink), "it adds rows, and does not replace them: open it with form='mirror'"
+        )
+    return form
+
+
 def mirror_table(
     connection: FlussConnection,
     table: TablePath | str,
@@ -119,11 +133,7 @@ def mirror_table(
     Raises:
         SinkFormError: The sink keeps neither a mirror nor a history, or the table has no key.
     """
-    form: SinkForm | None = getattr(sink, "form", None)
-    if form is None or not form.follows_state:
-        raise SinkFormError(
-            identity_of(sink), "it adds rows, and does not replace them: open it with form='mirror'"
-        )
+    form = require_state_form(sink)
     scan = mirror_scan(
         connection,
         table,

@@ -4,14 +4,18 @@ The table `fluss_sink_positions` in the same schema has one row per target table
 last plan and where it ended. A transaction writes this row first, so a second process with the same
 plan waits for the first one, and then finds the plan there. Identifiers are always quoted, so names
 keep their case. Errors contain neither rows nor the database's password (`core/sql_engine.py`).
+
+This module has the sink and its position. `sql_forms` has what each form does with the rows.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -20,13 +24,17 @@ from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks.base import (
+    MirrorRows,
     ReadPlan,
     SchemaPolicy,
     SinkForm,
     SinkResult,
-    columns_to_add,
 )
-from fluss_orchestrate.core.sinks.errors import SinkContendedError, SinkError, SinkValueError
+from fluss_orchestrate.core.sinks.errors import (
+    SinkContendedError,
+    SinkError,
+    SinkFormError,
+)
 from fluss_orchestrate.core.sinks.position import (
     PlanState,
     SinkPosition,
@@ -41,9 +49,15 @@ from fluss_orchestrate.core.sinks.registry import (
     SinkField,
     Values,
     address_node,
+    form_field,
     register,
 )
-from fluss_orchestrate.core.sinks.sql_types import SQLITE, SqlValues, UnfitValueError, sql_type
+from fluss_orchestrate.core.sinks.sql_forms.append import AppendPlan
+from fluss_orchestrate.core.sinks.sql_forms.history import HistoryPlan
+from fluss_orchestrate.core.sinks.sql_forms.mirror import MirrorPlan
+from fluss_orchestrate.core.sinks.sql_forms.reading import read_rows, snapshot, stored_schema
+from fluss_orchestrate.core.sinks.sql_forms.tables import TargetTable, create_quietly
+from fluss_orchestrate.core.sinks.sql_types import SQLITE
 from fluss_orchestrate.core.sql_engine import (
     LOCK_TIMEOUT_S,
     EngineSource,
@@ -63,23 +77,39 @@ NAME_LENGTH = 512
 """The longest name of a checkpoint with its prefix. With more, MySQL refuses the primary key."""
 OLD_NAME_LENGTH = 255
 """The width of the column `name` in tables of positions that earlier versions created."""
-ROWS_PER_STATEMENT = 2_000
 ATTEMPTS_MAX = 10
-WITHOUT_THE_COLUMN = (
-    "read without this column: `abandon` the plan, which keeps its columns, then set columns="
-)
 
 
 class _PositionTakenError(Exception):
     """Another process wrote the first position of this checkpoint: roll the transaction back."""
 
 
+class _PlanRows(Protocol):
+    """One plan on its way into the table, in one of the forms."""
+
+    def opened(self) -> AbstractContextManager[Self]:
+        """Do what can be done before the transaction; the block holds it."""
+
+    def apply(self, connection: Connection, at: SinkPosition | None) -> SinkResult:
+        """Write the plan in the transaction that has claimed the position."""
+
+
 class SqlSink:
-    """Appends plans to one SQL table.
+    """Writes plans into one SQL table.
 
     A table that does not exist is created with the columns of the first plan. Nested values are
     stored in JSON columns. A plan is one transaction: limit its size with `max_offsets`. A value
     that the database cannot store is refused with `SinkValueError`.
+
+    With `form="mirror"` the table holds the current row of each primary key of a key table: the
+    last change of each key is upserted or deleted. It is created with that primary key; a table
+    that exists must have it, or a unique constraint on the same columns, and no rows. A reset of
+    the checkpoint to `start` replaces all rows in one transaction. With
+    `schema_policy="add_columns"`, columns are also widened (PostgreSQL), in the same transaction.
+
+    With `form="history"` it holds every version of each key (`sql_forms/history.py` has its columns).
+    Mirrors are tested with PostgreSQL and SQLite; the upserts of MySQL, MariaDB and DuckDB are
+    there and not tested. Histories need PostgreSQL or SQLite.
 
     Args:
         engine: An SQLAlchemy engine, or its URL.
@@ -88,7 +118,8 @@ class SqlSink:
         schema_policy: What happens with columns that the table lacks.
         create: Whether a table that does not exist is created.
         replace_nul: The text that replaces the character U+0000 where the database cannot store it
-            (PostgreSQL). None refuses such rows.
+            (PostgreSQL), except in the key of a mirror. None refuses such rows.
+        form: What the sink makes of the rows: `append`, `changes`, `mirror` or `history`.
 
     Raises:
         ConfigError: The URL is not one of SQLAlchemy, or its driver is not installed.
@@ -96,7 +127,6 @@ class SqlSink:
     """
 
     exactly_once = True
-    form = SinkForm.APPEND
 
     def __init__(
         self,
@@ -107,6 +137,7 @@ class SqlSink:
         schema_policy: SchemaPolicy | str = SchemaPolicy.ERROR,
         create: bool = True,
         replace_nul: str | None = None,
+        form: SinkForm | str = SinkForm.APPEND,
     ) -> None:
         source = EngineSource.of(engine, "a SQL sink") if isinstance(engine, str) else engine
         engine = ""  # A traceback may show the variables of this frame, and the URL has a password.
@@ -119,14 +150,19 @@ class SqlSink:
         if replace_nul is not None and "\x00" in replace_nul:
             raise ConfigError("replace_nul cannot hold U+0000 itself")
         self._replace_nul = replace_nul
-        self._name = table
+        self._form = form_of(form, tuple(SinkForm))
+        policy = SchemaPolicy(schema_policy)
+        self._table = TargetTable(self._engine, table, schema, policy, create)
+        self._key = self._table.label
         self._schema = schema
-        self._policy = SchemaPolicy(schema_policy)
-        self._create = create
-        self._key = f"{schema}.{table}" if schema else table
         self._positions = self._positions_table()
         self._ready = False
         self._lock = threading.Lock()
+
+    @property
+    def form(self) -> SinkForm:
+        """What the sink makes of the rows."""
+        return self._form
 
     @property
     def identity(self) -> str:
@@ -156,7 +192,7 @@ class SqlSink:
         Raises:
             SinkPositionError: The plan does not begin where the table's position is.
         """
-        if plan.is_empty:
+        if plan.is_empty and not self._form.follows_state:
             return SinkResult(0)
         self._prepare(plan.name)
         with self._engine.connect() as connection:
@@ -164,13 +200,15 @@ class SqlSink:
 
     @hides_sql
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Insert all rows and move the position, in one transaction.
+        """Write all rows and move the position, in one transaction.
 
         Args:
             plan: The plan.
             read: Returns a reader of the rows of a part of the plan.
 
         Raises:
+            SinkFormError: The table, or the checkpoint in it, is one of another form.
+            SinkSchemaError: The columns of the rows do not fit the table.
             SinkValueError: A value cannot be stored; nothing of the plan was written.
             SinkPositionError: The plan does not begin where the table's position is.
             SinkContendedError: Other transactions were always faster; the plan can be retried.
@@ -180,13 +218,12 @@ class SqlSink:
         for _ in range(ATTEMPTS_MAX):
             if done is not None:
                 return done
-            reader = read(plan)
-            target, values = self._target(reader.schema)
-            try:
-                with self._engine.begin() as connection:
-                    done = self._write(connection, plan, reader, target, values)
-            except _PositionTakenError:
-                pass  # Another process wrote the first position: read it again.
+            with self._rows_of(plan, read).opened() as rows:
+                try:
+                    with self._engine.begin() as connection:
+                        done = self._write(connection, plan, rows)
+                except _PositionTakenError:
+                    pass  # Another process wrote the first position: read it again.
             if done is None:
                 done = self.already_done(plan)
         if done is not None:
@@ -209,14 +246,57 @@ class SqlSink:
                 row = self._row(name, "", SinkPosition(position), 0)
                 connection.execute(self._positions.insert().values(**row))
 
-    def _write(
-        self,
-        connection: Connection,
-        plan: ScanPlan,
-        reader: pa.RecordBatchReader,
-        target: Table,
-        values: SqlValues,
-    ) -> SinkResult | None:
+    @contextmanager
+    def read_mirror(self, name: str, schema: pa.Schema) -> Iterator[MirrorRows | None]:
+        """Read the rows of a mirror; the block holds the snapshot.
+
+        Args:
+            name: The checkpoint.
+            schema: The columns of the table that the mirror has, with the types of the table.
+
+        Returns:
+            The rows in the order of `schema`, as they are read from the database; None if the
+            table holds no plan of the checkpoint.
+
+        Raises:
+            SinkError: The database failed, or lacks a column.
+        """
+        import sqlalchemy as sa
+
+        self._prepare(name)
+        failure: SinkError
+        try:
+            with snapshot(self._engine) as connection:
+                at = self._state(connection, name)[1]
+                if at is None:
+                    yield None
+                    return
+                batches = self._explaining(read_rows(connection, self._table, schema))
+                reader = pa.RecordBatchReader.from_batches(stored_schema(schema), batches)
+                yield MirrorRows(at.offsets, reader)
+            return
+        except sa.exc.SQLAlchemyError as error:
+            failure = self._explained(error)
+        raise failure
+
+    def _explaining(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sqlalchemy as sa
+
+        try:
+            yield from batches
+            return
+        except sa.exc.SQLAlchemyError as error:
+            failure = self._explained(error)
+        raise failure
+
+    def _rows_of(self, plan: ScanPlan, read: ReadPlan) -> _PlanRows:
+        if self._form is SinkForm.MIRROR:
+            return MirrorPlan(self._table, plan, read, self._replace_nul)
+        if self._form is SinkForm.HISTORY:
+            return HistoryPlan(self._table, plan, read, self._replace_nul)
+        return AppendPlan(self._table, plan, read, self._replace_nul)
+
+    def _write(self, connection: Connection, plan: ScanPlan, rows: _PlanRows) -> SinkResult | None:
         """Write the plan; return None if another process moved the position in the meantime."""
         last, at, _ = self._state(connection, plan.name)
         done = self._done(plan, last, at, 0)
@@ -228,63 +308,36 @@ class SqlSink:
                 connection.execute(self._positions.insert().values(**row))
             except self._sa.exc.IntegrityError:
                 raise _PositionTakenError from None
+            self._check_alone(connection, plan.name)
         else:
             claim = self._positions.update().where(
                 self._mine(plan.name), self._positions.c.plan_id == last
             )
             if connection.execute(claim.values(**row)).rowcount != 1:
                 return None
-        rows = size = 0
-        for part in _chunks(reader):
-            self._insert(connection, plan, target, values, part, rows)
-            rows, size = rows + part.num_rows, size + part.nbytes
-        counted = self._positions.update().where(self._mine(plan.name)).values(rows=rows)
+        done = rows.apply(connection, at)
+        if at is None:
+            # Again: another first plan may have waited for the lock on the table, or held it.
+            self._check_alone(connection, plan.name)
+        counted = self._positions.update().where(self._mine(plan.name)).values(rows=done.rows)
         connection.execute(counted)
-        return SinkResult(rows, size, {"table": self._key})
+        return done
 
-    def _insert(
-        self,
-        connection: Connection,
-        plan: ScanPlan,
-        target: Table,
-        values: SqlValues,
-        part: pa.RecordBatch,
-        before: int,
-    ) -> None:
-        """Insert some rows of the plan; `before` rows of it were inserted earlier."""
-        try:
-            connection.execute(target.insert(), values.rows(part))
-            return
-        except UnfitValueError as unfit:
-            row, column, kind, way_out = before + unfit.row, unfit.column, unfit.kind, unfit.way_out
-            failure: SinkError = SinkValueError(
-                self._key,
-                f"row {row} of plan {plan.plan_id}{_place(plan, row)} has in column '{column}' "
-                f"{kind}; nothing of the plan was written. Ways out: "
-                f"{'; or '.join(filter(None, (way_out, WITHOUT_THE_COLUMN)))}",
-                column,
-                row,
-                kind,
-            )
-        except self._sa.exc.OperationalError:
-            raise  # The connection, a lock or the disk failed: the rows are not the reason.
-        except self._sa.exc.SQLAlchemyError as error:
-            failure = self._refused(plan, before, part.num_rows, reason(error))
-        except (ValueError, OverflowError, TypeError) as error:
-            failure = self._refused(plan, before, part.num_rows, type(error).__name__)
-        raise failure
-
-    def _refused(self, plan: ScanPlan, before: int, count: int, why: str) -> SinkValueError:
-        return SinkValueError(
-            self._key,
-            f"the database refused rows {before} to {before + count - 1} of plan {plan.plan_id}"
-            f"{_place(plan, before)}: {why}; nothing of the plan was written. Ways out: let the "
-            "table take such rows (its types and constraints), and run again; or "
-            f"{WITHOUT_THE_COLUMN}",
-            None,
-            None,
-            why,
-        )
+    def _check_alone(self, connection: Connection, name: str) -> None:
+        """Refuse a first plan beside a mirror or a history, and one of these beside others."""
+        c = self._positions.c
+        query = self._sa.select(c.name, c.position).where(c.sink == self._key, c.name != name)
+        for other, text in connection.execute(query):
+            kept = _form_in(text)
+            if kept is not None or self._form.follows_state:
+                raise SinkFormError(
+                    self._key,
+                    f"checkpoint '{other}' writes into this table"
+                    + ("" if kept is None else f" and keeps a {kept} there")
+                    + ": a table has one mirror or history, or rows that are added. Name another "
+                    f"table; or, if '{other}' is given up, empty the table and call the sink's "
+                    f"reset_position('{other}')",
+                )
 
     def _explained(self, error: SQLAlchemyError) -> SinkError:
         if is_contended(error):
@@ -297,6 +350,9 @@ class SqlSink:
     def _done(
         self, plan: ScanPlan, last: str, at: SinkPosition | None, rows: int
     ) -> SinkResult | None:
+        # A new generation empties a mirror, even if it has no row yet.
+        if plan.is_empty and at is not None and at.generation == plan.generation:
+            return SinkResult(0, 0, {"table": self._key})
         if plan_state(self._key, plan, last, at) is PlanState.NEXT:
             return None
         known = last == plan.plan_id
@@ -307,7 +363,20 @@ class SqlSink:
         row = connection.execute(self._positions.select().where(self._mine(name))).first()
         if row is None:
             return "", None, 0
+        kept, mine = _form_in(row.position), self._kept_form
+        if kept != mine:
+            raise SinkFormError(
+                self._key,
+                f"checkpoint '{name}' {_keeps(kept)} in this table, and the sink was opened to "
+                f"do another thing: it {_keeps(mine)}. Open it with the same form, or use another "
+                "checkpoint and another table",
+            )
         return row.plan_id, SinkPosition.from_text(row.position), row.rows
+
+    @property
+    def _kept_form(self) -> str | None:
+        """The form, if rows must not be written in another one afterwards."""
+        return str(self._form) if self._form.follows_state else None
 
     def _mine(self, name: str) -> Any:
         c = self._positions.c
@@ -318,7 +387,7 @@ class SqlSink:
             "sink": self._key,
             "name": name,
             "plan_id": plan_id,
-            "position": at.to_text(),
+            "position": _with_form(at.to_text(), self._kept_form),
             "rows": rows,
             "written_ms": now_ms(),
         }
@@ -326,7 +395,7 @@ class SqlSink:
     def _prepare(self, name: str) -> None:
         with self._lock:
             if not self._ready:
-                self._create_quietly(self._positions)
+                create_quietly(self._engine, self._positions)
                 self._ready = True
         if len(name) > OLD_NAME_LENGTH:
             self._widen_names(name)
@@ -359,58 +428,6 @@ class SqlSink:
             f"could not be widened: {why}. Let the table's owner run: {change}",
         )
 
-    def _create_quietly(self, table: Table) -> None:
-        sa = self._sa
-        try:
-            table.create(self._engine, checkfirst=True)
-        except (sa.exc.ProgrammingError, sa.exc.OperationalError, sa.exc.IntegrityError):
-            # Another process may have created the table in the meantime. If not, this query fails.
-            with self._engine.connect() as connection:
-                connection.execute(sa.select(sa.func.count()).select_from(table))
-
-    def _target(self, columns: pa.Schema) -> tuple[Table, SqlValues]:
-        """Create or extend the table; return it with the columns of the plan, and its encoder."""
-        sa, dialect = self._sa, self._engine.dialect.name
-        declared = self._table({f.name: sql_type(f.type, dialect) for f in columns})
-        inspector = sa.inspect(self._engine)
-        if not inspector.has_table(self._name, schema=self._schema):
-            if not self._create:
-                raise SinkError(self._key, "there is no such table")
-            self._create_quietly(declared)
-        present = {
-            column["name"]: column["type"]
-            for column in sa.inspect(self._engine).get_columns(self._name, schema=self._schema)
-        }
-        for field in columns_to_add(self._key, present, columns, self._policy):
-            self._add_column(declared, field.name)
-        values = SqlValues(columns, dialect, present, self._replace_nul)
-        return self._table(values.bound_types()), values
-
-    def _table(self, types: Mapping[str, Any]) -> Table:
-        sa = self._sa
-        quoted = sa.quoted_name
-        table: Table = sa.Table(
-            quoted(self._name, True),
-            sa.MetaData(),
-            *(sa.Column(quoted(name, True), kind) for name, kind in types.items()),
-            schema=None if self._schema is None else quoted(self._schema, True),
-        )
-        return table
-
-    def _add_column(self, target: Table, name: str) -> None:
-        sa = self._sa
-        dialect = self._engine.dialect
-        column = sa.schema.CreateColumn(target.c[name]).compile(dialect=dialect)
-        where = dialect.identifier_preparer.format_table(target)
-        try:
-            with self._engine.begin() as connection:
-                # Not with text(): it would read a colon in a name as a parameter.
-                connection.exec_driver_sql(f"ALTER TABLE {where} ADD COLUMN {column}")
-        except (sa.exc.ProgrammingError, sa.exc.OperationalError):
-            found = sa.inspect(self._engine).get_columns(self._name, schema=self._schema)
-            if name not in [c["name"] for c in found]:
-                raise
-
     def _positions_table(self) -> Table:
         sa = self._sa
         table: Table = sa.Table(
@@ -427,30 +444,37 @@ class SqlSink:
         return table
 
 
+def form_of(form: SinkForm | str, known: tuple[SinkForm, ...]) -> SinkForm:
+    """Return a form by its name.
+
+    Raises:
+        ConfigError: The sink has no such form.
+    """
+    if form not in known:
+        raise ConfigError(f"form is one of {', '.join(known)}, not '{form}'")
+    return SinkForm(form)
+
+
+def _form_in(text: str) -> str | None:
+    """Return the form that a stored position names; None if rows are added."""
+    found = json.loads(text).get("form")
+    return None if found is None else str(found)
+
+
+def _with_form(text: str, form: str | None) -> str:
+    return text if form is None else json.dumps(json.loads(text) | {"form": form})
+
+
+def _keeps(form: str | None) -> str:
+    return "adds rows" if form is None else f"keeps a {form}"
+
+
 def _opened(source: EngineSource) -> Engine:
     import sqlalchemy as sa
 
     if source.url.get_backend_name() == SQLITE:
         return source.open(connect_args={"timeout": LOCK_TIMEOUT_S}, poolclass=sa.NullPool)
     return source.open(pool_pre_ping=True)
-
-
-def _chunks(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    for batch in reader:
-        for start in range(0, batch.num_rows, ROWS_PER_STATEMENT):
-            yield batch.slice(start, ROWS_PER_STATEMENT)
-
-
-def _place(plan: ScanPlan, row: int) -> str:
-    """Return the bucket and offset of a row, as text; empty if rows are not offsets of a log."""
-    if plan.kind != "log":
-        return ""
-    for part in plan.ranges:
-        if row < part.count:
-            of = f" of partition {part.partition}" if part.partition else ""
-            return f" (bucket {part.bucket}{of}, offset {part.start + row})"
-        row -= part.count
-    return ""
 
 
 def _make(values: Values, _: FlussConnection) -> SqlSink:
@@ -460,6 +484,7 @@ def _make(values: Values, _: FlussConnection) -> SqlSink:
         schema=values["schema"],
         schema_policy=values["schema_policy"],
         replace_nul=values["replace_nul"],
+        form=values["form"],
     )
 
 
@@ -493,6 +518,7 @@ register(
                 "given.",
                 default=None,
             ),
+            form_field(*SinkForm),
         ),
         make=_make,
         dataset=_dataset,

@@ -15,10 +15,11 @@ exception are digits below a microsecond, which SQL times do not have. Special c
 from __future__ import annotations
 
 import base64
+import copy
 import datetime as dt
 import decimal
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -134,6 +135,7 @@ class SqlValues:
         dialect: The name of the database's dialect.
         present: The types of the columns that the table had already, by name.
         replace_nul: What replaces U+0000 where text cannot hold it; None refuses the value.
+        key: Columns in which it is never replaced: two keys could become one.
     """
 
     def __init__(
@@ -142,8 +144,10 @@ class SqlValues:
         dialect: str,
         present: Mapping[str, Any],
         replace_nul: str | None = None,
+        key: Collection[str] = (),
     ) -> None:
         self._replace_nul = replace_nul
+        self._key = key
         self._dialect = dialect
         self._fields = [(f, _values_of(f, dialect, present.get(f.name))) for f in columns]
         self._names = columns.names
@@ -161,6 +165,14 @@ class SqlValues:
                 types[field.name] = sa.Numeric(field.type.precision, field.type.scale)
         return types
 
+    def of(self, names: Sequence[str]) -> SqlValues:
+        """Return the same for batches with some of the columns."""
+        found = copy.copy(self)
+        by_name = {field.name: (field, convert) for field, convert in self._fields}
+        found._fields = [by_name[name] for name in names]
+        found._names = list(names)
+        return found
+
     def rows(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
         """Return the rows as dictionaries.
 
@@ -174,7 +186,7 @@ class SqlValues:
         return [dict(zip(self._names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _without_nul(self, name: str, column: pa.Array, convert: Any) -> pa.Array:
-        if convert is not _text_without_nul or self._replace_nul is None:
+        if convert is not _text_without_nul or self._replace_nul is None or name in self._key:
             return column
         return pc.replace_substring(column, NUL, self._replace_nul)
 
@@ -185,7 +197,7 @@ def _values_of(field: pa.Field, dialect: str, present: Any) -> Callable[[str, pa
 
     kind, is_ = field.type, pa.types
     if is_.is_nested(kind):
-        return _Nested(kind)
+        return Nested(kind)
     if is_.is_floating(kind) and dialect == SQLITE:
         return _with_nan_as_text
     if is_.is_decimal(kind) and dialect == SQLITE and kind.precision > SQLITE_DIGITS_MAX:
@@ -193,13 +205,22 @@ def _values_of(field: pa.Field, dialect: str, present: Any) -> Callable[[str, pa
         return _decimal_text if keeps_text else _exact_doubles
     if (is_.is_string(kind) or is_.is_large_string(kind)) and dialect in _WITHOUT_NUL:
         return _text_without_nul
-    if is_.is_timestamp(kind) and kind.unit == "ns":
-        return lambda name, column: _listed(
-            name, column.cast(pa.timestamp("us", tz=kind.tz), safe=False)
-        )
-    if is_.is_time64(kind) and kind.unit == "ns":
-        return lambda name, column: _listed(name, column.cast(pa.time64("us"), safe=False))
+    if _is_ns(kind):
+        return lambda name, column: _listed(name, without_digits_below_us(column))
     return _listed
+
+
+def type_without_digits_below_us(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a time that SQL can store: microseconds for nanoseconds."""
+    if not _is_ns(kind):
+        return kind
+    return pa.timestamp("us", tz=kind.tz) if pa.types.is_timestamp(kind) else pa.time64("us")
+
+
+def without_digits_below_us(column: pa.Array) -> pa.Array:
+    """Return a column of times with the precision that SQL times have."""
+    stored = type_without_digits_below_us(column.type)
+    return column if stored == column.type else column.cast(stored, safe=False)
 
 
 def _listed(name: str, column: pa.Array) -> list[Any]:
@@ -253,6 +274,16 @@ def _exact_doubles(name: str, column: pa.Array) -> list[Any]:
 
 
 def _text_without_nul(name: str, column: pa.Array) -> list[Any]:
+    check_no_nul(name, column)
+    return _listed(name, column)
+
+
+def check_no_nul(name: str, column: pa.Array) -> None:
+    """Refuse texts with U+0000.
+
+    Raises:
+        UnfitValueError: A text has it.
+    """
     found = pc.match_substring(column, NUL)
     if pc.any(found).as_py():
         raise UnfitValueError(
@@ -262,10 +293,9 @@ def _text_without_nul(name: str, column: pa.Array) -> list[Any]:
             "open the sink with replace_nul='', or with a text that is to stand in its place, "
             "and run again",
         )
-    return _listed(name, column)
 
 
-class _Nested:
+class Nested:
     """Makes values that JSON can hold: bytes as Base64, times and decimals as text."""
 
     def __init__(self, kind: pa.DataType) -> None:

@@ -30,8 +30,7 @@ from fluss_orchestrate.dagster.checks import build_fluss_lag_check
 from fluss_orchestrate.dagster.compat import valid_name
 from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
 from fluss_orchestrate.dagster.incremental import incremental_fluss_asset
-from fluss_orchestrate.dagster.options import AssetOptions, suggestion
-from fluss_orchestrate.dagster.partitions import fluss_time_partitions
+from fluss_orchestrate.dagster.mirrors import fluss_mirror_asset
 from fluss_orchestrate.dagster.sensors.offsets import build_fluss_offset_sensor
 from fluss_orchestrate.dagster.tables import DagsterFlussTranslator
 
@@ -124,21 +123,8 @@ class Increment(dg.Model, dg.Resolvable):
     min_offsets: int | None = Field(
         default=None, description="A sensor starts a run when the table has so many more."
     )
-    columns: list[str] | None = Field(default=None, description="The columns; all if not given.")
-    metadata_columns: list[str] = Field(
-        default=[],
-        description="What is read beside them, such as _change_type, _offset or _timestamp.",
-    )
-    until: str = Field(default="latest", description="Where a run ends: latest, lake or a time.")
-    scan_options: dict[str, Any] = Field(
-        default={}, description="Further arguments of the scan, such as start."
-    )
-    partitions: PartitionAttributes | None = Field(
-        default=None,
-        description="Time partitions: each takes the rows that were committed in its window.",
-    )
-    checks: LagCheckAttributes | None = Field(
-        default=None, description="How far the checkpoint may be behind."
+    verify: bool = Field(
+        default=False, description="Compare a mirror with its table after each run."
     )
 
     @property
@@ -161,9 +147,17 @@ class Increment(dg.Model, dg.Resolvable):
         """
         sink = self._sink()
         sink.check()
-        options: AssetOptions = {"kinds": {sink.declaration.name}}
-        if self.partitions is not None:
-            options["partitions_def"] = self.partitions.definition()
+        if getattr(sink, "form", None) in ("mirror", "history"):
+            return fluss_mirror_asset(
+                self.key.split("/"),
+                table=self.table,
+                sink=sink.open,
+                checkpoint=self.checkpoint_name,
+                max_offsets=self.max_offsets,
+                verify=self.verify,
+                resource_key=resource_key,
+                **options,
+            )
         return incremental_fluss_asset(
             self.key.split("/"),
             table=self.table,

@@ -143,15 +143,16 @@ KILLED = """
 import os, signal, sys
 from tests.orchestrate.sinks.plans import make_plan, read
 from tests.orchestrate.sinks.test_sql import TABLE
-from fluss_orchestrate.core.sinks import SqlSink, sql
+from fluss_orchestrate.core.sinks import SqlSink
+from fluss_orchestrate.core.sinks.sql_forms import append
 stage, url = sys.argv[1:]
 die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-real = sql._chunks
+real = append._chunks
 def chunks(reader):
     for at, chunk in enumerate(real(reader)):
         if stage == "within" and at == 2: die()
         yield chunk
-sql._chunks = chunks
+append._chunks = chunks
 SqlSink(url, TABLE).write(make_plan((0, 0, 300)), read)
 die()
 """

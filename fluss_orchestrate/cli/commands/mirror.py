@@ -1,0 +1,337 @@
+"""`fluss-orchestrate mirror`: keep sinks equal to key tables, and prove that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from fluss_orchestrate.cli.commands.scan import SinkOptions, made_run_key
+from fluss_orchestrate.cli.options import ColumnsOption, Commands, StoreOption, TableArgument, names
+from fluss_orchestrate.cli.parsing import moment, path_of
+from fluss_orchestrate.cli.presentation.failures import FAILED, UsageError
+from fluss_orchestrate.cli.presentation.output import count, table
+from fluss_orchestrate.cli.presentation.progress import metered
+from fluss_orchestrate.cli.session import Session, open_store, with_session
+
+if TYPE_CHECKING:
+    from fluss_client import TablePath
+    from fluss_orchestrate.core.incremental.reading.reader import ScanProgress
+    from fluss_orchestrate.core.sinks import Sink
+
+DEFAULT = "table"
+PREFIX = "mirror/"
+
+
+class MirrorGroup(TyperGroup):
+    """The group; without one of its words, the first argument is a table."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the word `table` before the name of a table."""
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = [DEFAULT, *args]
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+
+app: typer.Typer = Commands(
+    help="Keep sinks equal to key tables, and verify them.",
+    cls=MirrorGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+ToOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SINK", help="The sink, as for `scan --to`: sql:TABLE, iceberg:NAMESPACE.TABLE, ..."
+    ),
+]
+SinkOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FIELD=VALUE", help="A field of the sink, repeatable; form is `mirror`."),
+]
+SinkEnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=VARIABLE",
+        help="A secret field of the sink: the environment variable that holds it.",
+    ),
+]
+CatalogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME|KEY=VALUE",
+        help="For iceberg: a catalog of your pyiceberg configuration, or its properties.",
+    ),
+]
+CheckpointOption = Annotated[
+    str | None, typer.Option(help=f"The checkpoint's name; {PREFIX}DATABASE.TABLE by default.")
+]
+RunKeyOption = Annotated[
+    str | None,
+    typer.Option(help="Names this run for good; a run that died goes on under the same key."),
+]
+UntilOption = Annotated[str, typer.Option(help="latest, a time, offsets or @receipt.json.")]
+RuleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CONDITION",
+        help="A condition that rows must keep, such as 'amount >= 0'; may be repeated.",
+    ),
+]
+QuarantineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SINK",
+        help="Where rows go that violate a rule; without it they stop the run. It has the fields "
+        "of --to.",
+    ),
+]
+
+
+def sink_options(
+    to: str,
+    catalog: Sequence[str] | None,
+    option: Sequence[str] | None,
+    variables: Sequence[str] | None,
+    form: str,
+) -> SinkOptions:
+    """Return what the command line says of a sink, with its form unless that is given."""
+    given = list(option or ())
+    if not any(text.startswith("form=") for text in given):
+        given.append(f"form={form}")
+    return SinkOptions(to, catalog or (), given, variables or ())
+
+
+def checkpoint_of(given: str | None, path: TablePath) -> str:
+    """Return the name of a checkpoint."""
+    return given or f"{PREFIX}{path}"
+
+
+@app.command(DEFAULT)
+@with_session
+def mirror(
+    session: Session,
+    name: TableArgument,
+    to: ToOption,
+    sink_option: SinkOption = None,
+    sink_env: SinkEnvOption = None,
+    catalog: CatalogOption = None,
+    checkpoint: CheckpointOption = None,
+    run_key: RunKeyOption = None,
+    until: UntilOption = "latest",
+    max_offsets: Annotated[
+        int | None, typer.Option(min=1, help="At most about so many changes in this run.")
+    ] = None,
+    columns: ColumnsOption = None,
+    rule: RuleOption = None,
+    quarantine: QuarantineOption = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the sink with the table afterwards.")
+    ] = False,
+    store: StoreOption = None,
+) -> None:
+    """Bring a sink up to the current rows of a key table, exactly once.
+
+    The first run writes all rows, each further run applies the changes since. Run it again after
+    any crash. The word `table` may be left out.
+
+    Examples:
+
+      fluss-orchestrate mirror table sales.customers --to sql:customers --sink-env url=WAREHOUSE
+
+      fluss-orchestrate mirror sales.customers --to sql:customers --sink-env url=WAREHOUSE --verify
+    """
+    from fluss_orchestrate.core.mirror.table import mirror_table
+
+    path = path_of(name)
+    end = moment(session, name, until, ("latest",), "--until")
+    options = sink_options(to, catalog, sink_option, sink_env, "mirror")
+    sink = _with_rules(session, options.open(session, []), options, rule, quarantine)
+    kept, used = open_store(session.connection, store), checkpoint_of(checkpoint, path)
+    with metered(f"mirroring {name}") as meter:
+
+        def tell(now: ScanProgress) -> None:
+            meter.at(now.rows, now.offsets, now.offsets_total)
+
+        result = mirror_table(
+            session.connection,
+            path,
+            sink,
+            run_key or made_run_key(),
+            checkpoint=used,
+            until=end,
+            max_offsets=max_offsets,
+            store=kept,
+            columns=names(columns),
+            progress=tell,
+        )
+        meter.rows = result.rows
+    answer: dict[str, Any] = {
+        "receipt": result.receipt.to_json(),
+        "adopted": [r.to_json() for r in result.adopted],
+        "rows": result.rows,
+    }
+    said = f"{count(result.rows, 'change')} to {to}"
+    equal = True
+    if verify:
+        from fluss_orchestrate.core.mirror.verification import verify_mirror
+
+        found = verify_mirror(
+            session.connection, path, sink, used, store=kept, columns=names(columns)
+        )
+        answer["comparison"], equal = found.to_json(), found.equal
+        said = f"{said}\n{found}"
+    session.answer(answer, lambda: said)
+    _end(equal)
+
+
+def _with_rules(
+    session: Session,
+    sink: Sink,
+    options: SinkOptions,
+    rules: Sequence[str] | None,
+    quarantine: str | None,
+) -> Sink:
+    from fluss_orchestrate.core.sinks.contract import ContractSink
+
+    if not rules:
+        if quarantine is not None:
+            raise UsageError("--quarantine is for rows that violate a --rule: give one")
+        return sink
+    if quarantine is None:
+        return ContractSink(sink, rules)
+    adding = [text for text in options.options if not text.startswith("form=")]
+    other = replace(options, to=quarantine, options=adding).open(session, [])
+    return ContractSink(sink, rules, "quarantine", other)
+
+
+@app.command()
+@with_session
+def verify(
+    session: Session,
+    name: TableArgument,
+    to: ToOption,
+    sink_option: SinkOption = None,
+    sink_env: SinkEnvOption = None,
+    catalog: CatalogOption = None,
+    checkpoint: CheckpointOption = None,
+    columns: ColumnsOption = None,
+    keys: Annotated[int, typer.Option(min=0, help="Name at most so many keys that differ.")] = 10,
+    store: StoreOption = None,
+) -> None:
+    """Compare a mirror with its table, at the offsets that the mirror has reached.
+
+    Counts and checksums are compared per bucket; writers need not stop. The exit code is 1 if they
+    differ.
+
+    Example:
+
+      fluss-orchestrate mirror verify sales.customers --to sql:customers --sink-env url=WAREHOUSE
+    """
+    from fluss_orchestrate.core.mirror.verification import verify_mirror
+
+    path = path_of(name)
+    sink = sink_options(to, catalog, sink_option, sink_env, "mirror").open(session, [])
+    with metered(f"verifying {name}") as meter:
+
+        def tell(now: ScanProgress) -> None:
+            meter.at(now.rows, now.offsets, now.offsets_total)
+
+        found = verify_mirror(
+            session.connection,
+            path,
+            sink,
+            checkpoint_of(checkpoint, path),
+            store=open_store(session.connection, store),
+            columns=names(columns),
+            keys_shown_max=keys,
+            progress=tell,
+        )
+        meter.rows = found.rows
+    session.answer(found.to_json(), lambda: str(found))
+    _end(found.equal)
+
+
+class OnLogTables(StrEnum):
+    skip = "skip"
+    append = "append"
+
+
+@app.command()
+@with_session
+def database(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="DATABASE", help="The database.")],
+    to: ToOption,
+    sink_option: SinkOption = None,
+    sink_env: SinkEnvOption = None,
+    catalog: CatalogOption = None,
+    include: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Only these tables; repeatable.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Not these tables; repeatable.")
+    ] = None,
+    on_log_tables: Annotated[
+        OnLogTables, typer.Option(help="Tables without a key: leave out, or write new rows.")
+    ] = OnLogTables.skip,
+    tables_at_once: Annotated[int, typer.Option(min=1, help="How many at the same time.")] = 4,
+    run_key: RunKeyOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Mirror all key tables of a database that match, new ones included.
+
+    In --to, {table} and {database} stand for the names. A table that fails does not stop the
+    others; the exit code is 1 then.
+
+    Example:
+
+      fluss-orchestrate mirror database sales --to 'sql:{table}' --sink-env url=WAREHOUSE
+    """
+    from fluss_client.engine import table_info
+    from fluss_orchestrate.core.mirror.databases import mirror_database
+
+    if "{table}" not in to:
+        raise UsageError("--to has no {table}: all tables would be written into one")
+
+    def open_sink(path: TablePath) -> Sink:
+        keyed = table_info(session.connection, path).has_primary_key()
+        place = to.replace("{table}", path.table_name).replace("{database}", path.database_name)
+        form = "mirror" if keyed else "append"
+        return sink_options(place, catalog, sink_option, sink_env, form).open(session, [])
+
+    summary = mirror_database(
+        session.connection,
+        name,
+        open_sink,
+        run_key or made_run_key(),
+        include=include or "*",
+        exclude=exclude or (),
+        tables_at_once=tables_at_once,
+        on_log_tables=on_log_tables.value,
+        store=open_store(session.connection, store),
+        on_failure="return",
+    )
+    lines = [
+        [
+            str(one.table),
+            "failed" if one.error is not None else one.kind,
+            "" if one.result is None else str(one.result.rows),
+            "" if one.error is None else str(one.error),
+        ]
+        for one in summary.tables
+    ]
+    session.answer(summary.to_json(), lambda: table(["table", "what", "rows", "error"], lines))
+    _end(not summary.failed)
+
+
+def _end(good: bool) -> None:
+    """End with the exit code of a failure, after the answer was given."""
+    if not good:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,1 @@
+"""How a SQL sink writes plans in each of its forms, and reads them back."""

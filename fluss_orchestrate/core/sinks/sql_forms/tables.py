@@ -1,0 +1,308 @@
+"""The target table of a SQL sink: created, extended, and checked for the form of the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss_orchestrate.core.sinks.base import SchemaPolicy, columns_to_add
+from fluss_orchestrate.core.sinks.errors import SinkError, SinkSchemaError
+from fluss_orchestrate.core.sinks.sql_types import SQLITE, sql_type
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, Table
+
+POSTGRES = "postgresql"
+TRANSACTIONAL_DDL = (POSTGRES, SQLITE)
+"""Dialects whose ALTER TABLE is rolled back with the transaction. Others commit with it."""
+KEYED_DIALECTS = (POSTGRES, SQLITE, "duckdb", "mysql", "mariadb")
+"""Dialects with an upsert that this project knows. Only the first two are tested."""
+
+
+@dataclass(frozen=True)
+class TargetTable:
+    """One table of one database.
+
+    Attributes:
+        engine: The engine of the database.
+        name: The name of the table.
+        schema: The schema of the table.
+        policy: What happens with columns that the table lacks.
+        create: Whether a table that does not exist is created.
+    """
+
+    engine: Engine
+    name: str
+    schema: str | None
+    policy: SchemaPolicy
+    create: bool
+
+    @property
+    def label(self) -> str:
+        """The name with its schema."""
+        return f"{self.schema}.{self.name}" if self.schema else self.name
+
+    @property
+    def dialect(self) -> str:
+        """The name of the database's dialect."""
+        return self.engine.dialect.name
+
+    def described(self, types: Mapping[str, Any], key: Sequence[str] = ()) -> Table:
+        """Return the table with these columns.
+
+        Args:
+            types: The SQLAlchemy types by column.
+            key: The columns of the primary key.
+        """
+        import sqlalchemy as sa
+
+        quoted = sa.quoted_name
+        constraint = [sa.PrimaryKeyConstraint(*(quoted(name, True) for name in key))] if key else []
+        table: Table = sa.Table(
+            quoted(self.name, True),
+            sa.MetaData(),
+            *(
+                # Not autoincrement: PostgreSQL would make a SERIAL of a whole number.
+                sa.Column(quoted(name, True), kind, nullable=name not in key, autoincrement=False)
+                for name, kind in types.items()
+            ),
+            *constraint,
+            schema=None if self.schema is None else quoted(self.schema, True),
+        )
+        return table
+
+    def ensure(self, declared: Table) -> None:
+        """Create the table if it does not exist.
+
+        Raises:
+            SinkError: It does not exist, and the sink may not create it.
+        """
+        import sqlalchemy as sa
+
+        if sa.inspect(self.engine).has_table(self.name, schema=self.schema):
+            return
+        if not self.create:
+            raise SinkError(self.label, "there is no such table")
+        create_quietly(self.engine, declared)
+
+    def present(self, bind: Engine | Connection) -> dict[str, Any]:
+        """Return the types of the columns that the table has, by name."""
+        import sqlalchemy as sa
+
+        columns = sa.inspect(bind).get_columns(self.name, schema=self.schema)
+        return {column["name"]: column["type"] for column in columns}
+
+    def extend(self, columns: pa.Schema) -> dict[str, Any]:
+        """Add missing columns, each in a transaction of its own; return the types before."""
+        present = self.present(self.engine)
+        declared = self.described({f.name: sql_type(f.type, self.dialect) for f in columns})
+        for field in columns_to_add(self.label, present, columns, self.policy):
+            self._add_column_quietly(declared, field.name)
+        return present
+
+    def fit(self, connection: Connection, declared: Table, columns: pa.Schema) -> dict[str, Any]:
+        """Add missing columns and widen narrow ones within a transaction.
+
+        Args:
+            connection: The connection, in the transaction.
+            declared: The table as the sink would create it.
+            columns: The columns of the rows.
+
+        Returns:
+            The types that the table has then, by name.
+
+        Raises:
+            SinkSchemaError: Columns are missing or too narrow, and the policy or the database does
+                not allow to change that.
+        """
+        present = self.present(connection)
+        missing = columns_to_add(self.label, present, columns, self.policy)
+        narrow = {
+            name: wider
+            for name in columns.names
+            if name in present
+            and (wider := wider_type(present[name], declared.c[name].type)) is not None
+        }
+        if narrow and self.dialect != SQLITE:  # whose types have no widths
+            self._widen(connection, declared, narrow)
+        for field in missing:
+            connection.exec_driver_sql(self._adding(declared, field.name))
+        return self.present(connection) if narrow or missing else present
+
+    def _widen(self, connection: Connection, declared: Table, narrow: Mapping[str, Any]) -> None:
+        preparer = self.engine.dialect.identifier_preparer
+        where = preparer.format_table(declared)
+        changes = {
+            name: f"ALTER TABLE {where} ALTER COLUMN {preparer.quote_identifier(name)} TYPE "
+            f"{kind.compile(dialect=self.engine.dialect)}"
+            for name, kind in narrow.items()
+        }
+        if self.policy is not SchemaPolicy.ADD_COLUMNS or self.dialect != POSTGRES:
+            raise SinkSchemaError(
+                self.label,
+                f"column {', '.join(narrow)} is too narrow for the values of the table. Run: "
+                f"{'; '.join(changes.values())}"
+                + ("; or open the sink with schema_policy='add_columns', which does it")
+                * (self.dialect == POSTGRES),
+                list(narrow),
+            )
+        for change in changes.values():
+            connection.exec_driver_sql(change)
+
+    def _adding(self, declared: Table, name: str) -> str:
+        import sqlalchemy as sa
+
+        dialect = self.engine.dialect
+        column = sa.schema.CreateColumn(declared.c[name]).compile(dialect=dialect)
+        # To be run by exec_driver_sql: text() would read a colon in a name as a parameter.
+        return (
+            f"ALTER TABLE {dialect.identifier_preparer.format_table(declared)} ADD COLUMN {column}"
+        )
+
+    def _add_column_quietly(self, declared: Table, name: str) -> None:
+        import sqlalchemy as sa
+
+        try:
+            with self.engine.begin() as connection:
+                connection.exec_driver_sql(self._adding(declared, name))
+        except (sa.exc.ProgrammingError, sa.exc.OperationalError):
+            # Another process may have added it in the meantime.
+            if name not in self.present(self.engine):
+                raise
+
+    def check_key(self, connection: Connection, key: Sequence[str], declared: Table) -> None:
+        """Check that the table keeps one row per key, for keys that differ as they do in Fluss.
+
+        Raises:
+            SinkSchemaError: The table has no primary key and no unique constraint on exactly these
+                columns, or one of them has a type or a collation that merges different keys.
+        """
+        import sqlalchemy as sa
+
+        shown = ", ".join(key)
+        found = _unique_columns(sa.inspect(connection), self.name, self.schema)
+        if set(key) not in found:
+            raise SinkSchemaError(
+                self.label,
+                f"it has neither a primary key nor a unique constraint on exactly {shown}, the "
+                "primary key of the Fluss table: add one, or let the sink create a table under "
+                "another name",
+                key,
+            )
+        present = self.present(connection)
+        wrong = [name for name in key if not _keeps_keys(present[name], declared.c[name].type)]
+        wrong += [name for name in self._merging(connection, key) if name not in wrong]
+        if wrong:
+            raise SinkSchemaError(
+                self.label,
+                f"column {', '.join(wrong)} of its key takes different keys for the same one, or "
+                "cannot hold all of them (its type or collation): let the sink create a table "
+                "under another name, and copy its types",
+                wrong,
+            )
+
+    def _merging(self, connection: Connection, key: Sequence[str]) -> Iterable[str]:
+        """Return the columns of the key whose collation takes different texts as equal."""
+        import sqlalchemy as sa
+
+        if self.dialect == SQLITE:
+            query = sa.text(
+                "SELECT x.name FROM pragma_index_list(:t) l, pragma_index_xinfo(l.name) x "
+                "WHERE l.\"unique\" AND x.key AND x.coll <> 'BINARY'"
+            )
+        elif self.dialect == POSTGRES:
+            query = sa.text(
+                "SELECT a.attname FROM pg_attribute a JOIN pg_collation c ON c.oid = "
+                "a.attcollation JOIN pg_class r ON r.oid = a.attrelid JOIN pg_namespace n ON "
+                "n.oid = r.relnamespace WHERE r.relname = :t AND n.nspname = "
+                "coalesce(:s, current_schema()) AND NOT c.collisdeterministic"
+            ).bindparams(sa.bindparam("s", self.schema, sa.Text))
+        else:
+            return []
+        found = set(connection.execute(query, {"t": self.name}).scalars())
+        return [name for name in key if name in found]
+
+
+def create_quietly(engine: Engine, table: Table) -> None:
+    """Create a table that does not exist; another process may do the same at the same time."""
+    import sqlalchemy as sa
+
+    try:
+        table.create(engine, checkfirst=True)
+    except (sa.exc.ProgrammingError, sa.exc.OperationalError, sa.exc.IntegrityError):
+        # Another process may have created the table in the meantime. If not, this query fails.
+        with engine.connect() as connection:
+            connection.execute(sa.select(sa.func.count()).select_from(table))
+
+
+def _unique_columns(inspector: Any, name: str, schema: str | None) -> list[set[str]]:
+    """Return the sets of columns that are unique together, for all rows."""
+    found = [set(inspector.get_pk_constraint(name, schema=schema)["constrained_columns"])]
+    found += [set(c["column_names"]) for c in inspector.get_unique_constraints(name, schema=schema)]
+    for index in inspector.get_indexes(name, schema=schema):
+        options = index.get("dialect_options") or {}
+        is_partial = any(option.endswith("_where") and options[option] for option in options)
+        if index["unique"] and not is_partial and None not in index["column_names"]:
+            found.append(set(index["column_names"]))
+    return found
+
+
+def wider_type(present: Any, wanted: Any) -> Any | None:
+    """Return the type that a column needs to hold the values of another type, if it is narrower.
+
+    Only numbers are compared: whole numbers, floats and decimals. None means that nothing has to
+    be changed.
+    """
+    import sqlalchemy as sa
+
+    have, need = _integer_rank(present), _integer_rank(wanted)
+    if have is not None and need is not None:
+        return wanted if need > have else None
+    if isinstance(present, sa.REAL) and isinstance(wanted, sa.Float):
+        return sa.Double()
+    if isinstance(present, sa.Float) or isinstance(wanted, sa.Float):
+        return None
+    if isinstance(present, sa.Numeric) and isinstance(wanted, sa.Numeric):
+        if present.precision is None or wanted.precision is None:
+            return None
+        digits = present.precision - (present.scale or 0)
+        scale = max(present.scale or 0, wanted.scale or 0)
+        digits = max(digits, wanted.precision - (wanted.scale or 0))
+        if (digits + scale, scale) != (present.precision, present.scale or 0):
+            return sa.Numeric(digits + scale, scale)
+    return None
+
+
+def _integer_rank(kind: Any) -> int | None:
+    import sqlalchemy as sa
+
+    if not isinstance(kind, sa.Integer):
+        return None
+    return 2 if isinstance(kind, sa.BigInteger) else 0 if isinstance(kind, sa.SmallInteger) else 1
+
+
+def _keeps_keys(present: Any, wanted: Any) -> bool:
+    """Return whether a column of a key holds different keys as different values."""
+    import sqlalchemy as sa
+
+    families: tuple[Any, ...] = (
+        sa.Integer,
+        sa.String,
+        sa.Boolean,
+        sa.Date,
+        sa.Time,
+        sa.DateTime,
+        sa.LargeBinary,
+        sa.Numeric,
+    )
+    family = next((one for one in families if isinstance(wanted, one)), None)
+    if family is None or not isinstance(present, family) or isinstance(present, sa.CHAR):
+        return False
+    if family is sa.DateTime and present.timezone != wanted.timezone:
+        # SQLite has no zones: all its times are those of UTC.
+        return type(present).__module__.endswith("sqlite.base")
+    precision = getattr(present, "precision", None) if family in (sa.DateTime, sa.Time) else None
+    return precision is None or precision >= 6

@@ -1,0 +1,287 @@
+"""Assets that are kept equal to key tables, and the check that they are.
+
+A mirror is an asset like an increment: a run's plan is pinned in the checkpoint store under the
+root run and the asset, so that retries and re-executions apply the same changes once. A mirror has
+no partitions, because it takes every change in order.
+"""
+
+# Dagster reads the types of an asset's arguments as it is made, so they are no strings here.
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from fluss_client import FlussConnection, TablePath
+from fluss_client.engine import table_info
+from fluss_client.errors import ConfigError
+from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
+from fluss_orchestrate.core.incremental.planning.settings import Until
+from fluss_orchestrate.core.incremental.run import ScanRun
+from fluss_orchestrate.core.job import JobResult
+from fluss_orchestrate.core.mirror.comparison import MirrorComparison
+from fluss_orchestrate.core.mirror.table import mirror_table
+from fluss_orchestrate.core.mirror.verification import verify_mirror
+from fluss_orchestrate.core.sinks.base import Sink, identity_of
+from fluss_orchestrate.dagster.runs import mirror_tag, run_key_of, work_name
+from fluss_orchestrate.dagster.work import position_version, row_count
+
+MakeSink = Callable[[FlussConnection], Sink]
+CHECK_NAME = "fluss_mirror_equal"
+ROW_COUNT, COLUMN_LINEAGE = "dagster/row_count", "dagster/column_lineage"
+DIFFERENCES_SHOWN_MAX = 20
+
+
+def fluss_mirror_asset(
+    key: dg.AssetKey | Sequence[str] | str,
+    *,
+    table: str,
+    sink: Sink | MakeSink,
+    checkpoint: str | None = None,
+    until: Until = "latest",
+    max_offsets: int | None = None,
+    columns: Sequence[str] | None = None,
+    scan_options: Mapping[str, Any] | None = None,
+    verify: bool = False,
+    source_key: dg.AssetKey | Sequence[str] | str | None = None,
+    resource_key: str = "fluss",
+    pool: str | None = None,
+    **asset_options: Any,
+) -> dg.AssetsDefinition:
+    """An asset whose materialisation brings a sink up to the current rows of a key table.
+
+    Its metadata have the receipt, the lineage of the columns and the number of rows. Runs of one
+    asset queue in a pool of their own, so that a limit of one makes them take turns.
+
+    Args:
+        key: The asset's key.
+        table: The key table, as `database.table`.
+        sink: A sink of form `mirror` or `history`, or a function that makes one from the
+            connection when the asset runs.
+        checkpoint: The name of the checkpoint; the asset's key by default.
+        until: Where the changes end.
+        max_offsets: The most offsets that one run reads.
+        columns: The columns to copy; all by default.
+        scan_options: Further settings of the core's `IncrementalScan`, and `store`.
+        verify: Whether each run compares the mirror with the table afterwards, as the asset check
+            `fluss_mirror_equal`.
+        source_key: The asset that stands for the table; its database and its name by default.
+        resource_key: The key of the `FlussResource`.
+        pool: The pool of the asset's runs.
+        asset_options: Further arguments of `dagster.asset`.
+
+    Raises:
+        ConfigError: The asset has partitions.
+    """
+    if asset_options.get("partitions_def") is not None:
+        raise ConfigError(
+            "a mirror takes every change in order, so its asset has no partitions; use "
+            "incremental_fluss_asset for rows by time"
+        )
+    asset_key = dg.AssetKey.from_coercible(key)
+    given = dict(scan_options or {})
+    mirror = _Mirror(
+        asset_key,
+        table,
+        sink,
+        checkpoint or f"dagster/{asset_key.to_user_string()}",
+        until,
+        max_offsets,
+        columns,
+        given.pop("store", None),
+        given,
+        verify,
+        _source_key(source_key, table),
+        resource_key,
+    )
+    return mirror.asset(pool or f"fluss/{table}", asset_options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mirror:
+    """What is mirrored, and how."""
+
+    key: dg.AssetKey
+    table: str
+    sink: Sink | MakeSink
+    checkpoint: str
+    until: Until
+    max_offsets: int | None
+    columns: Sequence[str] | None
+    store: CheckpointStore | None
+    scan_options: Mapping[str, Any]
+    verify: bool
+    source: dg.AssetKey
+    resource_key: str
+
+    def asset(self, pool: str, asset_options: Mapping[str, Any]) -> dg.AssetsDefinition:
+        """The asset, with the source among its dependencies."""
+
+        def bring(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
+            return self.materialised(context)
+
+        # With a check beside the asset, Dagster knows the class only without its parameter.
+        bring.__annotations__["return"] = dg.MaterializeResult
+        options = dict(asset_options)
+        kinds = {"fluss", *options.pop("kinds", ())}
+        if not callable(self.sink):
+            kinds.add(identity_of(self.sink).partition(":")[0])
+        deps = [*(options.pop("deps", None) or ())]
+        if all(dg.AssetDep.from_coercible(dep).asset_key != self.source for dep in deps):
+            deps.append(dg.AssetDep(self.source))
+        checks = [*(options.pop("check_specs", None) or ())]
+        if self.verify:
+            said = "The mirror holds exactly the rows of its table."
+            checks.append(dg.AssetCheckSpec(CHECK_NAME, asset=self.key, description=said))
+        metadata = {"fluss/source_table": self.table, "fluss/checkpoint": self.checkpoint}
+        made: dg.AssetsDefinition = dg.asset(
+            key=self.key,
+            kinds=kinds,
+            metadata={**metadata, **options.pop("metadata", {})},
+            pool=pool,
+            deps=deps,
+            check_specs=checks or None,
+            required_resource_keys={
+                self.resource_key,
+                *options.pop("required_resource_keys", ()),
+            },
+            **{"description": f"Kept equal to {self.table}.", **options},
+        )(bring)
+        return made
+
+    def materialised(self, context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
+        """Plan under the run's name, apply the changes, commit; then tell it."""
+        connection = getattr(context.resources, self.resource_key).connection
+        sink = _made(self.sink, connection)
+        store = self.store or FlussCheckpointStore(connection)
+
+        def planned(run: ScanRun) -> None:
+            mirror_tag(context, "plan", work_name(context), run.plan.plan_id)
+
+        result = mirror_table(
+            connection,
+            self.table,
+            sink,
+            run_key_of(context),
+            checkpoint=self.checkpoint,
+            until=self.until,
+            max_offsets=self.max_offsets,
+            store=store,
+            columns=self.columns,
+            scan_options=self.scan_options,
+            planned=planned,
+        )
+        metadata = self._metadata(connection, result, identity_of(sink))
+        checks = []
+        if self.verify:
+            found = verify_mirror(
+                connection, self.table, sink, self.checkpoint, store=store, columns=self.columns
+            )
+            metadata[ROW_COUNT] = found.mirror_rows
+            checks.append(_result(found, self.key))
+        state = store.require(self.checkpoint).state
+        assert state.position is not None, "a committed plan has set it"
+        generation = None if state.generation is None else state.generation.to_json()
+        return dg.MaterializeResult(
+            asset_key=self.key,
+            metadata=metadata,
+            data_version=position_version(result.receipt.table, state.position.offsets, generation),
+            check_results=checks,
+        )
+
+    def _metadata(
+        self, connection: FlussConnection, result: JobResult, sink: str
+    ) -> dict[str, Any]:
+        info = table_info(connection, self.table)
+        copied = info.get_column_names() if self.columns is None else list(self.columns)
+        receipt = result.receipt
+        # The store has the position of every bucket.
+        shown = {name: value for name, value in receipt.to_json().items() if name != "position"}
+        told: dict[str, Any] = {
+            "fluss/source": receipt.table.uri,
+            "fluss/sink": sink,
+            "fluss/rows": result.rows,
+            "fluss/rows_moved": receipt.moved,
+            "fluss/plan_id": str(receipt.plan_id),
+            "fluss/receipt": dg.MetadataValue.json(shown),
+            COLUMN_LINEAGE: dg.TableColumnLineage(
+                {name: [dg.TableColumnDep(self.source, name)] for name in copied}
+            ),
+        }
+        if result.adopted:
+            told["fluss/adopted_plans"] = [str(r.plan_id) for r in result.adopted]
+        if self.until == "latest" and self.max_offsets is None:
+            rows = row_count(connection, info)
+            if rows is not None:
+                told[ROW_COUNT] = rows
+        return told
+
+
+def _made(sink: Sink | MakeSink, connection: FlussConnection) -> Sink:
+    return sink(connection) if callable(sink) else sink
+
+
+def build_fluss_mirror_check(
+    asset: Any,
+    table: str,
+    sink: Sink | MakeSink,
+    checkpoint: str,
+    *,
+    store: CheckpointStore | None = None,
+    columns: Sequence[str] | None = None,
+    name: str = CHECK_NAME,
+    resource_key: str = "fluss",
+    **options: Any,
+) -> dg.AssetChecksDefinition:
+    """A check that passes while a mirror holds exactly the rows of its table.
+
+    Counts and checksums are compared per bucket at the mirror's offsets; the description names the
+    first keys that differ. Writers of the table need not stop.
+
+    Args:
+        asset: The mirror, or its key.
+        table: The key table, as `database.table`.
+        sink: The sink of the mirror, or a function that makes it from the connection.
+        checkpoint: The checkpoint of the mirror.
+        store: The checkpoint store; a table of the cluster by default.
+        columns: The columns to compare; by default those that the mirror copies.
+        name: The name of the check.
+        resource_key: The key of the `FlussResource`.
+        options: Further arguments of `dagster.asset_check`, such as `blocking`.
+    """
+
+    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        connection = getattr(context.resources, resource_key).connection
+        opened = _made(sink, connection)
+        found = verify_mirror(connection, table, opened, checkpoint, store=store, columns=columns)
+        return _result(found, None)
+
+    made: dg.AssetChecksDefinition = dg.asset_check(
+        asset=asset, name=name, required_resource_keys={resource_key}, **options
+    )(check)
+    return made
+
+
+def _result(found: MirrorComparison, key: dg.AssetKey | None) -> dg.AssetCheckResult:
+    value = found.to_json()
+    return dg.AssetCheckResult(
+        passed=found.equal,
+        asset_key=key,
+        check_name=None if key is None else CHECK_NAME,
+        description=str(found),
+        metadata={
+            "fluss/rows": found.rows,
+            "fluss/mirror_rows": found.mirror_rows,
+            "fluss/buckets": len(found.buckets),
+            "fluss/differences": dg.MetadataValue.json(
+                value["differences"][:DIFFERENCES_SHOWN_MAX]
+            ),
+        },
+    )
+
+
+def _source_key(given: dg.AssetKey | Sequence[str] | str | None, table: str) -> dg.AssetKey:
+    if given is not None:
+        return dg.AssetKey.from_coercible(given)
+    path = TablePath.parse(table)
+    return dg.AssetKey([path.database_name, path.table_name])
