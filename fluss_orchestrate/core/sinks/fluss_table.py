@@ -9,6 +9,9 @@ loads and is never sent again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+import pyarrow as pa
 
 from fluss_client import FlussConnection, TablePath
 from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, CheckpointTable
@@ -21,13 +24,16 @@ from fluss_orchestrate.core.loading.sending import (
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE, LoadTarget, Unit
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks.base import (
+    MirrorRows,
     ReadPlan,
     SchemaPolicy,
     SinkForm,
     SinkResult,
+    form_of,
     range_plan,
 )
 from fluss_orchestrate.core.sinks.errors import SinkSchemaError
+from fluss_orchestrate.core.sinks.fluss_mirror import FlussMirror
 from fluss_orchestrate.core.sinks.registry import (
     SCHEMA_POLICY,
     FieldKind,
@@ -35,10 +41,12 @@ from fluss_orchestrate.core.sinks.registry import (
     SinkDeclaration,
     SinkField,
     Values,
+    form_field,
     register,
 )
 
 PINS_KIND = "sink"
+FORMS = (SinkForm.APPEND, SinkForm.MIRROR)
 
 
 class FlussTableSink:
@@ -48,6 +56,12 @@ class FlussTableSink:
     `-D` rows are deletes and `-U` rows are left out. In a table without a bucket key, the rows of
     one source bucket go into one bucket and keep their order.
 
+    With `form="mirror"` the table, a key table with the same primary key, is kept equal to the one
+    that is read. It must be empty before the first plan, and nobody else may write to it. A reset
+    of the checkpoint to `start` upserts the state and then deletes the keys that the state does
+    not have; rows of dropped partitions are deleted. **Readers of the table see rows of a plan as
+    they arrive**: it equals the mirrored table when a plan is finished, and not in between.
+
     Args:
         connection: The connection to the cluster of the table.
         table: The table.
@@ -55,10 +69,10 @@ class FlussTableSink:
         create_partitions: Whether partitions that do not exist are created.
         ledger: The table that records the loads.
         ledger_replicas: The number of replicas of the ledger, if it has to be created.
+        form: What the sink makes of the rows: `append` or `mirror`.
     """
 
     exactly_once = True
-    form = SinkForm.APPEND
 
     def __init__(
         self,
@@ -69,7 +83,9 @@ class FlussTableSink:
         create_partitions: bool = False,
         ledger: TablePath = DEFAULT_LEDGER,
         ledger_replicas: int = REPLICAS_WANTED,
+        form: SinkForm | str = SinkForm.APPEND,
     ) -> None:
+        self._form = form_of(form, FORMS)
         self._connection = connection
         self._path = TablePath.parse(table) if isinstance(table, str) else table
         self._policy = SchemaPolicy(schema_policy)
@@ -79,15 +95,22 @@ class FlussTableSink:
         self._ledger: CheckpointTable | None = None
 
     @property
+    def form(self) -> SinkForm:
+        """What the sink makes of the rows."""
+        return self._form
+
+    @property
     def identity(self) -> str:
         """The cluster's alias and the table."""
         return f"fluss:{self._connection.config.resolved_alias()}/{self._path}"
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
         """Return what was written for the plan; None if the plan is not finished."""
+        if self._form is SinkForm.MIRROR:
+            return self._mirror(self._target()).done(plan)
         if plan.is_empty:
             return SinkResult(0)
-        done = self._load(plan, self._target()).done()
+        done = self._load(plan.plan_id, self._target()).done()
         return None if done is None else self._result(done, moved=0)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
@@ -95,10 +118,12 @@ class FlussTableSink:
 
         Raises:
             SinkSchemaError: The plan has the column `_change_type` and the table is a log table.
+            SinkFormError: The table of a mirror has other rows, or belongs to another mirror.
+            SinkPositionError: The plan does not begin where the mirror's position is.
             PinExpiredError: The plan was begun more than six days ago and not finished. The servers
                 do not know any more which of its rows they have.
         """
-        if plan.is_empty:
+        if plan.is_empty and self._form is not SinkForm.MIRROR:
             return SinkResult(0)
         target = self._target()
         if CHANGE_TYPE in plan.metadata_columns and not target.info.has_primary_key():
@@ -109,10 +134,6 @@ class FlussTableSink:
                 "sink: `abandon` the pending plan first",
                 [CHANGE_TYPE],
             )
-        load = self._load(plan, target)
-        done = load.done()
-        if done is not None:
-            return self._result(done, moved=0)
 
         def units(batch_rows: BatchRows) -> Iterator[Unit]:
             number = 0
@@ -123,20 +144,51 @@ class FlussTableSink:
                     yield unit
                     number += 1
 
+        if self._form is SinkForm.MIRROR:
+            return self._mirror(target).write(plan, read, units)
+        load = self._load(plan.plan_id, target)
+        done = load.done()
+        if done is not None:
+            return self._result(done, moved=0)
         return self._result(load.run(units))
+
+    def read_mirror(
+        self, name: str, schema: pa.Schema
+    ) -> AbstractContextManager[MirrorRows | None]:
+        """Read the rows of a mirror, as they were when its last plan was finished.
+
+        Args:
+            name: The checkpoint.
+            schema: The columns of the table that the mirror has, with the types of the table.
+
+        Returns:
+            The rows in the order of `schema`; None if the table holds no plan of the checkpoint.
+        """
+        return self._mirror(self._target()).read(name, schema)
+
+    def _mirror(self, target: LoadTarget) -> FlussMirror:
+        return FlussMirror(
+            self._connection,
+            self._opened_ledger(),
+            target,
+            lambda load_id: self._load(load_id, target),
+        )
 
     def _target(self) -> LoadTarget:
         return LoadTarget(self._connection, self._path, self._policy)
 
-    def _load(self, plan: ScanPlan, target: LoadTarget) -> PinnedLoad:
+    def _opened_ledger(self) -> CheckpointTable:
         if self._ledger is None:
             self._ledger = open_ledger(self._connection, self._ledger_path, self._replicas)
+        return self._ledger
+
+    def _load(self, load_id: str, target: LoadTarget) -> PinnedLoad:
         return PinnedLoad(
             self._connection,
-            self._ledger,
+            self._opened_ledger(),
             target,
             PINS_KIND,
-            plan.plan_id,
+            load_id,
             create_partitions=self._create_partitions,
         )
 
@@ -150,6 +202,7 @@ def _make(values: Values, connection: FlussConnection) -> FlussTableSink:
         values["table"],
         create_partitions=values["create_partitions"],
         schema_policy=values["schema_policy"],
+        form=values["form"],
     )
 
 
@@ -181,6 +234,7 @@ register(
                 default=False,
             ),
             SCHEMA_POLICY,
+            form_field(*FORMS),
         ),
         make=_make,
         dataset=lambda values, alias: LineageNode(f"fluss://{alias}", values["table"]),
