@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ from fluss_orchestrate.core.sinks.errors import (
 from fluss_orchestrate.core.sinks.position import (
     PlanState,
     SinkPosition,
+    check_beginning,
     plan_state,
     position_after,
 )

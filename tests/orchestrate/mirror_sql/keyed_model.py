@@ -68,6 +68,11 @@ class KeyedModel:
         self._learn()
 
     @property
+    def partition_ids(self) -> set[int | None]:
+        """The partitions that are there."""
+        return set(self._ids.values())
+
+    @property
     def columns(self) -> list[str]:
         return list(self.table.arrow_schema.names)
 
