@@ -73,11 +73,11 @@ def dying_before(owner: Any, name: str, after: bool = False, skip: int = 0) -> N
 
 def arm(stage: str, rng: random.Random) -> None:
     """Arm a stage within a sink."""
-    skip = rng.randrange(3)
+    skip = rng.randrange(2)
     if stage == "before the table is prepared":
         dying_before(mirror.KeyedTable, "fitted")
     elif stage == "while rows are copied":
-        dying_before(copying.BulkInsert, "add", after=True, skip=rng.randrange(2))
+        dying_before(copying.BulkInsert, "add", after=True, skip=skip)
     elif stage == "before the upsert":
         dying_before(mirror.Fitted, "upsert_from")
     elif stage == "after the upsert":

@@ -9,23 +9,27 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
-import sqlalchemy as sa
 
 from fluss_client import FlussConnection
 from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
 from fluss_orchestrate.core.mirror.table import mirror_scan
-from fluss_orchestrate.core.sinks import SqlSink
 from tests.contract.tables import Tables
 from tests.faults.recording import FaultRecorder
 from tests.orchestrate.incremental.test_crashes import KILLED, Crashers
-from tests.orchestrate.mirror_sql.keyed_model import KeyedModel, sorted_rows
-from tests.orchestrate.mirror_sql.mirror_crasher import SQL_STAGES
+from tests.orchestrate.mirror_sql.keyed_model import KeyedModel
+from tests.orchestrate.mirror_sql.mirror_crasher import FLUSS_STAGES, SQL_STAGES
+from tests.orchestrate.mirror_sql.mirrors import (
+    MirrorSinks,
+    check_mirror,
+    fluss_mirror,
+    sql_mirror,
+)
 
 SEED = 20261118
 KILLS, KILLS_LONG = 12, 50
 """Per database and kind of source: 200 in the long form."""
+EMBEDDED_FIRST = ("embedded", pytest.param("cluster", marks=pytest.mark.long))
 RACERS, RUNS_EACH, RUNS_EACH_LONG = 8, 1, 6
 
 
@@ -44,37 +48,56 @@ def crashers() -> Iterator[Crashers]:
     made.close()
 
 
-def check_sql(sink: SqlSink, url: str, model: KeyedModel) -> bool:
-    """Compare the mirror with the model at its position; False while it has none."""
-    engine = sa.create_engine(url, poolclass=sa.NullPool)
-    if sink.position("kills") is None:
-        return False
-    there = {column["name"] for column in sa.inspect(engine).get_columns("Copy")}
-    arrow = model.table.arrow_schema
-    held = pa.schema([field for field in arrow if field.name in there])
-    with sink.read_mirror("kills", held) as found:
-        assert found is not None
-        position, rows = found.position, found.rows.read_all().to_pylist()
-    given = [dict.fromkeys(arrow.names) | row for row in rows]
-    assert sorted_rows([tuple(row[n] for n in arrow.names) for row in given]) == (
-        model.expected(position)
-    )
-    return True
+class Killing:
+    """Runs of one mirror that are killed, while its table is changed in between."""
 
+    def __init__(self, tables: Tables, address: str, crashers: Crashers, long_form: bool) -> None:
+        self.rng = random.Random(SEED)
+        self.model = KeyedModel(tables, self.rng, partitioned=True)
+        self.store = FlussCheckpointStore(tables.connection, tables.database, "kills", replicas=1)
+        self.tables = tables
+        self.crashers = crashers
+        self.spec = {
+            "config": {"bootstrap.servers": address},
+            "table": self.model.path,
+            "database": tables.database,
+            "name": "kills",
+        }
+        self.wanted = KILLS_LONG if long_form else KILLS
+        self.kills: collections.Counter[str] = collections.Counter()
 
-def stages(rng: random.Random, known: tuple[str, ...]) -> Iterator[str]:
-    yield from known
-    while True:
-        yield rng.choice(known)
+    def run(self, sink: MirrorSinks, known: tuple[str, ...], place: str) -> None:
+        """Kill runs until there were enough; the mirror equals the model after each."""
+        rng, model, number = self.rng, self.model, 0
+        spec = self.spec | {"sink": place, "form": "mirror"}
+        while sum(self.kills.values()) < self.wanted or not all(self.kills[s] for s in known):
+            # A run whose plan was made before does not reach every stage.
+            stage = rng.choice([s for s in known if not self.kills[s]] or known)
+            head = self.store.head("kills")
+            # A plan that is pending reads the partitions that it names.
+            model.keeps_days = head is not None and head.state.pending is not None
+            for _ in range(rng.randrange(1, 4)):
+                model.step()
+            number += rng.random() < 0.7
+            run = spec | {"run_key": f"run-{number}", "stage": stage, "seed": rng.random()}
+            if rng.random() < 0.3:
+                run["max_offsets"] = rng.randrange(1, 12)
+            code = self.crashers.run(run)
+            assert code in (0, KILLED), stage
+            self.kills[stage] += code == KILLED
+            check_mirror(sink, "kills", model)
+            if rng.random() < 0.1:
+                reset(self.tables.connection, self.store, model)
+        assert self.crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
+        assert check_mirror(sink, "kills", model)
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("fluss_kind", "sql_url"), combinations("cluster", "postgres"), indirect=True
 )
-def test_equal_after_every_kill(
+def test_sql_equal_after_every_kill(
     tables: Tables,
-    source: FlussConnection,
     fluss_address: str,
     fluss_kind: str,
     sql_url: str,
@@ -82,50 +105,38 @@ def test_equal_after_every_kill(
     long_form: bool,
     record_fault: FaultRecorder,
 ) -> None:
-    rng = random.Random(SEED)
-    model = KeyedModel(tables, rng, partitioned=True)
-    sink = SqlSink(sql_url, "Copy", form="mirror")
-    spec = {
-        "config": {"bootstrap.servers": fluss_address},
-        "table": model.path,
-        "database": tables.database,
-        "name": "kills",
-        "sink": sql_url,
-        "form": "mirror",
-    }
-    store = FlussCheckpointStore(source, tables.database, "kills", replicas=1)
-    kills: collections.Counter[str] = collections.Counter()
-    number = compared = 0
-    for stage in stages(rng, SQL_STAGES):
-        if sum(kills.values()) >= (KILLS_LONG if long_form else KILLS):
-            break
-        head = store.head("kills")
-        # A plan that is pending reads the partitions that it names.
-        model.keeps_days = head is not None and head.state.pending is not None
-        for _ in range(rng.randrange(1, 4)):
-            model.step()
-        number += rng.random() < 0.7
-        run = spec | {"run_key": f"run-{number}", "stage": stage, "seed": rng.random()}
-        if rng.random() < 0.3:
-            run["max_offsets"] = rng.randrange(1, 12)
-        code = crashers.run(run)
-        assert code in (0, KILLED), stage
-        kills[stage] += code == KILLED
-        compared += check_sql(sink, sql_url, model)
-        if rng.random() < 0.1:
-            reset(source, store, model)
-    assert crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
-    assert check_sql(sink, sql_url, model)
-    kind = "postgres" if sql_url.startswith("postgresql") else "sqlite"
+    killing = Killing(tables, fluss_address, crashers, long_form)
+    killing.run(sql_mirror(sql_url), SQL_STAGES, sql_url)
+    kind = sql_url.partition(":")[0].partition("+")[0]
+    record(record_fault, f"SQL mirrors ({kind}, {fluss_kind})", killing)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("fluss_kind", EMBEDDED_FIRST, indirect=True)
+def test_fluss_equal_after_every_kill(
+    tables: Tables,
+    fluss_address: str,
+    fluss_kind: str,
+    crashers: Crashers,
+    long_form: bool,
+    record_fault: FaultRecorder,
+) -> None:
+    killing = Killing(tables, fluss_address, crashers, long_form)
+    killing.wanted *= 2 if long_form else 1  # two kinds of sources, not four combinations
+    sink = fluss_mirror(tables, killing.model, 3)
+    killing.run(sink, FLUSS_STAGES, sink.identity.rpartition("/")[2])
+    record(record_fault, f"Fluss mirrors ({fluss_kind})", killing)
+
+
+def record(record_fault: FaultRecorder, what: str, killing: Killing) -> None:
     record_fault(
-        f"kill -9 of SQL mirrors ({kind}, {fluss_kind})",
-        sum(kills.values()),
+        f"kill -9 of {what}",
+        sum(killing.kills.values()),
         lost=0,
         doubled=0,
         seed=SEED,
-        stages=kills,
+        stages=killing.kills,
     )
-    assert compared > 0
 
 
 def reset(source: FlussConnection, store: FlussCheckpointStore, model: KeyedModel) -> None:
@@ -147,7 +158,7 @@ def test_eight_runs_at_once(
     long_form: bool,
 ) -> None:
     model = KeyedModel(tables, random.Random(SEED))
-    sink = SqlSink(sql_url, "Copy", form="mirror")
+    sink = sql_mirror(sql_url)
     spec = {
         "config": {"bootstrap.servers": fluss_address},
         "table": model.path,
@@ -172,9 +183,9 @@ def test_eight_runs_at_once(
     while any(racer.is_alive() for racer in racers):
         model.upsert(3)
         model.delete(1)
-        check_sql(sink, sql_url, model)
+        check_mirror(sink, "kills", model)
     for racer in racers:
         racer.join()
     assert crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
     assert set(codes) <= {0, KILLED}
-    assert check_sql(sink, sql_url, model)
+    assert check_mirror(sink, "kills", model)
