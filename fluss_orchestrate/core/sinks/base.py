@@ -12,13 +12,14 @@ plan is committed to its checkpoint after `write` has returned.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from fluss_orchestrate.core.sinks.errors import SinkSchemaError
@@ -79,6 +80,21 @@ _METADATA_COLUMNS = {
     SinkForm.MIRROR: ("_change_type",),
     SinkForm.HISTORY: ("_change_type", "_offset", "_timestamp", "_bucket", "_partition"),
 }
+
+
+def form_of(form: SinkForm | str, known: Collection[SinkForm]) -> SinkForm:
+    """Return a form by its name.
+
+    Args:
+        form: The form, or its name.
+        known: The forms that the sink has.
+
+    Raises:
+        ConfigError: The sink has no such form.
+    """
+    if form not in known:
+        raise ConfigError(f"form is one of {', '.join(known)}, not '{form}'")
+    return SinkForm(form)
 
 
 class Sink(Protocol):

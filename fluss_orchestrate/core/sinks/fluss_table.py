@@ -9,6 +9,9 @@ loads and is never sent again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+import pyarrow as pa
 
 from fluss_client import FlussConnection, TablePath
 from fluss_client.engine import table_info
@@ -23,13 +26,16 @@ from fluss_orchestrate.core.loading.units import CHANGE_TYPE, LoadTarget, Unit
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from fluss_orchestrate.core.sinks.base import (
+    MirrorRows,
     ReadPlan,
     SchemaPolicy,
     SinkForm,
     SinkResult,
+    form_of,
     range_plan,
 )
 from fluss_orchestrate.core.sinks.errors import SinkSchemaError
+from fluss_orchestrate.core.sinks.fluss_mirror import FlussMirror
 from fluss_orchestrate.core.sinks.registry import (
     SCHEMA_POLICY,
     FieldKind,
@@ -37,10 +43,12 @@ from fluss_orchestrate.core.sinks.registry import (
     SinkDeclaration,
     SinkField,
     Values,
+    form_field,
     register,
 )
 
 PINS_KIND = "sink"
+FORMS = (SinkForm.APPEND, SinkForm.MIRROR)
 
 
 class FlussTableSink:
@@ -49,6 +57,12 @@ class FlussTableSink:
     Rows for a key table are upserts. If `_change_type` is among the metadata columns of the plan,
     `-D` rows are deletes and `-U` rows are left out. In a table without a bucket key, the rows of
     one source bucket go into one bucket and keep their order.
+
+    With `form="mirror"` the table, a key table with the same primary key, is kept equal to the one
+    that is read. It must be empty before the first plan, and nobody else may write to it. A reset
+    of the checkpoint to `start` upserts the state and then deletes the keys that the state does
+    not have; rows of dropped partitions are deleted. **Readers of the table see rows of a plan as
+    they arrive**: it equals the mirrored table when a plan is finished, and not in between.
 
     Args:
         connection: The connection to the cluster of the table.
@@ -60,10 +74,10 @@ class FlussTableSink:
             partitioned like it only with `create_partitions`.
         ledger: The table that records the loads.
         ledger_replicas: The number of replicas of the ledger, if it has to be created.
+        form: What the sink makes of the rows: `append` or `mirror`.
     """
 
     exactly_once = True
-    form = SinkForm.APPEND
 
     def __init__(
         self,
@@ -75,7 +89,9 @@ class FlussTableSink:
         create_from: FlussConnection | None = None,
         ledger: TablePath = DEFAULT_LEDGER,
         ledger_replicas: int = REPLICAS_WANTED,
+        form: SinkForm | str = SinkForm.APPEND,
     ) -> None:
+        self._form = form_of(form, FORMS)
         self._connection = connection
         self._path = TablePath.parse(table) if isinstance(table, str) else table
         self._policy = SchemaPolicy(schema_policy)
@@ -86,17 +102,22 @@ class FlussTableSink:
         self._ledger: CheckpointTable | None = None
 
     @property
+    def form(self) -> SinkForm:
+        """What the sink makes of the rows."""
+        return self._form
+
+    @property
     def identity(self) -> str:
         """The cluster's alias and the table."""
         return f"fluss:{self._connection.config.resolved_alias()}/{self._path}"
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """Return what was written for a `plan`; None if the plan is not finished."""
+        """Return what was written for the plan; None if the plan is not finished."""
+        if self._form is SinkForm.MIRROR:
+            return self._mirror(self._target()).done(plan)
         if plan.is_empty:
             return SinkResult(0)
-        if self._create_from is not None and not self._exists():
-            return None
-        done = self._load(plan, self._target()).done()
+        done = self._load(plan.plan_id, self._target()).done()
         return None if done is None else self._result(done, moved=0)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
@@ -108,10 +129,12 @@ class FlussTableSink:
 
         Raises:
             SinkSchemaError: The plan has the column `_change_type` and the table is a log table.
+            SinkFormError: The table of a mirror has other rows, or belongs to another mirror.
+            SinkPositionError: The plan does not begin where the mirror's position is.
             PinExpiredError: The plan was begun more than six days ago and not finished. The servers
                 do not know any more which of its rows they have.
         """
-        if plan.is_empty:
+        if plan.is_empty and self._form is not SinkForm.MIRROR:
             return SinkResult(0)
         if self._create_from is not None and not self._exists():
             self._create(self._create_from, plan)
@@ -124,10 +147,6 @@ class FlussTableSink:
                 "sink: `abandon` the pending plan first",
                 [CHANGE_TYPE],
             )
-        load = self._load(plan, target)
-        done = load.done()
-        if done is not None:
-            return self._result(done, moved=0)
 
         def units(batch_rows: BatchRows) -> Iterator[Unit]:
             number = 0
@@ -138,32 +157,51 @@ class FlussTableSink:
                     yield unit
                     number += 1
 
+        if self._form is SinkForm.MIRROR:
+            return self._mirror(target).write(plan, read, units)
+        load = self._load(plan.plan_id, target)
+        done = load.done()
+        if done is not None:
+            return self._result(done, moved=0)
         return self._result(load.run(units))
 
-    def _exists(self) -> bool:
-        found: bool = self._connection.get_admin().result().table_exists(self._path).result()
-        return found
+    def read_mirror(
+        self, name: str, schema: pa.Schema
+    ) -> AbstractContextManager[MirrorRows | None]:
+        """Read the rows of a mirror, as they were when its last plan was finished.
 
-    def _create(self, source: FlussConnection, plan: ScanPlan) -> None:
-        """Create the table for the columns of a plan; harmless if another process did it."""
-        info = table_info(source, plan.table.path)
-        spec = TableSpec.like(
-            str(self._path), info, plan.columns, partitioned=self._create_partitions
+        Args:
+            name: The checkpoint.
+            schema: The columns of the table that the mirror has, with the types of the table.
+
+        Returns:
+            The rows in the order of `schema`; None if the table holds no plan of the checkpoint.
+        """
+        return self._mirror(self._target()).read(name, schema)
+
+    def _mirror(self, target: LoadTarget) -> FlussMirror:
+        return FlussMirror(
+            self._connection,
+            self._opened_ledger(),
+            target,
+            lambda load_id: self._load(load_id, target),
         )
-        apply_tables(self._connection, [spec])
 
     def _target(self) -> LoadTarget:
         return LoadTarget(self._connection, self._path, self._policy)
 
-    def _load(self, plan: ScanPlan, target: LoadTarget) -> PinnedLoad:
+    def _opened_ledger(self) -> CheckpointTable:
         if self._ledger is None:
             self._ledger = open_ledger(self._connection, self._ledger_path, self._replicas)
+        return self._ledger
+
+    def _load(self, load_id: str, target: LoadTarget) -> PinnedLoad:
         return PinnedLoad(
             self._connection,
-            self._ledger,
+            self._opened_ledger(),
             target,
             PINS_KIND,
-            plan.plan_id,
+            load_id,
             create_partitions=self._create_partitions,
         )
 
@@ -178,6 +216,7 @@ def _make(values: Values, connection: FlussConnection) -> FlussTableSink:
         create_partitions=values["create_partitions"],
         create_from=connection if values["create_table"] else None,
         schema_policy=values["schema_policy"],
+        form=values["form"],
     )
 
 
@@ -215,6 +254,7 @@ register(
                 default=True,
             ),
             SCHEMA_POLICY,
+            form_field(*FORMS),
         ),
         make=_make,
         dataset=lambda values, alias: LineageNode(f"fluss://{alias}", values["table"]),

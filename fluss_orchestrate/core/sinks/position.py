@@ -122,6 +122,27 @@ def dropped_names(plan: ScanPlan, at: SinkPosition | None) -> list[str]:
     return [name for partition_id, name in plan.dropped if partition_id in held]
 
 
+def check_beginning(sink: str, plan: ScanPlan, at: SinkPosition | None) -> bool:
+    """Return whether the plan begins a mirror or a history, or a new generation of one.
+
+    Raises:
+        SinkPositionError: The sink holds nothing that the plan could go on with, and the plan does
+            not begin with all rows.
+    """
+    if at is not None and at.generation == plan.generation:
+        return False
+    earlier = any((plan.begin or {}).values()) or any(r.start > 0 for r in plan.ranges)
+    if plan.kind != "state" and earlier:
+        raise SinkPositionError(
+            sink,
+            plan.name,
+            plan.plan_id,
+            "the sink holds nothing of this generation of the checkpoint, and the plan begins in "
+            "the middle. `reset` the checkpoint to start, and the next run begins with all rows",
+        )
+    return True
+
+
 def position_after(plan: ScanPlan, at: SinkPosition | None) -> SinkPosition:
     """Return the sink's position after it has written the plan."""
     begin = TablePosition(plan.table, {})

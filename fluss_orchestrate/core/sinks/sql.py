@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from fluss_orchestrate.core.sinks.base import (
     SchemaPolicy,
     SinkForm,
     SinkResult,
+    form_of,
 )
 from fluss_orchestrate.core.sinks.errors import (
     SinkContendedError,
@@ -38,6 +40,7 @@ from fluss_orchestrate.core.sinks.errors import (
 from fluss_orchestrate.core.sinks.position import (
     PlanState,
     SinkPosition,
+    check_beginning,
     plan_state,
     position_after,
 )
@@ -107,9 +110,10 @@ class SqlSink:
     the checkpoint to `start` replaces all rows in one transaction. With
     `schema_policy="add_columns"`, columns are also widened (PostgreSQL), in the same transaction.
 
-    With `form="history"` it holds every version of each key (`sql_forms/history.py` has its columns).
-    Mirrors are tested with PostgreSQL and SQLite; the upserts of MySQL, MariaDB and DuckDB are
-    there and not tested. Histories need PostgreSQL or SQLite.
+    With `form="history"` it holds every version of each key, with the time in which it was current
+    (`sql_forms/history.py` has its columns). Mirrors are tested with PostgreSQL and SQLite; the
+    upserts of MySQL, MariaDB and DuckDB are there and not tested. Histories need PostgreSQL or
+    SQLite.
 
     Args:
         engine: An SQLAlchemy engine, or its URL.
@@ -291,10 +295,18 @@ class SqlSink:
 
     def _rows_of(self, plan: ScanPlan, read: ReadPlan) -> _PlanRows:
         if self._form is SinkForm.MIRROR:
-            return MirrorPlan(self._table, plan, read, self._replace_nul)
+            return MirrorPlan(self._table_for(plan), plan, read, self._replace_nul)
         if self._form is SinkForm.HISTORY:
-            return HistoryPlan(self._table, plan, read, self._replace_nul)
+            return HistoryPlan(self._table_for(plan), plan, read, self._replace_nul)
         return AppendPlan(self._table, plan, read, self._replace_nul)
+
+    def _table_for(self, plan: ScanPlan) -> TargetTable:
+        """Return the table for a plan: only one that begins with all rows may create it."""
+        with self._engine.connect() as connection:
+            at = self._state(connection, plan.name)[1]
+        if check_beginning(self._key, plan, at):
+            return self._table
+        return replace(self._table, create=False)
 
     def _write(self, connection: Connection, plan: ScanPlan, rows: _PlanRows) -> SinkResult | None:
         """Write the plan; return None if another process moved the position in the meantime."""
@@ -442,17 +454,6 @@ class SqlSink:
             schema=self._schema,
         )
         return table
-
-
-def form_of(form: SinkForm | str, known: tuple[SinkForm, ...]) -> SinkForm:
-    """Return a form by its name.
-
-    Raises:
-        ConfigError: The sink has no such form.
-    """
-    if form not in known:
-        raise ConfigError(f"form is one of {', '.join(known)}, not '{form}'")
-    return SinkForm(form)
 
 
 def _form_in(text: str) -> str | None:

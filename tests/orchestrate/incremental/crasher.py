@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,13 +146,13 @@ def job(spec: dict[str, Any]) -> None:
         run_increment(scan, sink, spec["run_key"], max_offsets=spec.get("max_offsets"))
 
 
-def run(spec: dict[str, Any]) -> int:
+def run(spec: dict[str, Any], work: Callable[[dict[str, Any]], None]) -> int:
     """The return code of a process that does the job."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            job(spec)
+            work(spec)
             code = 0
         except BaseException:  # noqa: BLE001 (told to whoever reads, then the process ends)
             traceback.print_exc()
@@ -162,13 +162,13 @@ def run(spec: dict[str, Any]) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def main() -> None:
+def main(work: Callable[[dict[str, Any]], None] = job) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who waits for a run needs no waiting for
     for line in sys.stdin:
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             spec = json.loads(line)
-            answer = json.dumps([spec["run_key"], run(spec)])
+            answer = json.dumps([spec["run_key"], run(spec, work)])
             os.write(sys.stdout.fileno(), f"{answer}\n".encode())  # at once, beside others
             os._exit(0)
 

@@ -1,7 +1,8 @@
 """Rows into a table of a SQL database in bulk: COPY on PostgreSQL, many inserts elsewhere.
 
 COPY takes CSV that Arrow writes: a null is an empty field, and every text is in quotes, so that an
-empty text is not a null. Bytes are `\\x` and hexadecimal digits, nested values are JSON.
+empty text is not a null. Bytes are `\\x` and hexadecimal digits, nested values are JSON. Rows with
+a text that CSV cannot hold safely go in COPY's own text format.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ WITHOUT_THE_COLUMN = (
 )
 _END_MARKS = ("\n\\.", "\r\\.")
 """PostgreSQL before 17 takes a line `\\.` for the end of a COPY, even within a text in quotes."""
+_ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+"""What the text format of COPY has for the characters that structure it."""
 _HEX = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
 _FIRST_DAY, _LAST_DAY = dt.date.min, dt.date.max
 
@@ -72,9 +75,9 @@ class BulkInsert:
         self._table = table
         self._names = columns.names
         self._values = values
-        self._csv = None
+        self._encoder = None
         if connection.dialect.name == POSTGRES and connection.dialect.driver in _COPY:
-            self._csv = CsvRows(columns, replace_nul, key)
+            self._encoder = CopyRows(columns, replace_nul, key)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows.
@@ -82,20 +85,17 @@ class BulkInsert:
         Raises:
             UnfitValueError: A value cannot be stored.
         """
-        step = ROWS_PER_INSERT if self._csv is None else ROWS_PER_COPY
+        step = ROWS_PER_INSERT if self._encoder is None else ROWS_PER_COPY
         for start in range(0, rows.num_rows, step):
             part = rows.slice(start, step)
-            if self._csv is None or _has_end_mark(part):
-                self._insert(part)
+            if self._encoder is None:
+                self._connection.execute(self._table.insert(), self._values.rows(part))
+            elif _has_end_mark(part):
+                self._copy(self._encoder.encode_text(part), "text")
             else:
-                self._copy(self._csv.encode(part))
+                self._copy(self._encoder.encode(part), "csv")
 
-    def _insert(self, rows: pa.RecordBatch) -> None:
-        for start in range(0, rows.num_rows, ROWS_PER_INSERT):
-            part = self._values.rows(rows.slice(start, ROWS_PER_INSERT))
-            self._connection.execute(self._table.insert(), part)
-
-    def _copy(self, data: pa.Buffer) -> None:
+    def _copy(self, data: pa.Buffer, layout: str) -> None:
         import sqlalchemy as sa
 
         dialect = self._connection.dialect
@@ -103,7 +103,7 @@ class BulkInsert:
         names = ", ".join(preparer.quote_identifier(name) for name in self._names)
         statement = (
             f"COPY {preparer.format_table(self._table)} ({names}) FROM STDIN "
-            "WITH (FORMAT csv, ENCODING 'UTF8')"
+            f"WITH (FORMAT {layout}, ENCODING 'UTF8')"
         )
         driver: Any = self._connection.connection.driver_connection
         errors: Any = dialect.dbapi
@@ -140,8 +140,8 @@ def _has_end_mark(rows: pa.RecordBatch) -> bool:
     )
 
 
-class CsvRows:
-    """Turns batches of one schema into CSV for PostgreSQL.
+class CopyRows:
+    """Turns batches of one schema into what PostgreSQL's COPY reads.
 
     Args:
         columns: The schema of the batches.
@@ -151,7 +151,7 @@ class CsvRows:
 
     def __init__(self, columns: pa.Schema, replace_nul: str | None, key: Sequence[str]) -> None:
         self._converts = [
-            (f.name, _csv_of(f.type, None if f.name in key else replace_nul)) for f in columns
+            (f.name, _column_of(f.type, None if f.name in key else replace_nul)) for f in columns
         ]
 
     def encode(self, rows: pa.RecordBatch) -> pa.Buffer:
@@ -160,19 +160,39 @@ class CsvRows:
         Raises:
             UnfitValueError: A value cannot be stored.
         """
-        columns = [
-            convert(name, column)
-            for (name, convert), column in zip(self._converts, rows.columns, strict=True)
-        ]
         names = [name for name, _ in self._converts]
         sink = pa.BufferOutputStream()
         options = csv.WriteOptions(include_header=False)
-        csv.write_csv(pa.RecordBatch.from_arrays(columns, names=names), sink, options)
+        csv.write_csv(pa.RecordBatch.from_arrays(self._columns(rows), names=names), sink, options)
         return sink.getvalue()
 
+    def encode_text(self, rows: pa.RecordBatch) -> pa.Buffer:
+        """Return the rows in the text format of COPY, which takes more steps than CSV.
 
-def _csv_of(kind: pa.DataType, replace_nul: str | None) -> Convert:
-    """Return the function that makes a column fit for Arrow's CSV writer."""
+        Raises:
+            UnfitValueError: A value cannot be stored.
+        """
+        columns = []
+        for column in self._columns(rows):
+            texts = column.cast(pa.large_string())
+            for character, escaped in _ESCAPES.items():
+                texts = pc.replace_substring(texts, character, escaped)
+            columns.append(pc.fill_null(texts, "\\N"))
+        tab, empty, end = (pa.scalar(text, pa.large_string()) for text in ("\t", "", "\n"))
+        lines = pc.binary_join_element_wise(*columns, tab)
+        lines = pc.binary_join_element_wise(lines, empty, end)
+        _, offsets, data = lines.buffers()
+        return data[: np.frombuffer(offsets, np.int64)[len(lines)]]
+
+    def _columns(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        return [
+            convert(name, column)
+            for (name, convert), column in zip(self._converts, rows.columns, strict=True)
+        ]
+
+
+def _column_of(kind: pa.DataType, replace_nul: str | None) -> Convert:
+    """Return the function that makes a column whose texts PostgreSQL reads as its values."""
     is_ = pa.types
     if is_.is_nested(kind):
         nested = Nested(kind)
@@ -205,16 +225,16 @@ def _text(name: str, column: pa.Array, replace_nul: str | None) -> pa.Array:
 def _hex(column: pa.Array) -> pa.Array:
     """Return bytes as PostgreSQL reads them: `\\x` and two digits per byte."""
     column = column.cast(pa.large_binary())
-    count = len(column)
+    count, prefix = len(column), pa.scalar("\\x", pa.large_string())
     _, offsets, data = column.buffers()
     if not count or data is None:
-        return pc.if_else(column.is_valid(), "\\x", pa.scalar(None, pa.string()))
+        return pc.if_else(column.is_valid(), prefix, pa.scalar(None, prefix.type))
     bounds = np.frombuffer(offsets, np.int64)[column.offset : column.offset + count + 1]
     digits = _HEX[np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]]
     places = pa.py_buffer(((bounds - bounds[0]) * 2).tobytes())
     texts = pa.LargeStringArray.from_buffers(count, places, pa.py_buffer(digits.tobytes()))
-    texts = pc.binary_join_element_wise("\\x", texts, "")
-    return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.large_string()))
+    texts = pc.binary_join_element_wise(prefix, texts, pa.scalar("", prefix.type))
+    return pc.if_else(column.is_valid(), texts, pa.scalar(None, prefix.type))
 
 
 def _in_years_of_python(name: str, column: pa.Array) -> pa.Array:

@@ -85,7 +85,10 @@ class TargetTable:
         if sa.inspect(self.engine).has_table(self.name, schema=self.schema):
             return
         if not self.create:
-            raise SinkError(self.label, "there is no such table")
+            raise SinkError(
+                self.label,
+                "there is no such table. If a mirror was there, `reset` its checkpoint to start",
+            )
         create_quietly(self.engine, declared)
 
     def present(self, bind: Engine | Connection) -> dict[str, Any]:

@@ -1,0 +1,191 @@
+"""Mirrors through kills at every stage, resets and racing runs: equal to the model every time."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import random
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fluss_client import FlussConnection
+from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
+from fluss_orchestrate.core.mirror.table import mirror_scan
+from tests.contract.tables import Tables
+from tests.faults.recording import FaultRecorder
+from tests.orchestrate.incremental.test_crashes import KILLED, Crashers
+from tests.orchestrate.mirror_sql.keyed_model import KeyedModel
+from tests.orchestrate.mirror_sql.mirror_crasher import FLUSS_STAGES, SQL_STAGES
+from tests.orchestrate.mirror_sql.mirrors import (
+    MirrorSinks,
+    check_mirror,
+    fluss_mirror,
+    sql_mirror,
+)
+
+SEED = 20261118
+KILLS, KILLS_LONG = 12, 50
+"""Per database and kind of source: 200 in the long form."""
+EMBEDDED_FIRST = ("embedded", pytest.param("cluster", marks=pytest.mark.long))
+RACERS, RUNS_EACH, RUNS_EACH_LONG = 8, 1, 6
+
+
+def combinations(*default: str) -> list[Any]:
+    """All pairs of a source and a database; all but one belong to the long form."""
+    pairs = itertools.product(("embedded", "cluster"), ("sqlite", "postgres"))
+    return [
+        pytest.param(*pair, marks=() if pair == default else pytest.mark.long) for pair in pairs
+    ]
+
+
+@pytest.fixture
+def crashers() -> Iterator[Crashers]:
+    made = Crashers("tests.orchestrate.mirror_sql.mirror_crasher")
+    yield made
+    made.close()
+
+
+class Killing:
+    """Runs of one mirror that are killed, while its table is changed in between."""
+
+    def __init__(self, tables: Tables, address: str, crashers: Crashers, long_form: bool) -> None:
+        self.rng = random.Random(SEED)
+        self.model = KeyedModel(tables, self.rng, partitioned=True)
+        self.store = FlussCheckpointStore(tables.connection, tables.database, "kills", replicas=1)
+        self.tables = tables
+        self.crashers = crashers
+        self.spec = {
+            "config": {"bootstrap.servers": address},
+            "table": self.model.path,
+            "database": tables.database,
+            "name": "kills",
+        }
+        self.wanted = KILLS_LONG if long_form else KILLS
+        self.kills: collections.Counter[str] = collections.Counter()
+
+    def run(self, sink: MirrorSinks, known: tuple[str, ...], place: str) -> None:
+        """Kill runs until there were enough; the mirror equals the model after each."""
+        rng, model, number = self.rng, self.model, 0
+        spec = self.spec | {"sink": place, "form": "mirror"}
+        while sum(self.kills.values()) < self.wanted or not all(self.kills[s] for s in known):
+            # A run whose plan was made before does not reach every stage.
+            stage = rng.choice([s for s in known if not self.kills[s]] or known)
+            head = self.store.head("kills")
+            # A plan that is pending reads the partitions that it names.
+            model.keeps_days = head is not None and head.state.pending is not None
+            for _ in range(rng.randrange(1, 4)):
+                model.step()
+            number += rng.random() < 0.7
+            run = spec | {"run_key": f"run-{number}", "stage": stage, "seed": rng.random()}
+            if rng.random() < 0.3:
+                run["max_offsets"] = rng.randrange(1, 12)
+            code = self.crashers.run(run)
+            assert code in (0, KILLED), stage
+            self.kills[stage] += code == KILLED
+            check_mirror(sink, "kills", model)
+            if rng.random() < 0.1:
+                reset(self.tables.connection, self.store, model)
+        assert self.crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
+        assert check_mirror(sink, "kills", model)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("fluss_kind", "sql_url"), combinations("cluster", "postgres"), indirect=True
+)
+def test_sql_equal_after_every_kill(
+    tables: Tables,
+    fluss_address: str,
+    fluss_kind: str,
+    sql_url: str,
+    crashers: Crashers,
+    long_form: bool,
+    record_fault: FaultRecorder,
+) -> None:
+    killing = Killing(tables, fluss_address, crashers, long_form)
+    killing.run(sql_mirror(sql_url), SQL_STAGES, sql_url)
+    kind = sql_url.partition(":")[0].partition("+")[0]
+    record(record_fault, f"SQL mirrors ({kind}, {fluss_kind})", killing)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("fluss_kind", EMBEDDED_FIRST, indirect=True)
+def test_fluss_equal_after_every_kill(
+    tables: Tables,
+    fluss_address: str,
+    fluss_kind: str,
+    crashers: Crashers,
+    long_form: bool,
+    record_fault: FaultRecorder,
+) -> None:
+    killing = Killing(tables, fluss_address, crashers, long_form)
+    killing.wanted *= 2 if long_form else 1  # two kinds of sources, not four combinations
+    sink = fluss_mirror(tables, killing.model, 3)
+    killing.run(sink, FLUSS_STAGES, sink.identity.rpartition("/")[2])
+    record(record_fault, f"Fluss mirrors ({fluss_kind})", killing)
+
+
+def record(record_fault: FaultRecorder, what: str, killing: Killing) -> None:
+    record_fault(
+        f"kill -9 of {what}",
+        sum(killing.kills.values()),
+        lost=0,
+        doubled=0,
+        seed=SEED,
+        stages=killing.kills,
+    )
+
+
+def reset(source: FlussConnection, store: FlussCheckpointStore, model: KeyedModel) -> None:
+    scan = mirror_scan(source, model.path, "kills", store=store)
+    if store.head("kills") is not None:
+        scan.reset("start", "a test", abandon_pending=True)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("fluss_kind", "sql_url"), combinations("embedded", "sqlite"), indirect=True
+)
+def test_eight_runs_at_once(
+    tables: Tables,
+    fluss_address: str,
+    fluss_kind: str,
+    sql_url: str,
+    crashers: Crashers,
+    long_form: bool,
+) -> None:
+    model = KeyedModel(tables, random.Random(SEED))
+    sink = sql_mirror(sql_url)
+    spec = {
+        "config": {"bootstrap.servers": fluss_address},
+        "table": model.path,
+        "database": tables.database,
+        "name": "kills",
+        "sink": sql_url,
+        "form": "mirror",
+    }
+    codes: list[int] = []
+
+    def work(who: int) -> None:
+        rng = random.Random(SEED + who)
+        for number in range(RUNS_EACH_LONG if long_form else RUNS_EACH):
+            stage = rng.choice(SQL_STAGES) if rng.random() < 0.4 else ""
+            run = {"run_key": f"{who}/{number}", "stage": stage, "seed": rng.random()}
+            codes.append(crashers.run(spec | run))
+
+    model.upsert(8)
+    racers = [threading.Thread(target=work, args=(who,)) for who in range(RACERS)]
+    for racer in racers:
+        racer.start()
+    while any(racer.is_alive() for racer in racers):
+        model.upsert(3)
+        model.delete(1)
+        check_mirror(sink, "kills", model)
+    for racer in racers:
+        racer.join()
+    assert crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
+    assert set(codes) <= {0, KILLED}
+    assert check_mirror(sink, "kills", model)
