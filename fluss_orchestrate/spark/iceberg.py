@@ -25,8 +25,10 @@ from fluss_orchestrate.core.lake.tiering_files import (
     write_ranges,
 )
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan, split_ranges
-from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
+from fluss_orchestrate.core.sinks.base import ReadPlan, SinkForm, SinkResult
 from fluss_orchestrate.core.sinks.iceberg import IcebergSink
+from fluss_orchestrate.core.sinks.iceberg_mirror import MirrorBase, MirrorFiles
+from fluss_orchestrate.spark.iceberg_mirror import write_on_spark
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -39,6 +41,9 @@ _WRITTEN = "rows long, files binary"
 
 class SparkIcebergSink(IcebergSink):
     """An `IcebergSink` whose files are written by Spark; use it with `run_increment` alike.
+
+    With `form="mirror"`, each task writes the data files and equality-delete files of some buckets,
+    and the driver commits them as one row delta; `write_mode` must be `equality`.
 
     Secrets of the file system do not travel: executors find their own, from their environment or
     their machine's role.
@@ -64,11 +69,13 @@ class SparkIcebergSink(IcebergSink):
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Have the files written, then commit them with the plan's id and end."""
+        if self.form is SinkForm.MIRROR:
+            return super().write(plan, read)
         done = self.already_done(plan)
         if done is not None:
             return done
         table = self._table_for(read(plan).schema)
-        parts = plan.split(self._tasks or max(1, -(-plan.offsets // OFFSETS_PER_TASK)))
+        parts = self._parts(plan)
         job = _writer_of(self._cluster, table, parts, self._read_lake)
         frame = self._spark.range(0, len(parts), 1, len(parts)).mapInArrow(job, _WRITTEN)
         answers = frame.collect()
@@ -77,6 +84,13 @@ class SparkIcebergSink(IcebergSink):
         for answer in answers:
             files += pickle.loads(answer.files)  # noqa: S301 - made by our own tasks
         return self._commit(plan, table, files, sum(answer.rows for answer in answers))
+
+    def _write_mirror_files(self, base: MirrorBase, plan: ScanPlan, read: ReadPlan) -> MirrorFiles:
+        properties = _harmless(base.table.io.properties)
+        return write_on_spark(self._spark, self._cluster, base, self._parts(plan), properties)
+
+    def _parts(self, plan: ScanPlan) -> list[ScanPlan]:
+        return plan.split(self._tasks or max(1, -(-plan.offsets // OFFSETS_PER_TASK)))
 
 
 def _writer_of(

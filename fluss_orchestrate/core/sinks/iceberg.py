@@ -41,7 +41,13 @@ from fluss_orchestrate.core.sinks.errors import (
     SinkFormError,
     SinkSchemaError,
 )
-from fluss_orchestrate.core.sinks.iceberg_mirror import IcebergMirror, WriteFiles, WriteMode
+from fluss_orchestrate.core.sinks.iceberg_mirror import (
+    IcebergMirror,
+    MirrorBase,
+    MirrorFiles,
+    WriteMode,
+    write_files,
+)
 from fluss_orchestrate.core.sinks.iceberg_table import (
     COMMIT_ATTEMPTS_MAX,
     PLAN_ID_SUMMARY,
@@ -201,8 +207,8 @@ class IcebergSink:
             self._target, self._mode, self._partition_by, self._properties, self._policy
         )
 
-    _write_mirror_files: WriteFiles | None = None
-    """Writes the files of a mirror elsewhere, such as on Spark."""
+    def _write_mirror_files(self, base: MirrorBase, plan: ScanPlan, read: ReadPlan) -> MirrorFiles:
+        return write_files(base, plan, read(plan))
 
     def _commit(self, plan: ScanPlan, table: Table, files: list[DataFile], rows: int) -> SinkResult:
         paths = [file.file_path for file in files]

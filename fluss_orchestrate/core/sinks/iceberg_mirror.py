@@ -223,22 +223,20 @@ class IcebergMirror:
             return SinkResult(0)
         return self._target.done(table, plan)
 
-    def write(
-        self, plan: ScanPlan, read: ReadPlan, write_plan: WriteFiles | None = None
-    ) -> SinkResult:
+    def write(self, plan: ScanPlan, read: ReadPlan, write_plan: WriteFiles) -> SinkResult:
         """Write the files of a plan and commit them.
 
         Args:
             plan: The plan.
             read: Returns the rows of the plan.
-            write_plan: Writes the files; by default, this process does.
+            write_plan: Writes the files, in this process or on Spark.
         """
         done = self.already_done(plan)
         if done is not None:
             return done
         for _ in range(REWRITES_MAX):
             base = self._base(plan, read(plan).schema)
-            files = (write_plan or _write_here)(base, plan, read)
+            files = write_plan(base, plan, read)
             try:
                 result = self._commit(plan, base, files)
             except FlussError:
@@ -368,10 +366,6 @@ class IcebergMirror:
         shown = pa.schema([_kept(field, rows.schema.field(field.name).type) for field in schema])
         batches = (conform(batch, shown) for batch in rows)
         yield MirrorRows(at.offsets, pa.RecordBatchReader.from_batches(shown, batches))
-
-
-def _write_here(base: MirrorBase, plan: ScanPlan, read: ReadPlan) -> MirrorFiles:
-    return write_files(base, plan, read(plan))
 
 
 def _replaces(plan: ScanPlan, at: SinkPosition | None) -> bool:
