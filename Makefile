@@ -17,6 +17,9 @@ UV := $(BIN)/uv
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q --strict
 LOCK := $(UV) pip compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 
+# A test of the long form may take an hour.
+LONG_LIMIT := -o faulthandler_timeout=7200
+
 # What `make test-long PART=...` runs.
 PARTS_client := tests/contract tests/interop tests/unit tests/golden
 PARTS_embedded := tests/embedded
@@ -54,7 +57,7 @@ $(VENV)/.synced: $(UV) requirements/dev.txt pyproject.toml
 .PHONY: test
 test: setup ## run the tests (real clusters included)
 	@# Real servers share two cores here: what failed by time alone gets one more try, by itself.
-	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) \
+	$(PYTEST) -n $(WORKERS) --max-worker-restart 2 --dist loadfile --no-loadscope-reorder $(ARGS) \
 	  || { test $$? -eq 1 && $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
 
 .PHONY: demo
@@ -68,7 +71,7 @@ demo-cluster: setup ## the same against a real Fluss cluster that it starts and 
 .PHONY: test-long
 test-long: setup ## run the long form of one part's tests (PART=client, embedded, core, ...)
 	@test -n "$(PART)" || { echo "say which part: make test-long PART=client"; exit 1; }
-	$(PYTEST) --long -m long $(PARTS_$(PART)) $(ARGS)
+	$(PYTEST) --long $(LONG_LIMIT) -m long $(PARTS_$(PART)) $(ARGS)
 
 # Kill tests that stand beside their part record what they found, too.
 FAULT_TESTS := $(PARTS_faults) tests/orchestrate/incremental/test_crashes.py tests/embedded/test_processes.py \
@@ -78,7 +81,7 @@ FAULT_RECORDS := $(VENV)/fault-records.jsonl
 .PHONY: test-faults
 test-faults: setup ## inject faults in the long form, and write docs/reliability.md from the results
 	@rm -f $(FAULT_RECORDS)
-	$(PYTEST) --long -n $(WORKERS) --dist worksteal --fault-records=$(FAULT_RECORDS) $(or $(ARGS),$(FAULT_TESTS)); status=$$?; \
+	$(PYTEST) --long $(LONG_LIMIT) -n $(WORKERS) --dist worksteal --fault-records=$(FAULT_RECORDS) $(or $(ARGS),$(FAULT_TESTS)); status=$$?; \
 	  $(if $(ARGS),{ cat $(FAULT_RECORDS) 2>/dev/null || echo "no fault was recorded"; },$(BIN)/python -m tests.faults.reliability $(FAULT_RECORDS)) && exit $$status
 
 .PHONY: test-matrix
@@ -86,8 +89,14 @@ test-matrix: setup ## run smoke tests on other versions of Airflow, Python, pand
 	$(BIN)/python -m tests.version_matrix $(ARGS); status=$$?; $(BIN)/python -m tests.support_matrix && exit $$status
 
 .PHONY: audit
-audit: setup ## look for known faults in the locked requirements; fails when it could not look
+audit: setup ## check licences, and look for known faults in the locked requirements
+	$(BIN)/python -m tests.faults.licences requirements/image.txt
 	$(BIN)/python -m tests.faults.audit requirements/dev.txt
+
+.PHONY: dist
+dist: setup ## build the wheel, with its bill of materials, and the sdist into dist/
+	@rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation
 
 .PHONY: bench
 bench: setup ## measure everything beside its peers and limits, on a fresh cluster (ARGS="client")
@@ -119,6 +128,7 @@ check: setup ## lint, format, types, locked files, generated code, docs
 	$(BIN)/python -m tests.support_matrix --check
 	$(BIN)/python -m tests.configuration_page --check
 	$(BIN)/python -m tests.sink_declarations --check
+	$(BIN)/python -m tests.faults.bill_of_materials --check
 	$(MKDOCS) -d $(VENV)/site
 	$(MAKE) -s lock-check
 
@@ -135,6 +145,8 @@ generate: setup ## write generated code anew: protocol messages, and the facade 
 .PHONY: lock
 lock: $(UV) ## pin and hash the requirement files anew (UPGRADE=1 takes newer versions)
 	$(call compile,requirements)
+	@$(MAKE) -s setup
+	$(BIN)/python -m tests.faults.bill_of_materials
 
 .PHONY: lock-check
 lock-check: $(UV)

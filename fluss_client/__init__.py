@@ -32,14 +32,17 @@ from fluss_client.model.cluster import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     Acl,
+    BucketCommit,
     ChangeType,
     ConfigEntry,
+    HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
+    ProducerOffsets,
     ServerNode,
+    TieringTable,
 )
-from fluss_client.model.lake import BucketCommit, HeartbeatResult, ProducerOffsets, TieringTable
 from fluss_client.model.predicate import ColumnRef, Predicate, col
 from fluss_client.model.records import RecordBatch, ScanRecord, ScanRecords
 from fluss_client.model.schema import AggFunction, Column, Schema

@@ -409,7 +409,7 @@ _BY_CANONICAL |= {alias: OPTIONS[key] for alias, key in _ALIASES.items()}
 
 
 def find_option(key: str) -> Option[Any]:
-    """Return the option of a key in any spelling.
+    """Return the option of a `key` in any spelling.
 
     Raises:
         ConfigError: There is no such key; the message names the nearest one.

@@ -30,9 +30,9 @@ from fluss_client.aio.lookup.keys import KeyMaker
 from fluss_client.aio.projection import Projection
 from fluss_client.aio.scanning.errors import OffsetUnavailableError
 from fluss_client.aio.scanning.ranges import RangeReader, read_ranges
-from fluss_client.aio.state.blocking import BlockingState
 from fluss_client.aio.state.reader import (
     CHANGELOG_IMAGE,
+    BlockingState,
     StateReader,
     StateSource,
     check_old_rows,
@@ -57,7 +57,7 @@ from fluss_client.codec.auto_partition import (
     auto_partition_of,
     time_zone,
 )
-from fluss_client.codec.batches.value_batch import decode_value
+from fluss_client.codec.batches.kv_batch import decode_value
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.partition_names import parse_partition_name, partition_names, spec_to_name
 from fluss_client.codec.rows import RowFormat, decode_row_scalar, encode_rows
@@ -73,7 +73,7 @@ from fluss_client.options import duration_ms
 from fluss_client.runtime import runtime, workers
 
 if TYPE_CHECKING:
-    from fluss_client.backend.embedded.maintenance.vacuum import Vacuumed
+    from fluss_client.backend.embedded.maintenance import Vacuumed
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ def async_connection(connection: FlussConnection | AsyncConnection) -> AsyncConn
 
 
 def backend_of(connection: FlussConnection | AsyncConnection) -> Backend:
-    """Return the backend of a connection; its coroutines run where those of the connection do.
+    """Return the backend of a `connection`; its coroutines run where those of the connection do.
 
     Raises:
         ForkedError: If the connection was made by the parent of this process.
@@ -120,12 +120,16 @@ def backend_of(connection: FlussConnection | AsyncConnection) -> Backend:
 
 
 def is_closed(connection: FlussConnection) -> bool:
-    """Return whether a connection was closed, so that it cannot be used any more."""
+    """Return whether a `connection` was closed."""
     return connection.core.closed
 
 
 def table_info(connection: FlussConnection, path: TablePath | str) -> TableInfo:
-    """Ask the cluster for what it knows of a table. Blocks.
+    """Return the description of a table from the cluster. Blocks.
+
+    Args:
+        connection: The connection to use.
+        path: The table, as a path or as `database.table`.
 
     Raises:
         TableNotExistError: If there is no such table.
@@ -136,7 +140,7 @@ def table_info(connection: FlussConnection, path: TablePath | str) -> TableInfo:
 
 def check_directory(path: str | Path) -> list[str]:
     """Return every problem of the embedded directory at `path`, or an empty list. Blocks."""
-    from fluss_client.backend.embedded.maintenance.check import check
+    from fluss_client.backend.embedded.maintenance import check
 
     return check(path)
 
@@ -147,7 +151,7 @@ def vacuum_directory(path: str | Path) -> Vacuumed:
     Returns:
         How many batches expired, and the size of the directory before and after.
     """
-    from fluss_client.backend.embedded.maintenance.vacuum import vacuum
+    from fluss_client.backend.embedded.maintenance import vacuum
 
     return vacuum(path)
 

@@ -160,7 +160,12 @@ def size(low: int, high: int = (1 << 31) - 1) -> Callable[[str, Any], int]:
 
 
 def duration_ms(low: int, high: int = UNBOUNDED_MS) -> Callable[[str, Any], int]:
-    """Return a parser of a time in milliseconds: `500`, `500ms`, `30s`."""
+    """Return a parser of a time: `500`, `500ms`, `30s`.
+
+    Args:
+        low: The smallest time that it accepts, in milliseconds.
+        high: The largest time that it accepts, in milliseconds.
+    """
 
     def parse(key: str, value: Any) -> int:
         match = _DURATION.match(str(value).strip().lower())

@@ -14,6 +14,7 @@ from fluss_client.testing.jars import FLUSS_VERSION
 from fluss_client.testing.java import find_java
 
 pytest_plugins = [
+    "tests.needs",  # first: others import it
     "tests.fix_cluster",
     "tests.fix_backend",
     "tests.fix_either",

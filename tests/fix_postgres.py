@@ -69,7 +69,7 @@ def _programs() -> Path:
     for folder in sorted(Path(DEBIAN_FOLDERS).glob("*/bin"), reverse=True):
         if (folder / "initdb").exists():
             return folder
-    unavailable("no PostgreSQL server is here: install your system's package for it")
+    unavailable("a PostgreSQL server", "apt-get install postgresql")
 
 
 def _unprivileged(folder: Path) -> str | None:

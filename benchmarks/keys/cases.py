@@ -1,21 +1,26 @@
-"""The state of a bucket, beside RocksDB and decoding alone, and beside a limit scan."""
+"""The state of a bucket, beside RocksDB and decoding alone, Fluss's Java client, a limit scan."""
 
 from __future__ import annotations
 
 import itertools
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 from benchmarks.harness import Case, Measured, stopwatch
 from benchmarks.place import CONNECT_S, Place, Scale, connected, own_database
 from fluss_client import FlussConnection, Schema, TableBucket, TableDescriptor, TablePath
 from fluss_client.backend.cluster.kv_snapshots import SnapshotCursor
 from fluss_client.engine import Blobs, BlockingState, async_connection, run_blocking, table_info
+from tests.interop.java_peer import JavaPeer
 
 ROWS = {Scale.TINY: 5_000, Scale.QUICK: 1_000_000, Scale.FULL: 4_000_000}
 SMALL_ROWS = {Scale.TINY: 1_000, Scale.QUICK: 100_000, Scale.FULL: 100_000}
@@ -34,22 +39,37 @@ def cases(place: Place) -> Iterator[Sequence[Case]]:
     with (
         connected(place.snapshots_bootstrap) as connection,
         own_database(connection, "keys") as database,
+        java_client() as peer,
     ):
         large = KeyTable(connection, TablePath(database, "large"), ROWS[place.scale])
         small = KeyTable(connection, TablePath(database, "small"), SMALL_ROWS[place.scale])
+        subjects = {"ours": large.state, "rocksdict + decode": large.parts_alone}
+        if peer is not None:
+            settings = {"bootstrap.servers": place.snapshots_bootstrap}
+            subjects["Java client"] = partial(large.java_snapshot, peer, settings)
         yield [
-            Case(
-                "state of a bucket",
-                "rows/s",
-                {"ours": large.state, "rocksdict + decode": large.parts_alone},
-                {"rocksdict + decode": 0.8},
-            ),
+            Case("state of a bucket", "rows/s", subjects, {"rocksdict + decode": 0.8}),
             Case(
                 "state of a small bucket",
                 "rows/s",
                 {"ours": small.state, "limit scan": small.limit_scan},
             ),
         ]
+
+
+@contextmanager
+def java_client() -> Iterator[JavaPeer | None]:
+    """Fluss's own client in Java; None where there is no compiler for its program."""
+    with tempfile.TemporaryDirectory(prefix="fluss-bench-java-") as folder:
+        try:
+            peer = JavaPeer("0.9.1-incubating", Path(folder))
+        except pytest.skip.Exception:
+            yield None
+            return
+        try:
+            yield peer
+        finally:
+            peer.close()
 
 
 class KeyTable:
@@ -74,6 +94,7 @@ class KeyTable:
                     "kv.snapshot.interval"
                 )
             time.sleep(0.2)
+        self._admin, self._path = admin, path
         self._core = async_connection(connection)
         self._info = table_info(connection, path)
         self._bucket = TableBucket(self._info.table_id, 0)
@@ -126,6 +147,14 @@ class KeyTable:
         finally:
             run_blocking(cursor.close())
         return Measured(found / spent_s, total)
+
+    def java_snapshot(self, peer: JavaPeer, settings: dict[str, str]) -> Measured:
+        """The reader of KV snapshots in Fluss's own client; its start is not counted."""
+        (latest,) = self._admin.list_kv_snapshots(self._path).result(CONNECT_S)
+        rows, total, spent_ns = peer.call(
+            settings, "snapshot", str(self._path), snapshot=latest.snapshot_id
+        )
+        return Measured(rows / spent_ns * 1e9, total)
 
     @staticmethod
     def _summed(batches: Iterable[pa.RecordBatch]) -> tuple[float, object]:

@@ -18,13 +18,16 @@ from fluss_client.errors import ConfigError, InvalidDatabaseError, SchemaError
 from fluss_client.model.arrow import from_arrow
 from fluss_client.model.cluster import (
     Acl,
+    BucketCommit,
     ConfigEntry,
+    HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
+    ProducerOffsets,
     ServerNode,
+    TieringTable,
 )
-from fluss_client.model.lake import BucketCommit, HeartbeatResult, ProducerOffsets, TieringTable
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.table import (
     DatabaseDescriptor,
@@ -73,7 +76,10 @@ def accepts_alias(**aliases: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 class FlussAdmin:
-    """Describes and changes a cluster. Obtain it with `FlussConnection.get_admin()`."""
+    """Describes and changes a cluster.
+
+    Obtain it with `FlussConnection.get_admin()`; do not call the constructor.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

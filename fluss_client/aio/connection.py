@@ -28,7 +28,8 @@ from fluss_client.runtime import ProcessBound, runtime
 class FlussConnection(ProcessBound):
     """A connection to a cluster, or to an embedded directory.
 
-    Make it with `FlussConnection.create(config)`, and close it with `close()` or a `with` block.
+    Open it with `FlussConnection.create(config)`; do not call the constructor. Close it with
+    `close()` or a `with` block.
     """
 
     def __init__(self, backend: Backend, config: Config) -> None:

@@ -1,7 +1,7 @@
 """Whether a table and its partitions still exist, and the ids of partitions by name.
 
 After a table or partition was dropped, servers keep answering that they do not know its buckets,
-as they do while a bucket moves. Writers and scans call `Existence` to tell these two apart.
+as they do while a bucket moves. Writers and scans use `Existence` to distinguish the two cases.
 """
 
 from __future__ import annotations
@@ -14,42 +14,49 @@ from fluss_client.errors import FlussError, PartitionNotExistError, TableNotExis
 from fluss_client.model.table import TableBucket, TableInfo
 
 FRESH_S = 0.5
-"""How long one request answers for all buckets of the table."""
+"""How long the answer to one request is used for all buckets of the table."""
 LOOKED_UP_MAX = 16
 """How many partitions are looked up one by one before all of them are listed. A server takes
 several milliseconds for one look-up, and a fraction of one for each partition of a list."""
 
 
 class Existence:
-    """Tells whether a table and its partitions still exist.
+    """Checks whether a table and its partitions still exist.
 
-    Thousands of buckets may ask at the same time. They share one request to the server.
+    Thousands of buckets may check at the same time. They share one request to the server.
+
+    Args:
+        backend: The backend of the table.
+        table: The table, as it was when it was opened.
     """
 
     def __init__(self, backend: Backend, table: TableInfo) -> None:
         self._backend = backend
         self._table = table
-        self._asking = asyncio.Lock()
-        self._asked_at = float("-inf")
+        self._lock = asyncio.Lock()
+        self._requested_at = float("-inf")
         self._table_is_gone = ""
         self._partitions: set[int] = set()
 
     async def find_dropped(self, bucket: TableBucket) -> FlussError | None:
         """Return the error for a bucket whose table or partition was dropped.
 
+        Args:
+            bucket: The bucket whose table and partition are checked.
+
         Returns:
             `TableNotExistError`, `PartitionNotExistError`, or None if both exist.
         """
         clock = asyncio.get_running_loop().time
-        asked_at = clock()
+        called_at = clock()
         # One request at a time. Callers that waited for the lock find its answer.
-        async with self._asking:
+        async with self._lock:
             # A partition may be newer than the last answer. Only an answer that was requested
             # after this call began can say that the partition does not exist.
-            fresh = clock() - self._asked_at <= FRESH_S
-            if not fresh or (self._gone(bucket) and self._asked_at < asked_at):
-                self._asked_at = clock()
-                await self._ask()
+            fresh = clock() - self._requested_at <= FRESH_S
+            if not fresh or (self._gone(bucket) and self._requested_at < called_at):
+                self._requested_at = clock()
+                await self._request()
         return self._gone(bucket)
 
     def _gone(self, bucket: TableBucket) -> FlussError | None:
@@ -60,7 +67,7 @@ class Existence:
         path = self._table.table_path
         return PartitionNotExistError(f"partition {bucket.partition_id} of {path} was dropped")
 
-    async def _ask(self) -> None:
+    async def _request(self) -> None:
         path = self._table.table_path
         try:
             now = await self._backend.get_table_info(path)

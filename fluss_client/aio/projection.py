@@ -16,17 +16,27 @@ from fluss_client.model.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The columns to request from a backend, and their order for the user."""
+    """The columns to request from a backend, and their order for the user.
+
+    Attributes:
+        columns: The indexes of the columns to request, strictly increasing; None requests all
+            columns.
+        order: The positions in the fetched batch in the user's order; None if both orders are the
+            same.
+        schema: The Arrow schema of the batches that the user gets.
+    """
 
     columns: tuple[int, ...] | None
-    """Strictly increasing indexes; None requests all columns."""
     order: tuple[int, ...] | None
-    """Positions in the fetched batch in the user's order; None if both orders are the same."""
     schema: pa.Schema
 
     @classmethod
     def of(cls, schema: Schema, wanted: Sequence[int] | None) -> Projection:
-        """Return the projection to some columns by index, in any order; None for all columns.
+        """Return the projection to some columns.
+
+        Args:
+            schema: The schema of the table.
+            wanted: The indexes of the columns in any order; None for all columns.
 
         Raises:
             SchemaError: There is no such column, or a column is named twice.
@@ -42,7 +52,7 @@ class Projection:
         return cls(None if everything else columns, order, shown)
 
     def restore(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a fetched batch with its columns in the user's order."""
+        """Return a fetched `batch` with its columns in the user's order."""
         return batch if self.order is None else batch.select(self.order)
 
 

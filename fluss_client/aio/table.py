@@ -17,7 +17,7 @@ from fluss_client.model.table import TableInfo, TablePath
 class FlussTable:
     """A table, with the schema that it had when it was opened.
 
-    Obtain it with `FlussConnection.get_table()`.
+    Obtain it with `FlussConnection.get_table()`; do not call the constructor.
     """
 
     def __init__(

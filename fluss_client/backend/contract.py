@@ -28,16 +28,14 @@ from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import FlussError
 from fluss_client.model.cluster import (
     Acl,
+    BucketCommit,
     ConfigEntry,
+    HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
-    ServerNode,
-)
-from fluss_client.model.lake import (
-    BucketCommit,
-    HeartbeatResult,
     ProducerOffsets,
+    ServerNode,
     TieringTable,
 )
 from fluss_client.model.schema import Column, Schema
@@ -116,6 +114,12 @@ class BucketWrite:
     """One batch for one bucket.
 
     A batch with a writer id and a sequence number may be sent again: it is stored once.
+
+    Attributes:
+        bucket: The bucket that receives the batch.
+        payload: The encoded batch.
+        writer_id: The writer id; without one, the server stores a repeated batch twice.
+        sequence: The number of the batch among those of this writer and bucket.
     """
 
     bucket: TableBucket
@@ -136,7 +140,13 @@ class BucketAck:
 
 @dataclass(frozen=True, slots=True)
 class FetchPosition:
-    """The offset to read a bucket from, and the most bytes to read."""
+    """Where to read a bucket, and how much.
+
+    Attributes:
+        bucket: The bucket.
+        offset: The first offset to read.
+        bytes_max: The most bytes to read; a larger batch is returned whole.
+    """
 
     bucket: TableBucket
     offset: int
@@ -145,12 +155,21 @@ class FetchPosition:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """One read of buckets that are on one node (see `Backend.locate`)."""
+    """One read of buckets that are on one node (see `Backend.locate`).
+
+    Attributes:
+        table: The table.
+        positions: Where to read each bucket.
+        columns: Indexes of the columns of `table.schema` to read, strictly increasing; None reads
+            all.
+        bytes_max: The most bytes of the whole response.
+        bytes_min: The server waits until there are so many bytes.
+        wait_ms: How long the server may wait for `bytes_min`.
+    """
 
     table: TableInfo
     positions: Sequence[FetchPosition]
     columns: tuple[int, ...] | None = None
-    """Indexes of the columns of `table.schema` to read, strictly increasing; None reads all."""
     bytes_max: int = 16 << 20
     bytes_min: int = 1
     wait_ms: int = 500
@@ -169,19 +188,25 @@ class SliceDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogSlice:
-    """Consecutive records of one bucket, still encoded. Slices may share a decoder."""
+    """Consecutive records of one bucket, still encoded. Slices may share a decoder.
+
+    Attributes:
+        base_offset: The offset of the first row that the decoder returns.
+        next_offset: The offset after this slice, including gaps and empty batches.
+        row_count: The number of rows.
+        timestamp: The commit time of the records (ms).
+        nbytes: The size of the encoded records.
+        decoder: The decoder that turns the records into Arrow.
+        encoded: The records in the form that the decoder reads.
+    """
 
     base_offset: int
-    """The offset of the first row that the decoder returns."""
     next_offset: int
-    """The offset after this slice, including gaps and empty batches."""
     row_count: int
     timestamp: int
-    """The commit time of the records (ms)."""
     nbytes: int
     decoder: SliceDecoder
     encoded: Any
-    """The records in the form that the decoder reads."""
 
     def decode(self) -> DecodedSlice:
         """Decode this slice only."""
@@ -256,7 +281,8 @@ class Backend(Protocol):
     """
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """Say what this backend supports."""
 
     async def close(self) -> None:
         """Close connections and files; calls under way fail."""
@@ -273,37 +299,147 @@ class Backend(Protocol):
     # Databases
     async def create_database(
         self, name: str, descriptor: DatabaseDescriptor | None, ignore_if_exists: bool
-    ) -> None: ...
-    async def drop_database(self, name: str, ignore_if_not_exists: bool, cascade: bool) -> None: ...
-    async def list_databases(self) -> list[str]: ...
-    async def database_exists(self, name: str) -> bool: ...
-    async def get_database_info(self, name: str) -> DatabaseInfo: ...
+    ) -> None:
+        """Create a database.
+
+        Args:
+            name: The name of the database.
+            descriptor: Its comment and properties; None for none.
+            ignore_if_exists: Do nothing if the database exists, instead of raising.
+
+        Raises:
+            DatabaseAlreadyExistError: The database exists and `ignore_if_exists` is False.
+        """
+
+    async def drop_database(self, name: str, ignore_if_not_exists: bool, cascade: bool) -> None:
+        """Drop a database.
+
+        Args:
+            name: The name of the database.
+            ignore_if_not_exists: Do nothing if the database does not exist, instead of raising.
+            cascade: Drop its tables too. Otherwise a database that has tables is not dropped.
+
+        Raises:
+            DatabaseNotExistError: There is no such database and `ignore_if_not_exists` is False.
+            DatabaseNotEmptyError: The database has tables and `cascade` is False.
+        """
+
+    async def list_databases(self) -> list[str]:
+        """Return the names of all databases."""
+
+    async def database_exists(self, name: str) -> bool:
+        """Return whether there is a database called `name`."""
+
+    async def get_database_info(self, name: str) -> DatabaseInfo:
+        """Return the description of the database called `name`.
+
+        Raises:
+            DatabaseNotExistError: There is no such database.
+        """
 
     # Tables
     async def create_table(
         self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
-    ) -> None: ...
-    async def drop_table(self, path: TablePath, ignore_if_not_exists: bool) -> None: ...
+    ) -> None:
+        """Create a table.
+
+        Args:
+            path: Its database and name.
+            descriptor: Its schema, keys, buckets and properties.
+            ignore_if_exists: Do nothing if the table exists, instead of raising.
+
+        Raises:
+            TableAlreadyExistError: The table exists and `ignore_if_exists` is False.
+        """
+
+    async def drop_table(self, path: TablePath, ignore_if_not_exists: bool) -> None:
+        """Drop a table.
+
+        Args:
+            path: Its database and name.
+            ignore_if_not_exists: Do nothing if the table does not exist, instead of raising.
+
+        Raises:
+            TableNotExistError: There is no such table and `ignore_if_not_exists` is False.
+        """
+
     async def alter_table(
         self, path: TablePath, change: TableChange, ignore_if_not_exists: bool
-    ) -> None: ...
-    async def list_tables(self, database: str) -> list[str]: ...
-    async def table_exists(self, path: TablePath) -> bool: ...
-    async def get_table_info(self, path: TablePath) -> TableInfo: ...
-    async def get_schema(self, path: TablePath, schema_id: int | None) -> tuple[int, Schema]: ...
+    ) -> None:
+        """Change a table.
+
+        Args:
+            path: Its database and name.
+            change: The columns to add, and the properties to set and to reset.
+            ignore_if_not_exists: Do nothing if the table does not exist, instead of raising.
+
+        Raises:
+            TableNotExistError: There is no such table and `ignore_if_not_exists` is False.
+        """
+
+    async def list_tables(self, database: str) -> list[str]:
+        """Return the names of the tables in a `database`."""
+
+    async def table_exists(self, path: TablePath) -> bool:
+        """Return whether there is a table at `path`."""
+
+    async def get_table_info(self, path: TablePath) -> TableInfo:
+        """Return the description of the table at `path`.
+
+        Raises:
+            TableNotExistError: There is no such table.
+        """
+
+    async def get_schema(self, path: TablePath, schema_id: int | None) -> tuple[int, Schema]:
+        """Return a schema of a table and its id.
+
+        Args:
+            path: The table.
+            schema_id: The id of the schema; None for the current one.
+        """
 
     # Partitions
     async def create_partition(
         self, path: TablePath, spec: Mapping[str, str], ignore_if_exists: bool
-    ) -> None: ...
+    ) -> None:
+        """Create a partition.
+
+        Args:
+            path: The table.
+            spec: The text of the value of each partition column.
+            ignore_if_exists: Do nothing if the partition exists, instead of raising.
+
+        Raises:
+            PartitionAlreadyExistError: The partition exists and `ignore_if_exists` is False.
+        """
+
     async def drop_partition(
         self, path: TablePath, spec: Mapping[str, str], ignore_if_not_exists: bool
-    ) -> None: ...
+    ) -> None:
+        """Drop a partition.
+
+        Args:
+            path: The table.
+            spec: The text of the value of each partition column.
+            ignore_if_not_exists: Do nothing if the partition does not exist, instead of raising.
+
+        Raises:
+            PartitionNotExistError: There is no such partition and `ignore_if_not_exists` is False.
+        """
+
     async def list_partitions(
         self, path: TablePath, spec: Mapping[str, str] | None
-    ) -> list[PartitionInfo]: ...
+    ) -> list[PartitionInfo]:
+        """Return the partitions of a table.
+
+        Args:
+            path: The table.
+            spec: Values that the partitions must have in some of the partition columns; None for
+                all.
+        """
+
     async def partition_id(self, table: TableInfo, name: str) -> int:
-        """Return the id of a partition.
+        """Return the id of the partition of a `table` that is called `name`.
 
         Raises:
             PartitionNotExistError: The table has no partition of that name.
@@ -312,12 +448,27 @@ class Backend(Protocol):
     # Offsets
     async def list_offsets(
         self, table: TableInfo, partition_id: int | None, buckets: Sequence[int], spec: OffsetSpec
-    ) -> dict[int, int]: ...
+    ) -> dict[int, int]:
+        """Return an offset of each bucket.
+
+        Args:
+            table: The table.
+            partition_id: The partition; None for a table without partitions.
+            buckets: The numbers of the buckets.
+            spec: Which offset is wanted: the earliest, the latest, or that of a time.
+        """
 
     # Writing
-    async def init_writer(self, paths: Sequence[TablePath]) -> int: ...
+    async def init_writer(self, paths: Sequence[TablePath]) -> int:
+        """Return a new writer id that may write to the tables at `paths`."""
+
     def encode_append(self, table: TableInfo, batch: pa.RecordBatch) -> Payload:
-        """Encode a batch in the table's wire schema. CPU work, for a worker thread."""
+        """Encode a batch. This is CPU work, so it belongs on a worker thread.
+
+        Args:
+            table: The table that the batch is for.
+            batch: The rows, in the table's wire schema.
+        """
 
     def encode_upsert(
         self,
@@ -339,14 +490,37 @@ class Backend(Protocol):
         """
 
     async def locate(self, table: TableInfo, bucket: TableBucket) -> int:
-        """Return the node that serves a bucket. One request may carry buckets of one node only."""
+        """Return the node that serves a bucket. One request may carry buckets of one node only.
+
+        Args:
+            table: The table.
+            bucket: One of its buckets.
+        """
 
     async def forget_location(self, table: TableInfo, bucket: TableBucket) -> None:
-        """Make the next `locate` ask the cluster: a server said that the bucket is not there."""
+        """Make the next `locate` ask the cluster, after a server said that the bucket is not there.
+
+        Args:
+            table: The table.
+            bucket: One of its buckets.
+        """
 
     async def append(
         self, table: TableInfo, node: int, writes: Sequence[BucketWrite], acks: int, timeout_ms: int
-    ) -> list[BucketAck]: ...
+    ) -> list[BucketAck]:
+        """Write batches to a log table.
+
+        Args:
+            table: The table.
+            node: The node that serves the buckets, from `locate`.
+            writes: One batch for each bucket.
+            acks: How many replicas must have the batch: -1 all of them, 1 the leader, 0 none.
+            timeout_ms: How long the server may wait for the replicas.
+
+        Returns:
+            The outcome of each batch, in the order of `writes`.
+        """
+
     async def upsert(
         self,
         table: TableInfo,
@@ -355,14 +529,35 @@ class Backend(Protocol):
         target_columns: Sequence[int] | None,
         acks: int,
         timeout_ms: int,
-    ) -> list[BucketAck]: ...
+    ) -> list[BucketAck]:
+        """Write batches to a key table.
+
+        Args:
+            table: The table.
+            node: The node that serves the buckets, from `locate`.
+            writes: One batch for each bucket.
+            target_columns: The indexes of the columns of a partial update; None writes whole rows.
+            acks: How many replicas must have the batch: -1 all of them, 1 the leader, 0 none.
+            timeout_ms: How long the server may wait for the replicas.
+
+        Returns:
+            The outcome of each batch, in the order of `writes`.
+        """
 
     # Reading
-    async def fetch(self, node: int, request: FetchRequest) -> list[FetchedBucket]: ...
+    async def fetch(self, node: int, request: FetchRequest) -> list[FetchedBucket]:
+        """Read the logs of the buckets in a `request`, which are all on the same `node`."""
+
     async def limit_scan(
         self, table: TableInfo, bucket: TableBucket, limit: int, columns: tuple[int, ...] | None
     ) -> pa.RecordBatch:
         """Read up to `limit` rows of a bucket at once: of the key state, or the last ones of a log.
+
+        Args:
+            table: The table.
+            bucket: One of its buckets.
+            limit: The largest number of rows.
+            columns: The indexes of the columns to read, strictly increasing; None reads all.
 
         Raises:
             ScanTooLargeError: The bucket may hold more rows than a server may return at once.
@@ -372,49 +567,138 @@ class Backend(Protocol):
     async def open_state(self, table: TableInfo, bucket: TableBucket) -> StateCursor | None:
         """Open the key state of a bucket for streaming.
 
+        Args:
+            table: The key table.
+            bucket: One of its buckets.
+
         Returns:
             A cursor, or None if there is nothing to stream, for example no KV snapshot yet.
         """
 
     async def lookup(
         self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
-    ) -> dict[TableBucket, LookupAnswer]: ...
+    ) -> dict[TableBucket, LookupAnswer]:
+        """Look up rows by their keys.
+
+        Args:
+            table: The key table.
+            node: The node that serves the buckets, from `locate`.
+            keys: The encoded keys, by bucket.
+
+        Returns:
+            The answer for each bucket: a value or nothing for each key, or an error.
+        """
+
     async def prefix_lookup(
         self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
-    ) -> dict[TableBucket, LookupAnswer]: ...
+    ) -> dict[TableBucket, LookupAnswer]:
+        """Look up all rows whose keys begin with a prefix.
+
+        Args:
+            table: The key table.
+            node: The node that serves the buckets, from `locate`.
+            keys: The encoded prefixes, by bucket.
+
+        Returns:
+            The answer for each bucket: the values for each prefix, or an error.
+        """
+
     async def lookup_few(
         self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
     ) -> list[list[bytes] | FlussError]:
-        """Look up a few keys with less work per call; return one answer per key, in order."""
+        """Look up a few keys with less work per call than `lookup`.
+
+        Args:
+            table: The key table.
+            node: The node that serves the buckets, from `locate`.
+            keys: The bucket and the encoded key, or prefix, of each row.
+            prefix: Whether `keys` are prefixes.
+
+        Returns:
+            One answer per key, in the order of `keys`.
+        """
 
     async def decode_values(
         self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
     ) -> pa.RecordBatch:
-        """Decode values of look-ups, of any schema, into the table's current schema."""
+        """Decode values of look-ups, of any schema, into the table's current schema.
+
+        Args:
+            table: The key table.
+            values: The encoded values.
+            columns: The indexes of the columns to decode, strictly increasing; None decodes all.
+        """
 
     # The cluster
-    async def get_server_nodes(self) -> list[ServerNode]: ...
+    async def get_server_nodes(self) -> list[ServerNode]:
+        """Return the servers of the cluster."""
+
     async def get_table_stats(
         self, table: TableInfo, buckets: Sequence[TableBucket]
-    ) -> dict[TableBucket, int]: ...
+    ) -> dict[TableBucket, int]:
+        """Return the number of rows of each of the `buckets` of a `table`."""
+
     async def list_kv_snapshots(
         self, table: TableInfo, partition_name: str | None
-    ) -> list[KvSnapshot]: ...
-    async def describe_cluster_configs(self) -> list[ConfigEntry]: ...
+    ) -> list[KvSnapshot]:
+        """Return the newest KV snapshot of each bucket.
+
+        Args:
+            table: The key table.
+            partition_name: The partition; None for a table without partitions.
+        """
+
+    async def describe_cluster_configs(self) -> list[ConfigEntry]:
+        """Return the settings of the cluster."""
+
     async def alter_cluster_configs(
         self, set_configs: Mapping[str, str], reset_configs: Sequence[str]
-    ) -> None: ...
-    async def create_acls(self, acls: Sequence[Acl]) -> None: ...
-    async def list_acls(self, acl_filter: Mapping[str, str]) -> list[Acl]: ...
-    async def drop_acls(self, filters: Sequence[Mapping[str, str]]) -> list[Acl]: ...
+    ) -> None:
+        """Change settings of the cluster.
+
+        Args:
+            set_configs: The settings to set.
+            reset_configs: The keys of the settings that get their default value back.
+        """
+
+    async def create_acls(self, acls: Sequence[Acl]) -> None:
+        """Add the permissions in `acls`."""
+
+    async def list_acls(self, acl_filter: Mapping[str, str]) -> list[Acl]:
+        """Return the permissions whose fields have the values in `acl_filter`."""
+
+    async def drop_acls(self, filters: Sequence[Mapping[str, str]]) -> list[Acl]:
+        """Remove the permissions that match one of the `filters`, and return them."""
 
     # The lake
     async def get_lake_snapshot(
         self, path: TablePath, snapshot_id: int | None, readable: bool
-    ) -> LakeSnapshot: ...
+    ) -> LakeSnapshot:
+        """Return a lake snapshot of a table.
+
+        Args:
+            path: The table.
+            snapshot_id: The id of the snapshot; None for the newest one.
+            readable: Return the newest one that readers may use, instead of the newest one.
+
+        Raises:
+            LakeSnapshotNotExistError: There is no such snapshot.
+        """
+
     async def prepare_lake_snapshot(
         self, table: TableInfo, offsets: Mapping[TableBucket, int], ignore_previous: bool
-    ) -> str: ...
+    ) -> str:
+        """Store the offsets of a lake snapshot that is committed next.
+
+        Args:
+            table: The table.
+            offsets: The first offset of each bucket that is not in the snapshot.
+            ignore_previous: Do not complete the offsets from those of the previous snapshot.
+
+        Returns:
+            The path of the stored offsets, for `commit_lake_snapshot`.
+        """
+
     async def commit_lake_snapshot(
         self,
         table: TableInfo,
@@ -422,7 +706,17 @@ class Backend(Protocol):
         offsets_path: str,
         buckets: Sequence[BucketCommit],
         earliest_snapshot_to_keep: int | None,
-    ) -> None: ...
+    ) -> None:
+        """Tell Fluss that the lake has a new snapshot.
+
+        Args:
+            table: The table.
+            snapshot_id: The id of the snapshot in the lake.
+            offsets_path: The result of `prepare_lake_snapshot`.
+            buckets: How far each bucket is in the lake.
+            earliest_snapshot_to_keep: Fluss forgets the snapshots before this one; None keeps all.
+        """
+
     async def lake_tiering_heartbeat(
         self,
         tiering: Sequence[TieringTable],
@@ -430,13 +724,34 @@ class Backend(Protocol):
         failed: Sequence[TieringTable],
         request_table: bool,
         force_finished: Sequence[int],
-    ) -> HeartbeatResult: ...
+    ) -> HeartbeatResult:
+        """Report the work of a tiering worker to the coordinator, and ask for more.
+
+        Args:
+            tiering: The tables that this worker is tiering.
+            finished: The tables that it has finished.
+            failed: The tables that it could not tier.
+            request_table: Whether it can take another table.
+            force_finished: The ids of the finished tables whose tiering was ended early.
+        """
 
     # Producer offsets
     async def register_producer_offsets(
         self, producer_id: str, offsets: Mapping[TableBucket, int], ttl_ms: int | None
     ) -> bool:
-        """Return True if this call created the entry, False if it existed."""
+        """Store offsets under a producer id, unless there are some already.
 
-    async def get_producer_offsets(self, producer_id: str) -> ProducerOffsets | None: ...
-    async def delete_producer_offsets(self, producer_id: str) -> None: ...
+        Args:
+            producer_id: The id.
+            offsets: The offset of each bucket.
+            ttl_ms: How long the server keeps them; None for the server's default.
+
+        Returns:
+            True if this call stored the offsets, False if there were some.
+        """
+
+    async def get_producer_offsets(self, producer_id: str) -> ProducerOffsets | None:
+        """Return the offsets that are stored under a `producer_id`, or None."""
+
+    async def delete_producer_offsets(self, producer_id: str) -> None:
+        """Delete the offsets that are stored under a `producer_id`, if there are some."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fluss_client.backend.contract import LogSlice
 from fluss_client.codec.arrow.columns import align_to
-from fluss_client.codec.batches.value_batch import SchemaIds
+from fluss_client.codec.batches.kv_batch import SchemaIds
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, decode_rows
 from fluss_client.model.schema import Schema

@@ -62,7 +62,16 @@ _MONTHS = {TimeUnit.YEAR: 12, TimeUnit.QUARTER: 3, TimeUnit.MONTH: 1}
 
 @dataclass(frozen=True)
 class AutoPartition:
-    """A table's rule: unit, zone and pattern. ConfigError if they do not fit together."""
+    """The rule by which a table names its time partitions.
+
+    It raises `ConfigError` if the pattern does not fit the unit.
+
+    Attributes:
+        unit: The length of a partition.
+        zone: The time zone in which partitions begin.
+        pattern: The format of the names, in Java's letters (`yyyy-MM-dd`); empty for the default of
+            the unit.
+    """
 
     unit: TimeUnit
     zone: tzinfo
@@ -75,19 +84,30 @@ class AutoPartition:
             raise ConfigError(f"'{self.pattern}' lacks a field that names by {self.unit.name} need")
 
     def name(self, when: datetime, offset: int = 0) -> str:
-        """Return the partition of a moment (with a zone), or the one `offset` units later."""
+        """Return the name of the partition that a moment belongs to.
+
+        Args:
+            when: The moment, with a time zone.
+            offset: Return the partition that is so many units later.
+        """
         if when.tzinfo is None:
             raise ConfigError("give the moment a time zone: a naive datetime could mean any")
         local = when.astimezone(self.zone)
         return self._format(self._step(local, offset))
 
     def names(self, when: datetime, first: int, count: int) -> list[str]:
-        """Return the names of `count` units from `first` units after a moment on, each one once."""
+        """Return the names of consecutive partitions, each name once.
+
+        Args:
+            when: The moment to count from, with a time zone.
+            first: The first partition, in units after `when`.
+            count: The number of units.
+        """
         found = (self.name(when, offset) for offset in range(first, first + count))
         return list(dict.fromkeys(found))
 
     def start(self, name: str) -> datetime:
-        """Return the local time, with its zone, at which a partition starts."""
+        """Return the local time, with its zone, at which the partition called `name` starts."""
         match = self._regex.fullmatch(name)
         if match is None:
             raise InvalidPartitionError(f"'{name}' does not have the form {self.pattern}")
@@ -102,11 +122,11 @@ class AutoPartition:
         return local
 
     def next(self, name: str) -> str:
-        """Return the partition after this one."""
+        """Return the name of the partition after the one called `name`."""
         return self._neighbour(name, 1)
 
     def previous(self, name: str) -> str:
-        """Return the partition before this one."""
+        """Return the name of the partition before the one called `name`."""
         return self._neighbour(name, -1)
 
     def _neighbour(self, name: str, direction: int) -> str:
@@ -147,7 +167,12 @@ class AutoPartition:
 
 
 def auto_partition_of(properties: Mapping[str, str], server_zone: str = "UTC") -> AutoPartition:
-    """Return the rule that a table's properties give; the zone defaults to the server's own."""
+    """Return the rule that the properties of a table define.
+
+    Args:
+        properties: The properties of the table.
+        server_zone: The time zone of the server, for tables that do not set one.
+    """
     unit = properties.get(TIME_UNIT, "DAY").strip().upper()
     if unit not in TimeUnit.__members__:
         raise ConfigError(f"{TIME_UNIT} is one of {', '.join(TimeUnit.__members__)}, not '{unit}'")
@@ -156,7 +181,7 @@ def auto_partition_of(properties: Mapping[str, str], server_zone: str = "UTC") -
 
 
 def time_zone(name: str) -> tzinfo:
-    """Return a zone by its name (`Europe/Berlin`) or by Java's fixed form (`GMT+8`)."""
+    """Return a time zone by its `name` (`Europe/Berlin`) or by Java's fixed form (`GMT+8`)."""
     fixed = _FIXED_ZONE.fullmatch(name)
     if fixed is not None:
         sign, hours, minutes = fixed.groups()

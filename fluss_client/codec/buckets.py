@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluss_client.codec.binary.blobs import Blobs, Bytes, Ints, load, with_slack
-from fluss_client.codec.keys.encoding import KeyEncoding
+from fluss_client.codec.keys import KeyEncoding
 from fluss_client.errors import RowError
 
 CHUNK_ROWS = 32_768

@@ -76,7 +76,15 @@ def partition_name(values: Sequence[Any], types: Sequence[DataType]) -> str:
 
 
 def spec_to_name(spec: Mapping[str, str], keys: Sequence[str]) -> str:
-    """Return the name of a partition from the text of each column, checked as the server does."""
+    """Return the name of a partition, checked as the server does.
+
+    Args:
+        spec: The text of the value of each partition column.
+        keys: The partition columns of the table.
+
+    Raises:
+        InvalidPartitionError: `spec` has other columns, or a value that no partition may have.
+    """
     if spec.keys() != set(keys):
         raise InvalidPartitionError(
             f"a partition of this table is given by {list(keys)}, not by {list(spec)}"
@@ -85,7 +93,15 @@ def spec_to_name(spec: Mapping[str, str], keys: Sequence[str]) -> str:
 
 
 def parse_partition_name(name: str, keys: Sequence[str]) -> dict[str, str]:
-    """Return the text of each partition column in a partition name."""
+    """Return the text of each partition column in a partition name.
+
+    Args:
+        name: The name of the partition.
+        keys: The partition columns of the table.
+
+    Raises:
+        InvalidPartitionError: The name has another number of values than `keys`.
+    """
     values = name.split(SEPARATOR)
     if len(values) != len(keys):
         raise InvalidPartitionError(f"'{name}' has {len(values)} values for {list(keys)}")

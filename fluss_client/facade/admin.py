@@ -16,13 +16,16 @@ from fluss_client.facade.base import Facade
 from fluss_client.facade.handle import Handle
 from fluss_client.model.cluster import (
     Acl,
+    BucketCommit,
     ConfigEntry,
+    HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
+    ProducerOffsets,
     ServerNode,
+    TieringTable,
 )
-from fluss_client.model.lake import BucketCommit, HeartbeatResult, ProducerOffsets, TieringTable
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.table import (
     DatabaseDescriptor,
@@ -36,7 +39,10 @@ from fluss_client.model.table import (
 
 
 class FlussAdmin(Facade[aio.FlussAdmin]):
-    """Describes and changes a cluster. Obtain it with `FlussConnection.get_admin()`."""
+    """Describes and changes a cluster.
+
+    Obtain it with `FlussConnection.get_admin()`; do not call the constructor.
+    """
 
     @property
     def capabilities(self) -> Capabilities:

@@ -19,7 +19,8 @@ from fluss_client.net.metrics import TraceHook
 class FlussConnection(ConnectionBase):
     """A connection to a cluster, or to an embedded directory.
 
-    Make it with `FlussConnection.create(config)`, and close it with `close()` or a `with` block.
+    Open it with `FlussConnection.create(config)`; do not call the constructor. Close it with
+    `close()` or a `with` block.
     """
 
     @staticmethod

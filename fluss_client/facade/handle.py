@@ -20,7 +20,11 @@ log = logging.getLogger(__name__)
 
 
 class Handle(Generic[T]):
-    """The result of a call on the I/O thread. The call has begun already."""
+    """The result of a call on the I/O thread. The call has begun already.
+
+    Wait for it with `await` or `result()`. The methods of the facade return it; do not call the
+    constructor.
+    """
 
     def __init__(self, future: concurrent.futures.Future[T], what: str = "call") -> None:
         self._future = future
@@ -29,12 +33,17 @@ class Handle(Generic[T]):
 
     @classmethod
     def start(cls, coroutine: Coroutine[Any, Any, T], what: str = "call") -> Handle[T]:
-        """Start a coroutine on the I/O thread and return its handle."""
+        """Start a coroutine on the I/O thread and return its handle.
+
+        Args:
+            coroutine: The coroutine.
+            what: The name of the call, for error messages.
+        """
         return cls(runtime().start(coroutine), what)
 
     @classmethod
     def of(cls, value: T) -> Handle[T]:
-        """Return a handle whose result is known already."""
+        """Return a handle whose result is the given `value`."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         future.set_result(value)
         return cls(future)

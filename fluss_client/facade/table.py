@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class FlussTable(Facade[aio.FlussTable]):
     """A table, with the schema that it had when it was opened.
 
-    Obtain it with `FlussConnection.get_table()`.
+    Obtain it with `FlussConnection.get_table()`; do not call the constructor.
     """
 
     def new_scan(self) -> TableScan:
@@ -94,9 +94,9 @@ class FlussTable(Facade[aio.FlussTable]):
 
 
 class TableScan(Facade[aio.TableScan]):
-    """Builds scanners. Obtain it with `FlussTable.new_scan()`.
+    """Builds scanners. Each call changes the builder and returns it.
 
-    Each call changes the builder and returns it.
+    Obtain it with `FlussTable.new_scan()`; do not call the constructor.
     """
 
     def project(self, indices: Sequence[int]) -> TableScan:
@@ -201,10 +201,11 @@ class TableScan(Facade[aio.TableScan]):
 class LogScanner(LogScannerBase):
     """Reads the logs of the subscribed buckets as they grow.
 
-    Obtain it with `TableScan.create_log_scanner()` or `create_record_batch_log_scanner()`.
+    Obtain it with `TableScan.create_log_scanner()` or `create_record_batch_log_scanner()`; do not
+    call the constructor.
 
-    Rows of a bucket come in the order of their offsets; rows of several buckets are interleaved.
-    A poll returns as soon as there are rows, or with no rows after its timeout. A cancelled poll
+    Rows of a bucket come in the order of their offsets; rows of several buckets are interleaved. A
+    poll returns as soon as there are rows, or with no rows after its timeout. A cancelled poll
     loses no row. `async for` gives records, or `RecordBatch` objects, until the scanner is closed.
 
     If a bucket fails, the rows before the failure are returned first, and the next poll raises the
@@ -386,9 +387,9 @@ class LogScanner(LogScannerBase):
 
 
 class BatchScanner(Facade[aio.BatchScanner]):
-    """Reads at most `limit` rows of one bucket, once. After an error create a new one.
+    """Reads at most `limit` rows of one bucket, once. After an error, create a new one.
 
-    Obtain it with `TableScan.create_bucket_batch_scanner()`.
+    Obtain it with `TableScan.create_bucket_batch_scanner()`; do not call the constructor.
     """
 
     @property
@@ -421,7 +422,10 @@ class BatchScanner(Facade[aio.BatchScanner]):
 
 
 class TableAppend(Facade[aio.TableAppend]):
-    """Builds an `AppendWriter`. Obtain it with `FlussTable.new_append()`."""
+    """Builds an `AppendWriter`.
+
+    Obtain it with `FlussTable.new_append()`; do not call the constructor.
+    """
 
     def create_writer(self) -> AppendWriter:
         """Return a new writer.
@@ -480,6 +484,9 @@ class AppendWriter(WriterBase[aio.AppendWriter]):
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Append a `pyarrow.RecordBatch` as a whole.
 
+        Args:
+            batch: The rows; a column that the batch lacks is null.
+
         Returns:
             A handle for the acknowledgement of all rows of the batch.
 
@@ -491,6 +498,9 @@ class AppendWriter(WriterBase[aio.AppendWriter]):
 
     def write_pandas(self, df: Any) -> None:
         """Append a `pandas.DataFrame` without its index; NaN and NaT become null.
+
+        Args:
+            df: The rows, with the columns of the table.
 
         Raises:
             RowError: A column does not fit the table.
@@ -565,6 +575,9 @@ class UpsertWriter(WriterBase[aio.UpsertWriter]):
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Upsert a `pyarrow.RecordBatch` as a whole.
 
+        Args:
+            batch: The rows to insert or update.
+
         Returns:
             A handle for the acknowledgement of all rows of the batch.
 
@@ -576,6 +589,9 @@ class UpsertWriter(WriterBase[aio.UpsertWriter]):
 
     def write_pandas(self, df: Any) -> None:
         """Upsert a `pandas.DataFrame` without its index; NaN and NaT become null.
+
+        Args:
+            df: The rows to insert or update.
 
         Raises:
             RowError: A column does not fit the table.
@@ -599,7 +615,10 @@ class UpsertWriter(WriterBase[aio.UpsertWriter]):
 
 
 class TableUpsert(UpsertBuilderBase, UpsertWriter):  # type: ignore[override]
-    """Builds an `UpsertWriter`. Obtain it with `FlussTable.new_upsert()`."""
+    """Builds an `UpsertWriter`.
+
+    Obtain it with `FlussTable.new_upsert()`; do not call the constructor.
+    """
 
     def partial_update_by_name(self, columns: Sequence[str]) -> TableUpsert:
         """Return a builder of writers that write only some columns.
@@ -634,7 +653,10 @@ class TableUpsert(UpsertBuilderBase, UpsertWriter):  # type: ignore[override]
 
 
 class Lookuper(Facade[aio.Lookuper]):
-    """Looks up rows by primary key. Obtain it with `TableLookup.create_lookuper()`."""
+    """Looks up rows by primary key.
+
+    Obtain it with `TableLookup.create_lookuper()`; do not call the constructor.
+    """
 
     def lookup(self, pk: KeyLike) -> Handle[dict[str, Any] | None]:
         """Return the row of a key.
@@ -669,7 +691,10 @@ class Lookuper(Facade[aio.Lookuper]):
 
 
 class TableLookup(LookupBuilderBase, Lookuper):
-    """Builds look-ups. Obtain it with `FlussTable.new_lookup()`."""
+    """Builds look-ups.
+
+    Obtain it with `FlussTable.new_lookup()`; do not call the constructor.
+    """
 
     def create_lookuper(self) -> Lookuper:
         """Create a look-up by the whole primary key."""
@@ -690,7 +715,7 @@ class TableLookup(LookupBuilderBase, Lookuper):
 class PrefixLookuper(Facade[aio.PrefixLookuper]):
     """Looks up all rows whose primary key begins with a prefix.
 
-    Obtain it with `TablePrefixLookup.create_lookuper()`.
+    Obtain it with `TablePrefixLookup.create_lookuper()`; do not call the constructor.
     """
 
     def lookup(self, prefix: KeyLike) -> Handle[list[dict[str, Any]]]:
@@ -709,7 +734,10 @@ class PrefixLookuper(Facade[aio.PrefixLookuper]):
 
 
 class TablePrefixLookup(Facade[aio.TablePrefixLookup]):
-    """Builds a `PrefixLookuper`. Obtain it with `TableLookup.lookup_by()`."""
+    """Builds a `PrefixLookuper`.
+
+    Obtain it with `TableLookup.lookup_by()`; do not call the constructor.
+    """
 
     def create_lookuper(self) -> PrefixLookuper:
         """Create a look-up by the prefix."""

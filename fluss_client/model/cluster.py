@@ -1,4 +1,4 @@
-"""Servers, changes, offsets and lake snapshots as values."""
+"""Servers, changes, offsets, lake snapshots and messages of tiering workers as values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_client.errors import ChangeTypeError
-from fluss_client.model.table import TableBucket
+from fluss_client.errors import ChangeTypeError, FlussError
+from fluss_client.model.table import TableBucket, TablePath
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
-
 _SIGNS = ("+A", "+I", "-U", "+U", "-D")
 _WORDS = ("append_only", "insert", "update_before", "update_after", "delete")
 _KNOWN = f"{', '.join(_SIGNS)}; {', '.join(_WORDS)}; the codes 0 to {len(_SIGNS) - 1}"
@@ -26,13 +25,19 @@ _UNKNOWN = 255
 
 @dataclass(frozen=True, slots=True)
 class ServerNode:
-    """A server of the cluster."""
+    """A server of the cluster.
+
+    Attributes:
+        id: The id of the server.
+        host: The host that clients connect to.
+        port: The port that clients connect to.
+        server_type: `CoordinatorServer` or `TabletServer`.
+    """
 
     id: int
     host: str
     port: int
     server_type: str
-    """`CoordinatorServer` or `TabletServer`."""
 
     @property
     def uid(self) -> str:
@@ -70,7 +75,7 @@ class ChangeType(enum.IntEnum):
 
     @staticmethod
     def signs_of(codes: npt.NDArray[np.uint8]) -> pa.StringArray:
-        """Return the signs of an array of codes."""
+        """Return the signs of an array of `codes`."""
         # Not at import: the first array that pyarrow makes of Python values imports pandas.
         return pa.array(_SIGNS, pa.string()).take(pa.array(codes))
 
@@ -150,7 +155,12 @@ def _value_at(array: pa.Array | pa.ChunkedArray, row: int) -> object:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Which offset `list_offsets` is asked for."""
+    """Which offset `list_offsets` returns. Make it with `earliest()`, `latest()` or `timestamp()`.
+
+    Attributes:
+        kind: `earliest`, `latest` or `timestamp`.
+        timestamp_ms: The time, in milliseconds since 1970, for `timestamp`.
+    """
 
     kind: str
     timestamp_ms: int | None = None
@@ -177,13 +187,18 @@ class OffsetSpec:
 
 @dataclass(frozen=True)
 class LakeSnapshot:
-    """What the lake holds: a snapshot, and per bucket the first offset that is not in it."""
+    """A snapshot of the lake, and how far each bucket is in it.
+
+    Attributes:
+        snapshot_id: The id of the snapshot in the lake.
+        table_buckets_offset: The first offset of each bucket that is not in the snapshot.
+    """
 
     snapshot_id: int
     table_buckets_offset: Mapping[TableBucket, int] = field(default_factory=dict)
 
     def get_bucket_offset(self, bucket: TableBucket) -> int | None:
-        """Return the first offset of the bucket that is not in the lake; None if never tiered."""
+        """Return the first offset of a `bucket` that is not in the lake; None if none is in it."""
         return self.table_buckets_offset.get(bucket)
 
     def get_table_buckets(self) -> list[TableBucket]:
@@ -193,7 +208,14 @@ class LakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class KvSnapshot:
-    """The newest snapshot of one bucket's key state; None where there is none yet."""
+    """The newest snapshot of the key state of one bucket.
+
+    Attributes:
+        bucket: The bucket.
+        snapshot_id: The id of the snapshot; None if there is no snapshot yet.
+        log_offset: The offset of the changelog at which the snapshot was taken; None if there is
+            none.
+    """
 
     bucket: TableBucket
     snapshot_id: int | None
@@ -202,7 +224,13 @@ class KvSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting of the cluster and where it comes from."""
+    """One setting of the cluster and where it comes from.
+
+    Attributes:
+        key: The key of the setting.
+        value: Its value; None if it has none.
+        source: Where the value comes from, such as a file or a change at run time.
+    """
 
     key: str
     value: str | None
@@ -211,7 +239,17 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """One permission: who may do what on which resource."""
+    """One permission: who may do what on which resource.
+
+    Attributes:
+        resource_type: The type of the resource, such as `table` or `database`.
+        resource_name: The name of the resource; `*` for all.
+        principal: The name of the user; `*` for all.
+        operation: The operation, such as `read` or `write`.
+        permission: `allow`, the only one that Fluss has.
+        principal_type: The type of the principal.
+        host: The host from which the principal may do it; `*` for all.
+    """
 
     resource_type: str
     resource_name: str
@@ -220,3 +258,66 @@ class Acl:
     permission: str = "allow"
     principal_type: str = "User"
     host: str = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCommit:
+    """How far one bucket is in the lake.
+
+    Attributes:
+        bucket: The bucket.
+        log_end_offset: The first offset that is not in the lake.
+        max_timestamp: The newest commit time in the lake, in milliseconds since 1970; -1 if not
+            known.
+    """
+
+    bucket: TableBucket
+    log_end_offset: int
+    max_timestamp: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TieringTable:
+    """A table that the coordinator assigned to a tiering worker.
+
+    Attributes:
+        table_id: The id of the table.
+        tiering_epoch: The epoch of the assignment. The coordinator refuses reports of an older one.
+        coordinator_epoch: The epoch of the coordinator that assigned it.
+        table_path: The table's database and name; None in reports.
+    """
+
+    table_id: int
+    tiering_epoch: int
+    coordinator_epoch: int
+    table_path: TablePath | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResult:
+    """The coordinator's answer to a heartbeat of a tiering worker.
+
+    Attributes:
+        coordinator_epoch: The epoch of the coordinator.
+        table: The table to tier next; None if there is none.
+        errors: The errors of reported tables, by table id.
+    """
+
+    coordinator_epoch: int
+    table: TieringTable | None = None
+    errors: Mapping[int, FlussError] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOffsets:
+    """Offsets that are stored once under a producer id.
+
+    Attributes:
+        producer_id: The id.
+        offsets: The offset of each bucket.
+        expiration_time: When the server deletes them, in milliseconds since 1970; -1 if not known.
+    """
+
+    producer_id: str
+    offsets: Mapping[TableBucket, int]
+    expiration_time: int = -1

@@ -22,7 +22,10 @@ _OF_NULL = ("is_null", "is_not_null")
 
 
 class Predicate:
-    """A condition on rows. Made by comparing a `col()`, joined with `&` and `|`."""
+    """A condition on rows.
+
+    Make one by comparing a `col()`, and join several with `&` and `|`; do not call the constructor.
+    """
 
     __slots__ = ("_children", "_column", "_function", "_literals")
 
@@ -39,11 +42,11 @@ class Predicate:
         self._children = children
 
     def and_(self, other: Predicate) -> Predicate:
-        """Return the rows that satisfy both."""
+        """Return the condition that this one and `other` hold."""
         return self._joined("&", other)
 
     def or_(self, other: Predicate) -> Predicate:
-        """Return the rows that satisfy one or both."""
+        """Return the condition that this one, `other` or both hold."""
         return self._joined("|", other)
 
     def __and__(self, other: Predicate) -> Predicate:
@@ -62,7 +65,7 @@ class Predicate:
         return f"Predicate({self._text()})"
 
     def check(self, schema: Schema) -> None:
-        """Raise if the columns cannot have this condition.
+        """Raise if the condition does not fit the columns of a `schema`.
 
         Raises:
             SchemaError: A column does not exist, or a value is not of its type.
@@ -97,6 +100,9 @@ class ColumnRef:
     Values are `bool`, `int`, `float`, `str`, `bytes`, `Decimal`, `date`, `time` and `datetime`. A
     `datetime` without a zone is for TIMESTAMP columns, one with a zone for TIMESTAMP_LTZ. Nulls
     are found by `is_null()` and `is_not_null()`.
+
+    Args:
+        name: The name of the column.
     """
 
     __slots__ = ("_name",)
@@ -112,27 +118,27 @@ class ColumnRef:
         return self._name
 
     def equal(self, value: Any) -> Predicate:
-        """Return the rows whose value is this one."""
+        """Return the condition that the column equals `value`."""
         return self._compared("==", value)
 
     def not_equal(self, value: Any) -> Predicate:
-        """Return the rows whose value is another one."""
+        """Return the condition that the column does not equal `value`."""
         return self._compared("!=", value)
 
     def less_than(self, value: Any) -> Predicate:
-        """Return the rows whose value is less."""
+        """Return the condition that the column is less than `value`."""
         return self._compared("<", value)
 
     def less_or_equal(self, value: Any) -> Predicate:
-        """Return the rows whose value is less or the same."""
+        """Return the condition that the column is less than or equal to `value`."""
         return self._compared("<=", value)
 
     def greater_than(self, value: Any) -> Predicate:
-        """Return the rows whose value is greater."""
+        """Return the condition that the column is greater than `value`."""
         return self._compared(">", value)
 
     def greater_or_equal(self, value: Any) -> Predicate:
-        """Return the rows whose value is greater or the same."""
+        """Return the condition that the column is greater than or equal to `value`."""
         return self._compared(">=", value)
 
     __eq__ = equal  # type: ignore[assignment]
@@ -152,23 +158,23 @@ class ColumnRef:
         return Predicate("is_not_null", self._name)
 
     def starts_with(self, prefix: str) -> Predicate:
-        """Return the rows whose text begins so."""
+        """Return the condition that the text begins with `prefix`."""
         return self._of_text("starts_with", prefix)
 
     def ends_with(self, suffix: str) -> Predicate:
-        """Return the rows whose text ends so."""
+        """Return the condition that the text ends with `suffix`."""
         return self._of_text("ends_with", suffix)
 
     def contains(self, infix: str) -> Predicate:
-        """Return the rows whose text has this in it."""
+        """Return the condition that the text contains `infix`."""
         return self._of_text("contains", infix)
 
     def is_in(self, values: Iterable[Any]) -> Predicate:
-        """Return the rows whose value is one of these."""
+        """Return the condition that the column equals one of `values`."""
         return self._of_values("is_in", values)
 
     def not_in(self, values: Iterable[Any]) -> Predicate:
-        """Return the rows whose value is none of these."""
+        """Return the condition that the column equals none of `values`."""
         return self._of_values("not_in", values)
 
     def __bool__(self) -> NoReturn:
@@ -192,7 +198,7 @@ class ColumnRef:
 
 
 def col(name: str) -> ColumnRef:
-    """Return a column by its name, to make conditions for `TableScan.filter` of."""
+    """Return the column called `name`, to make conditions for `TableScan.filter` of."""
     return ColumnRef(name)
 
 

@@ -14,7 +14,14 @@ from fluss_client.model.table import TableBucket
 
 
 class ScanRecord(NamedTuple):
-    """One record of a log; a tuple, because polling makes millions of them."""
+    """One record of a log. It is a tuple, because polling makes millions of them.
+
+    Attributes:
+        offset: The offset of the record.
+        timestamp: When the server committed it, in milliseconds since 1970.
+        change_type: How the row was changed; `APPEND_ONLY` for log tables.
+        row: The values by column name.
+    """
 
     offset: int
     timestamp: int
@@ -24,7 +31,12 @@ class ScanRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """An Arrow batch with its bucket and offsets."""
+    """An Arrow batch with its bucket and offsets.
+
+    Attributes:
+        batch: The rows.
+        bucket: The bucket that they are from.
+    """
 
     batch: pa.RecordBatch
     bucket: TableBucket
@@ -45,6 +57,9 @@ class ScanRecords:
 
     The records of a bucket may be any collection that makes records as it is iterated; they become
     a list when a list is asked for.
+
+    Args:
+        by_bucket: The records of each bucket.
     """
 
     __slots__ = ("_by_bucket", "_count", "_flat")
@@ -61,7 +76,7 @@ class ScanRecords:
     keys = buckets
 
     def records(self, bucket: TableBucket) -> list[ScanRecord]:
-        """Return the bucket's records; empty when it has none."""
+        """Return the records of a `bucket`; an empty list if it has none."""
         found = self._by_bucket.get(bucket, [])
         if not isinstance(found, list):
             found = self._by_bucket[bucket] = list(found)

@@ -19,7 +19,12 @@ RESERVED_COLUMNS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AggFunction:
-    """How the aggregation merge engine combines a column, such as `sum` or `listagg`."""
+    """How the aggregation merge engine combines a column, such as `sum` or `listagg`.
+
+    Attributes:
+        type: The name of the function.
+        parameters: The names and values of its parameters.
+    """
 
     type: str
     parameters: tuple[tuple[str, str], ...] = ()
@@ -87,7 +92,14 @@ class Schema:
         auto_increment_columns: Sequence[str] = (),
         highest_field_id: int = -1,
     ) -> Schema:
-        """Return a schema from columns; they get ids, depth first, if none has one."""
+        """Return a schema of the given columns.
+
+        Args:
+            columns: The columns. If none has an id, they get ids, depth first.
+            primary_keys: The names of the primary-key columns; empty for a log table.
+            auto_increment_columns: The names of the columns that the server numbers.
+            highest_field_id: The highest id that the table ever used; -1 for that of `columns`.
+        """
         schema = cls.__new__(cls)
         schema._fill(list(columns), primary_keys, auto_increment_columns, highest_field_id)
         return schema
@@ -138,7 +150,11 @@ class Schema:
         return {c.name: i for i, c in enumerate(self.columns)}
 
     def column(self, name: str) -> Column:
-        """Return the column of that name, or an error that lists the columns."""
+        """Return the column called `name`.
+
+        Raises:
+            SchemaError: There is no such column; the message lists the columns.
+        """
         at = self.index.get(name)
         if at is None:
             raise SchemaError(f"no column '{name}'; the columns are {', '.join(self.index)}")

@@ -32,7 +32,12 @@ def check_name(kind: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TablePath:
-    """A table's database and name."""
+    """A table's database and name.
+
+    Attributes:
+        database_name: The name of the database.
+        table_name: The name of the table.
+    """
 
     database_name: str
     table_name: str
@@ -45,7 +50,7 @@ class TablePath:
 
     @classmethod
     def parse(cls, text: str) -> TablePath:
-        """Return a path from `database.table`."""
+        """Return the path that a `text` of the form `database.table` names."""
         if not isinstance(text, str):
             raise SchemaError(f"{text!r} is not a table path; write database.table")
         database, dot, table = text.partition(".")
@@ -70,7 +75,13 @@ def check_path(path: object) -> TablePath:
 
 @dataclass(frozen=True, slots=True, init=False, order=True)
 class TableBucket:
-    """One bucket of a table, or of one of its partitions."""
+    """One bucket of a table, or of one of its partitions.
+
+    Attributes:
+        table_id: The id of the table.
+        bucket: The number of the bucket.
+        partition_id: The id of the partition; None for a table without partitions.
+    """
 
     table_id: int
     partition_id: int | None = field(compare=False)
@@ -86,7 +97,13 @@ class TableBucket:
 
     @staticmethod
     def with_partition(table_id: int, partition_id: int, bucket: int) -> TableBucket:
-        """Return a bucket of one partition."""
+        """Return a bucket of one partition.
+
+        Args:
+            table_id: The id of the table.
+            partition_id: The id of the partition.
+            bucket: The number of the bucket.
+        """
         return TableBucket(table_id, bucket, partition_id=partition_id)
 
     def __repr__(self) -> str:
@@ -190,7 +207,22 @@ def _property_text(value: object) -> str:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A table as the server describes it."""
+    """A table as the server describes it.
+
+    Attributes:
+        table_id: The id of the table. A table that is dropped and created again gets a new one.
+        table_path: Its database and name.
+        schema_id: The id of its current schema.
+        schema: Its current schema.
+        partition_keys: The names of the partition columns.
+        bucket_keys: The names of the columns that decide the bucket of a row.
+        num_buckets: The number of buckets, of each partition if the table has some.
+        properties: The properties that Fluss understands.
+        custom_properties: Properties that Fluss stores for you.
+        comment: The comment; None for none.
+        created_time: When it was created, in milliseconds since 1970.
+        modified_time: When it was changed last, in milliseconds since 1970.
+    """
 
     table_id: int
     table_path: TablePath
@@ -272,18 +304,29 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition; a partition that is dropped and created again gets a new id."""
+    """One partition; a partition that is dropped and created again gets a new id.
+
+    Attributes:
+        partition_id: The id of the partition.
+        partition_name: Its name: the values of the partition columns, joined by `$`.
+        spec: The text of the value of each partition column.
+        bucket_count: The number of its buckets; None if the server does not say (before 1.0).
+    """
 
     partition_id: int
     partition_name: str
     spec: Mapping[str, str] = field(default_factory=dict, compare=False)
     bucket_count: int | None = field(default=None, compare=False)
-    """How many buckets the partition has; None if the server does not say (before 1.0)."""
 
 
 @dataclass(frozen=True, init=False)
 class DatabaseDescriptor:
-    """The comment and the properties of a database, for `create_database`."""
+    """The comment and the properties of a database, for `create_database`.
+
+    Attributes:
+        comment: The comment; None for none.
+        custom_properties: Properties that Fluss stores for you.
+    """
 
     comment: str | None
     custom_properties: Mapping[str, str]
@@ -302,7 +345,14 @@ class DatabaseDescriptor:
 
 @dataclass(frozen=True)
 class DatabaseInfo:
-    """A database as the server describes it."""
+    """A database as the server describes it.
+
+    Attributes:
+        database_name: The name of the database.
+        descriptor: Its comment and properties.
+        created_time: When it was created, in milliseconds since 1970.
+        modified_time: When it was changed last, in milliseconds since 1970.
+    """
 
     database_name: str
     descriptor: DatabaseDescriptor

@@ -63,7 +63,7 @@ class _Token:
 
 
 def parse_type(text: str) -> DataType:
-    """Return the type that a text names.
+    """Return the type that a `text` such as `DECIMAL(10, 2) NOT NULL` names.
 
     Raises:
         SchemaError: The text names no type; the error says what is wrong and at which character.

@@ -39,7 +39,7 @@ class Backoff:
 
     @classmethod
     def of(cls, config: Config) -> Backoff:
-        """Return the backoff that a configuration sets."""
+        """Return the backoff that a `config` sets."""
         return cls(config.retry_backoff_ms, config.retry_backoff_max_ms)
 
     def delay_ms(self, attempt: int) -> float:
@@ -48,11 +48,11 @@ class Backoff:
         return full_ms * random.uniform(JITTER_LOW, 1.0)  # noqa: S311 - jitter needs no secrecy
 
     async def pause(self, attempt: int) -> None:
-        """Wait for `delay_ms` on the event loop."""
+        """Wait on the event loop for `delay_ms(attempt)`."""
         await asyncio.sleep(self.delay_ms(attempt) / 1000)
 
     def pause_blocking(self, attempt: int) -> None:
-        """Wait for `delay_ms` and block this thread."""
+        """Block this thread for `delay_ms(attempt)`."""
         time.sleep(self.delay_ms(attempt) / 1000)
 
 

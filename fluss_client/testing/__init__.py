@@ -1,9 +1,8 @@
 """Starts and stops a real Fluss cluster on this machine, for tests, demos and first steps."""
 
-from fluss_client.testing.cluster_info import ClusterInfo, ClusterStatus
 from fluss_client.testing.errors import JavaNotFoundError, LocalClusterError
 from fluss_client.testing.java import JavaRuntime, find_java
-from fluss_client.testing.local_cluster import LocalCluster
+from fluss_client.testing.local_cluster import ClusterInfo, ClusterStatus, LocalCluster
 from fluss_client.testing.readiness import log_tail
 from fluss_client.testing.user_dirs import state_dir
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 from fluss_client.errors import CorruptDataError, FlussError, RecordTooLargeError
 from fluss_client.wire import fluss_pb2 as pb
-from fluss_client.wire.buffers import Buffer, byte_count, byte_view
-from fluss_client.wire.messages import parse, server_error
+from fluss_client.wire.messages import Buffer, byte_count, byte_view, parse, server_error
 
 LENGTH_BYTES = 4
 REQUEST_HEADER_BYTES = 12

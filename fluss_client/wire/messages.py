@@ -1,23 +1,34 @@
-"""Parses generated messages with checks that the protobuf runtime does not make.
+"""Messages as buffers, and checks of generated messages that protobuf does not make.
 
-The runtime accepts a message without its required fields, and returns `bytes` for a string field
-that is not UTF-8. `parse` raises `CorruptDataError` for both, and for bytes that cannot be parsed.
+The protobuf runtime accepts a message without its required fields, and returns `bytes` for a string
+field that is not UTF-8. `parse` raises `CorruptDataError` for both, and for bytes that cannot be
+parsed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from fluss_client.errors import CorruptDataError, FlussError, error_for
-from fluss_client.wire.buffers import Buffer
 
+Buffer: TypeAlias = bytes | bytearray | memoryview
 MessageT = TypeVar("MessageT", bound=Message)
-
 UNKNOWN_SERVER_ERROR = -1
+
+
+def byte_view(data: Buffer) -> memoryview:
+    """Return a flat, read-only view of the same bytes, without a copy."""
+    return memoryview(data).cast("B").toreadonly()
+
+
+def byte_count(parts: Iterable[Buffer]) -> int:
+    """Return the number of bytes in all parts; items of a memoryview may have several bytes."""
+    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
 
 
 def parse(cls: type[MessageT], body: Buffer) -> MessageT:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from fluss_client.errors import ClientError, FlussError
-from fluss_client.wire.buffers import Buffer
 from fluss_client.wire.framing import Success, decode_response
+from fluss_client.wire.messages import Buffer
 
 TokenT = TypeVar("TokenT")
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from fluss_orchestrate.airflow.operators.lake import (
         FlussCheckpointResetOperator,
+        FlussMaintainLakeOperator,
         FlussTierToLakeOperator,
     )
     from fluss_orchestrate.airflow.operators.provisioning import (
@@ -79,7 +80,11 @@ __getattr__ = lazy_names(
         "errors": ("FlussTaskError", "FlussTaskFailedError"),
         "hooks": ("FlussHook",),
         "operators.bulk_load": ("FlussBulkLoadOperator",),
-        "operators.lake": ("FlussCheckpointResetOperator", "FlussTierToLakeOperator"),
+        "operators.lake": (
+            "FlussCheckpointResetOperator",
+            "FlussMaintainLakeOperator",
+            "FlussTierToLakeOperator",
+        ),
         "operators.provisioning": (
             "FlussCreateDatabaseOperator",
             "FlussDropPartitionsOperator",
@@ -114,6 +119,7 @@ __all__ = [
     "FlussLagNotifier",
     "FlussLakeSnapshotSensor",
     "FlussLakeSnapshotTrigger",
+    "FlussMaintainLakeOperator",
     "FlussOffsetSensor",
     "FlussOffsetTrigger",
     "FlussPartitionSensor",

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.bases.decorator import DecoratedOperator, task_decorator_factory
 
 from fluss_orchestrate.airflow.operators.scanning import FlussIncrementalScanOperator
-from fluss_orchestrate.airflow.run_context import call_with_context
-from fluss_orchestrate.airflow.run_state import run_state
+from fluss_orchestrate.airflow.run_context import call_with_context, run_state
 from fluss_orchestrate.airflow.version_compat import serializers
 
 if TYPE_CHECKING:

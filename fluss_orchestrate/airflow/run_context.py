@@ -3,6 +3,8 @@
 A `schedule` of plain text or `timedelta` gives runs without data intervals in Airflow 3, unless
 `[scheduler] create_cron_data_intervals` is set: both ends are the logical date. The interval of
 such a run is the time since the run before it.
+
+`RunState` keeps small values of a task run over retries and clears.
 """
 
 from __future__ import annotations
@@ -10,15 +12,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from fluss_orchestrate.airflow.version_compat import CAPABILITIES
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from fluss_orchestrate.airflow.hooks import FlussHook
 
 Tick = Callable[[datetime], datetime | None]
 """When a schedule fires next, strictly after a time; None if never."""
-
 LOOK_BACK_MAX = timedelta(days=5 * 366)
 """How rarely a schedule may fire."""
 _RESOLUTION = timedelta(microseconds=1)
@@ -144,3 +148,49 @@ def run_key(context: Context) -> str:
 def is_backfill(context: Context) -> bool:
     """Whether the run belongs to a backfill, which must leave the shared position alone."""
     return str(context["dag_run"].run_type).rpartition(".")[2].lower().startswith("backfill")
+
+
+class RunState(Protocol):
+    """Values by key, of one task run."""
+
+    def get(self, key: str) -> Any:
+        """Return the value of a key, or None."""
+
+    def set(self, key: str, value: Any) -> None:
+        """Set the value of a key."""
+
+
+class ClusterRunState:
+    """The state of a task run in the cluster, where Airflow has no task state (before 3.3).
+
+    Args:
+        hook: The cluster.
+        key: The run key of the task run.
+    """
+
+    def __init__(self, hook: FlussHook, key: str) -> None:
+        self._hook = hook
+        self._key = key
+
+    def get(self, key: str) -> Any:
+        """Return the value of a key, or None."""
+        from fluss_orchestrate.core.checkpoints import get_state
+
+        return get_state(self._hook.get_conn(), f"{self._key}#{key}")
+
+    def set(self, key: str, value: Any) -> None:
+        """Set the value of a key."""
+        from fluss_orchestrate.core.checkpoints import set_state
+
+        set_state(self._hook.get_conn(), f"{self._key}#{key}", value)
+
+
+def run_state(context: Context, hook: FlussHook) -> RunState:
+    """Return the state of a task run: Airflow's task state, or else a table of the cluster.
+
+    Args:
+        context: Airflow's context.
+        hook: The hook of the task's cluster.
+    """
+    store: Any = context.get("task_state_store") if CAPABILITIES.task_state else None
+    return ClusterRunState(hook, run_key(context)) if store is None else store

@@ -44,7 +44,12 @@ CONNECT_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True)
 class ClusterRef:
-    """Which cluster is meant, in words that anybody may see; it may be pickled and printed."""
+    """A reference to a cluster without its secrets. It may be pickled and printed.
+
+    Attributes:
+        alias: The alias of the cluster. Executors find the secrets under it.
+        properties: The client configuration without secrets.
+    """
 
     alias: str = DEFAULT_ALIAS
     properties: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +66,7 @@ class ClusterRef:
 
     @classmethod
     def of(cls, config: Config) -> ClusterRef:
-        """A config without its secrets."""
+        """Return the reference to the cluster of a `config`, without its secrets."""
         values = config.to_dict()
         alias = config.resolved_alias()
         values.pop(Config.cluster_alias.key, None)
@@ -78,12 +83,12 @@ class ClusterRef:
         return _connections.get(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The reference as plain values."""
+        """Return the reference as plain values."""
         return {"alias": self.alias, "properties": dict(self.properties)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ClusterRef:
-        """The reference from `to_json`."""
+        """Return the reference from the `value` that `to_json` returned."""
         with plain.reading("reference to a cluster"):
             return cls(plain.text(value["alias"]), plain.mapping(value["properties"]))
 

@@ -269,7 +269,13 @@ class SparkSetupError(ClientError):
 
 
 class SubmitError(ClientError):
-    """A spark-submit did not end well; `log_tail` holds its last lines, secrets left out."""
+    """A spark-submit failed.
+
+    Args:
+        message: What happened.
+        exit_code: The exit code of spark-submit; None if it has none.
+        log_tail: The last lines of its log, without secrets.
+    """
 
     def __init__(
         self, message: str, exit_code: int | None = None, log_tail: tuple[str, ...] = ()

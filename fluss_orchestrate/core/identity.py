@@ -22,7 +22,14 @@ _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class TableIdentity:
-    """One table of one cluster; a table that is dropped and created again is another one."""
+    """One table of one cluster. A table that is dropped and created again has another identity.
+
+    Attributes:
+        cluster: The alias of the cluster.
+        path: The table's database and name.
+        table_id: The id of the table.
+        created_time: When it was created, in milliseconds since 1970.
+    """
 
     cluster: str
     path: TablePath
@@ -31,7 +38,12 @@ class TableIdentity:
 
     @classmethod
     def of(cls, cluster_alias: str, info: TableInfo) -> TableIdentity:
-        """The identity of a table as the server describes it."""
+        """Return the identity of a table.
+
+        Args:
+            cluster_alias: The alias of the cluster.
+            info: The table as the server describes it.
+        """
         return cls(check_alias(cluster_alias), info.table_path, info.table_id, info.created_time)
 
     @property
@@ -40,7 +52,7 @@ class TableIdentity:
         return table_uri(self.cluster, self.path)
 
     def to_json(self) -> dict[str, Any]:
-        """The identity as plain values."""
+        """Return the identity as plain values."""
         return {
             "cluster": self.cluster,
             "table": str(self.path),
@@ -50,7 +62,7 @@ class TableIdentity:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TableIdentity:
-        """The identity from `to_json`."""
+        """Return the identity from the `value` that `to_json` returned."""
         with plain.reading("identity of a table"):
             return cls(
                 check_alias(plain.text(value["cluster"])),
@@ -71,12 +83,17 @@ def check_alias(alias: str) -> str:
 
 
 def table_uri(cluster: str, path: TablePath) -> str:
-    """`fluss://cluster/database/table`."""
+    """Return the URI of a table: `fluss://cluster/database/table`.
+
+    Args:
+        cluster: The alias of the cluster.
+        path: The table.
+    """
     return f"{URI_SCHEME}://{cluster}/{quote(path.database_name)}/{quote(path.table_name)}"
 
 
 def parse_table_uri(uri: str) -> tuple[str, TablePath]:
-    """The alias and the path of a table's URI."""
+    """Return the cluster alias and the path of a table from its `uri`."""
     try:
         parts = urlsplit(uri)
     except ValueError:

@@ -17,7 +17,12 @@ from fluss_orchestrate.core.times import Time
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job did: the receipt of its own plan, and those of plans it finished for others."""
+    """The result of a job.
+
+    Attributes:
+        receipt: The receipt of the job's own plan.
+        adopted: The receipts of plans that other runs left pending and this job finished.
+    """
 
     receipt: Receipt
     adopted: tuple[Receipt, ...] = ()

@@ -128,7 +128,9 @@ class LastImages:
             )
 
     def images(self) -> Iterator[KeyImages]:
-        """Return the last images, one hash partition after the other. Can be called once.
+        """Return the last images, one hash partition after the other.
+
+        Can be called again, and gives the same then; no changes are added after the first call.
 
         Raises:
             StorageError: The changes do not fit on the disk.
@@ -193,9 +195,8 @@ class _Reduced:
     def batches(self) -> Iterator[pa.RecordBatch]:
         if self._spilled is None:
             if self._pending:
-                one = _one_per_key(self._pending, self._keys)
-                self._pending = []
-                yield one
+                self._pending = [_one_per_key(self._pending, self._keys)]
+                yield self._pending[0]
             return
         self._spill()
         for stored in self._spilled.partitions():
@@ -223,6 +224,7 @@ class _Spilled:
         except OSError as error:
             raise StorageError(f"cannot make a folder for changes: {error}") from error
         self._folder = Path(self._made.name)
+        self._numbers: set[int] = set()
         self._files: dict[int, pa.OSFile] = {}
         self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
 
@@ -243,6 +245,7 @@ class _Spilled:
 
     def _writer(self, number: int, schema: pa.Schema) -> pa.ipc.RecordBatchStreamWriter:
         if number not in self._writers:
+            self._numbers.add(number)
             self._files[number] = pa.OSFile(str(self._path(number)), "wb")
             self._writers[number] = pa.ipc.new_stream(self._files[number], schema)
         return self._writers[number]
@@ -251,12 +254,10 @@ class _Spilled:
         return self._folder / f"{number}.arrow"
 
     def partitions(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        numbers = sorted(self._writers)
         self._end()
-        for number in numbers:
+        for number in sorted(self._numbers):
             with pa.OSFile(str(self._path(number)), "rb") as file:
                 yield iter(pa.ipc.open_stream(file))
-            self._path(number).unlink()
 
     def _end(self) -> None:
         for number, writer in self._writers.items():

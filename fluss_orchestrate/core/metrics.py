@@ -68,9 +68,12 @@ def record_receipt(receipt: Receipt) -> Receipt:
 
 
 def opentelemetry_hook(meter: Meter | None = None) -> MetricsHook:
-    """A hook that gives everything to OpenTelemetry; by default to the process's own meter.
+    """Return a hook that records the metrics with OpenTelemetry.
 
-    set_metrics_hook(opentelemetry_hook())
+    Use it with `set_metrics_hook(opentelemetry_hook())`.
+
+    Args:
+        meter: The meter; None for that of the process.
     """
     try:
         from opentelemetry.metrics import get_meter

@@ -62,7 +62,15 @@ def generation_json(generation: Generation | None) -> list[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class BucketRange:
-    """The offsets `[start, stop)` of one bucket."""
+    """The offsets `[start, stop)` of one bucket.
+
+    Attributes:
+        partition_id: The id of the partition; None for a table without partitions.
+        partition: The name of the partition; None for a table without partitions.
+        bucket: The number of the bucket.
+        start: The first offset.
+        stop: The offset after the last one.
+    """
 
     partition_id: int | None
     partition: str | None
@@ -81,7 +89,7 @@ class BucketRange:
         return self.stop - self.start
 
     def table_bucket(self, table_id: int) -> TableBucket:
-        """The bucket as the client names it."""
+        """Return the bucket of this range in the table with the id `table_id`."""
         return TableBucket(table_id, self.bucket, partition_id=self.partition_id)
 
     def to_json(self) -> list[Any]:
@@ -90,7 +98,7 @@ class BucketRange:
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> BucketRange:
-        """The range from `to_json`."""
+        """Return the range from the `value` that `to_json` returned."""
         with plain.reading("range of offsets"):
             partition_id, partition, bucket, start, stop = value
             return cls(
@@ -104,7 +112,23 @@ class BucketRange:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What one run reads. Reading it again gives the same rows, whenever that is."""
+    """The rows that one run reads. Reading a plan again returns the same rows.
+
+    Attributes:
+        name: The name of the checkpoint.
+        run_key: The name of the run that made the plan.
+        table: The identity of the table.
+        schema_id: The id of the schema in which the rows are read.
+        columns: The columns to read.
+        metadata_columns: Further columns, such as `__offset`.
+        ranges: The ranges that are not empty, in the order of partition and bucket.
+        kind: `log`, `changelog`, or `state` for the current rows of a key table as a first plan.
+        sequence: The number of the event in the checkpoint's history; not part of the id.
+        created_ms: When the plan was made, in milliseconds since 1970.
+        generation: The generation of the checkpoint; None for the first one.
+        begin: The position of every known place of the table before the plan, as the store recorded
+            it; None if it is not known. It is not part of the id, and `to_json` leaves it out.
+    """
 
     name: str
     run_key: str
@@ -113,19 +137,14 @@ class ScanPlan:
     columns: tuple[str, ...]
     metadata_columns: tuple[str, ...]
     ranges: tuple[BucketRange, ...]
-    """Only ranges that hold something, in (partition, bucket) order."""
     kind: str = "log"
-    """`log`, `changelog`, or `state` for a key table's current rows as a first plan."""
     sequence: int = -1
-    """Where the plan stands in its checkpoint's history; not part of the id."""
     created_ms: int = -1
     generation: Generation | None = None
     dropped: tuple[tuple[int, str], ...] = ()
     """Partitions (id and name) that were dropped since the plan before, in plans for a mirror: the
     sink deletes their rows before it writes those of the plan."""
     begin: Position | None = field(default=None, repr=False, compare=False)
-    """Where every known place of the table was before the plan, as the store recorded it; None
-    when it is not known. Not part of the id, and not written down with the plan."""
     _known_id: str = field(default="", init=False, repr=False, compare=False)
 
     @property
@@ -179,7 +198,7 @@ class ScanPlan:
         return [replace(self, ranges=group) for group in groups]
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain values."""
+        """Return the plan as plain values."""
         value = {
             "version": self._version,
             "plan_id": self.plan_id,
@@ -208,7 +227,7 @@ class ScanPlan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ScanPlan:
-        """The plan from `to_json`; one of a newer version, or a damaged one, is refused."""
+        """Return the plan from the `value` that `to_json` returned."""
         with plain.reading("plan"):
             plain.check_version(value, PLAN_VERSION, "a plan")
             plan = cls(

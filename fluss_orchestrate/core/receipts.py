@@ -19,10 +19,27 @@ RECEIPT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What was done: to which table, over which ranges, with how many rows."""
+    """What a finished step did: the table, the ranges, the number of rows.
+
+    Attributes:
+        kind: `increment`, `append`, `upsert`, `tier`, `bulk_load`, `provision` and others.
+        table: The identity of the table.
+        run_key: The name of the run.
+        ranges: The ranges of offsets.
+        rows: The number of rows in the ranges.
+        bytes: Their size.
+        plan_id: The id of the plan, for increments.
+        snapshot_id: The id of the lake snapshot that was written.
+        started_ms: When the work began, in milliseconds since 1970; -1 if not known.
+        finished_ms: When the work ended, in milliseconds since 1970; -1 if not known.
+        details: Further values of this kind of receipt; never a secret.
+        rows_moved: The number of rows that this call has written; None for all of `rows`. It is
+            less if the sink had some of them before, and 0 if the plan was committed before.
+        position: The next offset of every known place of the table after the work; None if only the
+            places in `ranges` are known.
+    """
 
     kind: str
-    """`increment`, `append`, `upsert`, `tier`, `bulk_load`, `provision`, …"""
     table: TableIdentity
     run_key: str = ""
     ranges: tuple[BucketRange, ...] = ()
@@ -33,13 +50,8 @@ class Receipt:
     started_ms: int = -1
     finished_ms: int = -1
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What only this kind has, as plain values; never a secret."""
     rows_moved: int | None = None
-    """Rows that the call which gave this receipt has written; None for all of `rows`. Fewer when
-    the sink held some already, 0 when the plan had been committed before."""
     position: Position | None = field(default=None, repr=False)
-    """The next offset of every known place of the table after the work; None when only the places
-    in `ranges` are known."""
 
     @property
     def ends(self) -> Position:
@@ -52,11 +64,11 @@ class Receipt:
         return self.rows if self.rows_moved is None else self.rows_moved
 
     def repeated(self) -> Receipt:
-        """The receipt of work that an earlier call has done, as given to a later call."""
+        """Return this receipt for a later call that repeats the work: it moved no rows."""
         return replace(self, rows_moved=0, details={**self.details, "already_committed": True})
 
     def to_json(self) -> dict[str, Any]:
-        """The receipt as plain values."""
+        """Return the receipt as plain values."""
         value = {
             "version": RECEIPT_VERSION,
             "kind": self.kind,
@@ -79,7 +91,7 @@ class Receipt:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Receipt:
-        """The receipt from `to_json`; one of a newer version is refused."""
+        """Return the receipt from the `value` that `to_json` returned."""
         with plain.reading("receipt"):
             plain.check_version(value, RECEIPT_VERSION, "a receipt")
             rows, moved = plain.number(value["rows"]), value.get("rows_moved")

@@ -41,7 +41,16 @@ def build_fluss_row_count_check(
     name: str = "fluss_row_count",
     **options: Any,
 ) -> dg.AssetChecksDefinition:
-    """Passes while the servers hold between `minimum` and `maximum` rows of the table."""
+    """Return a check of the number of rows that the servers hold of a table.
+
+    Args:
+        asset: The asset that the check belongs to.
+        table: The table, as `database.table`.
+        minimum: The smallest number of rows.
+        maximum: The largest number of rows.
+        name: The name of the check.
+        **options: Further arguments of Dagster's check.
+    """
     if minimum is None and maximum is None:
         raise ConfigError(f"check {name}: give minimum, maximum or both")
 
@@ -73,11 +82,20 @@ def build_fluss_lag_check(
     name: str = "fluss_lag",
     **options: Any,
 ) -> dg.AssetChecksDefinition:
-    """Passes while a checkpoint is at most so many offsets, or seconds, behind its table.
+    """Return a check that a checkpoint is not too far behind its table.
 
-    Fails in any case when retention has deleted rows that were not read, or when there is no such
-    checkpoint. Dagster runs a check after its asset, when nothing is behind: give it to
-    `build_fluss_check_sensor`, too, which runs it between.
+    It also fails if retention has deleted rows that were not read, or if there is no such
+    checkpoint. Dagster runs a check after its asset, when nothing is behind. Pass the check to
+    `build_fluss_check_sensor`, too, which runs it in between.
+
+    Args:
+        asset: The asset that the check belongs to.
+        checkpoint: The name of the checkpoint.
+        max_offsets: How many offsets the checkpoint may be behind.
+        max_age_s: How old the oldest row may be that was not read.
+        store: Where checkpoints are kept; by default a table in the cluster.
+        name: The name of the check.
+        **options: Further arguments of Dagster's check.
     """
     if max_offsets is None and max_age_s is None:
         raise ConfigError(f"check {name}: give max_offsets, max_age_s or both")
@@ -117,9 +135,15 @@ def build_fluss_schema_check(
     name: str = "fluss_schema_drift",
     **options: Any,
 ) -> dg.AssetChecksDefinition:
-    """Passes while the table's columns are those of a spec or an Arrow schema.
+    """Return a check of the columns of a table.
 
-    Without one, they are compared with what the asset's last materialisation recorded.
+    Args:
+        asset: The asset that the check belongs to.
+        table: The table, as `database.table`.
+        expected: The columns that it shall have. By default those that the last materialisation of
+            the asset recorded.
+        name: The name of the check.
+        **options: Further arguments of Dagster's check.
     """
 
     def judge(
@@ -157,7 +181,15 @@ def build_fluss_lake_freshness_check(
     name: str = "fluss_lake_freshness",
     **options: Any,
 ) -> dg.AssetChecksDefinition:
-    """Passes while the oldest row that is not in the lake is at most so old."""
+    """Return a check of the age of the oldest row that is not in the lake.
+
+    Args:
+        asset: The asset that the check belongs to.
+        table: The table, as `database.table`.
+        max_lag_s: How old the row may be.
+        name: The name of the check.
+        **options: Further arguments of Dagster's check.
+    """
 
     def judge(
         connection: FlussConnection, context: dg.AssetCheckExecutionContext
@@ -185,11 +217,17 @@ def build_fluss_check_sensor(
     interval_s: int = CHECK_INTERVAL_S,
     **sensor_options: Any,
 ) -> dg.SensorDefinition:
-    """Run checks every `interval_s` seconds, whatever happens to their assets.
+    """Return a sensor that runs checks every `interval_s` seconds.
 
-    Dagster itself runs a check after its asset was materialised, and never notices by that what
-    goes wrong in between, such as lag. The sensor asks for one run of all its checks at a time. It
-    is on unless `default_status` says otherwise.
+    Dagster runs a check only after its asset was materialised, so it does not notice what goes
+    wrong in between, such as lag. The sensor requests one run of all its checks at a time. It is on
+    unless `default_status` says otherwise.
+
+    Args:
+        checks: The checks to run.
+        name: The name of the sensor.
+        interval_s: The time between two runs.
+        **sensor_options: Further arguments of Dagster's sensor.
     """
     tags = {CHECKS_TAG: name}
     keys = [key for check in checks for key in check.check_keys]

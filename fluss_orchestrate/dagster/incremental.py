@@ -131,9 +131,12 @@ Transform = Callable[[pa.RecordBatchReader], Any]
 class TransformingSink:
     """Changes rows on their way into a sink.
 
-    `transform` gets a reader and returns a reader or a frame; with `pass_plan`, it gets the plan
-    as well. It must give the same for the same rows, and may be called once per range of a plan:
-    it sees no row of another range.
+    Args:
+        sink: The sink that receives the changed rows.
+        transform: Gets a reader, and returns a reader or a frame. It must return the same for the
+            same rows. It may be called once per range of a plan, so it does not see the rows of
+            other ranges.
+        pass_plan: Pass the plan to `transform` as a second argument.
     """
 
     def __init__(
@@ -159,7 +162,12 @@ class TransformingSink:
         return self._sink.exactly_once
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Take the changed rows of the plan."""
+        """Write the changed rows of a plan.
+
+        Args:
+            plan: The plan.
+            read: Returns a reader of the rows of a part of the plan.
+        """
         more = (plan,) if self._pass_plan else ()
         return self._sink.write(plan, lambda part: as_reader(self._transform(read(part), *more)))
 
@@ -178,13 +186,24 @@ def incremental_fluss_asset(
     pool: str | None = None,
     **asset_options: Any,
 ) -> dg.AssetsDefinition:
-    """An asset whose materialisation brings what is new in `table` into `sink`.
+    """Return an asset that brings the new rows of `table` into `sink` when it is materialised.
 
-    `sink` is a sink, or a function that makes one from the connection when the asset runs.
-    `transform` changes rows on the way. `checkpoint` is the asset's key unless given; `until`,
-    `max_offsets` and `scan_options` are those of the core's increments. With time partitions, a
-    partition takes the rows that were committed in its window, whoever asks and however often.
-    Runs of one asset queue in a pool of their own, so that a limit of one makes them take turns.
+    With time partitions, a partition takes the rows that were committed in its window, whichever
+    run asks, and each time the same ones.
+
+    Args:
+        key: The key of the asset.
+        table: The table to read, as `database.table`.
+        sink: Where the rows go: a sink, or a function that makes one from the connection.
+        transform: Changes the rows on their way, as in `TransformingSink`.
+        checkpoint: The name of the checkpoint; by default the key of the asset.
+        until: Where an increment ends, as for `IncrementalScan.plan`.
+        max_offsets: The largest number of offsets of an increment.
+        scan_options: Further arguments of `IncrementalScan`.
+        resource_key: The key of the `FlussResource`.
+        pool: The pool in which the runs of the asset wait for each other; by default one of its
+            own.
+        **asset_options: Further arguments of Dagster's asset.
     """
 
     def open_sink(
@@ -210,13 +229,25 @@ def fluss_incremental(
     pool: str | None = None,
     **asset_options: Any,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """`incremental_fluss_asset` as a decorator.
+    """Make an incremental asset of a function; a decorator.
 
-    With a `sink` the function changes the rows on their way there: `def asset(rows) -> rows`.
-    Without one it takes them itself, **at least once**: `def asset(rows)`, or `def asset(rows,
-    plan)` to keep the plan's id beside what it stores and be exact. A `context`, resources,
-    `config` and inputs are given as to any asset, by name and type. Other options are those of
-    `incremental_fluss_asset`.
+    With a `sink`, the function changes the rows on their way there: `def asset(rows) -> rows`.
+    Without one it stores them itself, **at least once**: `def asset(rows)`. To be exactly-once,
+    `def asset(rows, plan)` stores the id of the plan beside its rows. A `context`, resources,
+    `config` and inputs are passed as to any asset, by name and type.
+
+    Args:
+        table: The table to read, as `database.table`.
+        sink: Where the rows go: a sink, or a function that makes one from the connection.
+        key: The key of the asset; by default the name of the function.
+        checkpoint: The name of the checkpoint; by default the key of the asset.
+        until: Where an increment ends, as for `IncrementalScan.plan`.
+        max_offsets: The largest number of offsets of an increment.
+        scan_options: Further arguments of `IncrementalScan`.
+        resource_key: The key of the `FlussResource`.
+        pool: The pool in which the runs of the asset wait for each other; by default one of its
+            own.
+        **asset_options: Further arguments of Dagster's asset.
     """
     if "transform" in asset_options:
         raise ConfigError("the decorated function is the transform: give a sink for it")

@@ -44,10 +44,14 @@ def fluss_time_partitions(
     pattern: str = "",
     end_offset: int = 0,
 ) -> dg.TimeWindowPartitionsDefinition:
-    """Time partitions whose keys are the names of Fluss's auto-partitions.
+    """Return time partitions whose keys are the names of Fluss's auto-partitions.
 
-    `unit` is hour, day, month or year. `pattern` is the table's `time-format`, if it has one. With
-    `end_offset`, partitions that are created ahead of time can be materialised as well.
+    Args:
+        unit: `hour`, `day`, `month` or `year`.
+        start: The begin of the first partition.
+        time_zone: The time zone of the table's partitions.
+        pattern: The `time-format` of the table, if it has one.
+        end_offset: How many partitions after the current one may be materialised, too.
     """
     rule = PartitionWindow("any.table", unit).rule()
     if rule.unit not in CRON:
@@ -184,10 +188,16 @@ def _value(
 def partitions_of_table(
     info: TableInfo, start: datetime | str | None = None
 ) -> dg.PartitionsDefinition | None:
-    """The partitions of a table for an asset; None for a table without.
+    """Return the partitions of a table for an asset.
 
-    Auto-partitions from `start` on are time partitions; all others, and those by quarter, are
-    dynamic under the table's name, for `build_fluss_partition_sensor` to keep.
+    Args:
+        info: The table.
+        start: The begin of the first time partition; without it, the partitions are dynamic.
+
+    Returns:
+        Time partitions for auto-partitions with a `start`. All others, and those by quarter, are
+        dynamic under the table's name, and `build_fluss_partition_sensor` keeps them up to date.
+        None for a table without partitions.
     """
     return partitions_from(str(info.table_path), info.partition_keys, info.properties, start)
 

@@ -18,6 +18,7 @@ from fluss_client.errors import ConfigError
 from fluss_orchestrate import deprecated
 from fluss_orchestrate.core.incremental.planning.settings import Until
 from fluss_orchestrate.core.lake.covers import Target
+from fluss_orchestrate.core.lake.maintenance import LakeMaintenance, MaintenanceSettings
 from fluss_orchestrate.core.lake.state import read_table
 from fluss_orchestrate.core.provisioning import PartitionWindow, TableSpec
 from fluss_orchestrate.core.provisioning.guards import PartitionGuard
@@ -67,12 +68,21 @@ _PASSWORD_KEYS = ("password", "secret", "token")
 
 
 class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """A Fluss cluster (`host:port[,host:port]`) or an embedded one (`embedded:PATH`).
+    """A connection to a Fluss cluster or to an embedded directory.
 
-    Nothing is connected until something is asked for, and each process connects once. Give the
-    password as `dg.EnvVar("…")`, so that it stands in no definition. The methods that take a
-    context do an asset's work and return its `MaterializeResult`; done again by a retry or a
-    re-execution of the run, they leave each row once.
+    It connects when it is first used, once per process. Give the password as `dg.EnvVar("…")`, so
+    that no definition contains it. The methods that take a context do the work of an asset and
+    return its `MaterializeResult`. If a retry or a re-execution of the run calls them again, each
+    row is still written once.
+
+    Attributes:
+        bootstrap_servers: The addresses of the cluster (`host:port[,host:port]`), or
+            `embedded:PATH` for a local folder.
+        cluster_alias: The name of the cluster in identities and URIs.
+        sasl_username: The user; SASL is used if it is set.
+        sasl_password: The password.
+        client_options: Further keys of the client's configuration; no secrets.
+        options: Deprecated: use `client_options`.
     """
 
     bootstrap_servers: str = Field(
@@ -120,11 +130,11 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @contextmanager
     def get_connection(self) -> Iterator[FlussConnection]:
-        """The connection as a `with` block, as other resources of Dagster give it."""
+        """Return the connection for a `with` block, as other resources of Dagster do."""
         yield self.connection
 
     def table_info(self, table: TablePath | str) -> TableInfo:
-        """A table's description."""
+        """Return the description of a `table`."""
         path = TablePath.parse(table) if isinstance(table, str) else table
         return self.connection.get_admin().result().get_table_info(path).result()
 
@@ -135,7 +145,14 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         partition: str | Mapping[str, str] | None = None,
         as_of: Target | None = None,
     ) -> pa.RecordBatchReader:
-        """Everything that a table holds, batch by batch; each bucket exact by itself."""
+        """Read all rows of a table, batch by batch; each bucket is exact by itself.
+
+        Args:
+            table: The table, as a path or as `database.table`.
+            columns: The columns to read; None reads all.
+            partition: The name of a partition, or its values by column; None reads all partitions.
+            as_of: A time, offsets, a receipt or a plan: the rows as they were there.
+        """
         return read_table(self.connection, table, columns, partition, as_of)
 
     @deprecated.accepts_old_parameters("FlussResource.incremental")
@@ -198,9 +215,16 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         create_partitions: bool = False,
         asset_key: dg.AssetKey | None = None,
     ) -> dg.MaterializeResult[Any]:
-        """Append rows to a log table, once however often the step is tried.
+        """Append rows to a log table, once for all tries of the step.
 
-        `part` tells calls apart that one asset makes for the same table.
+        Args:
+            context: The context of the step.
+            table: The table, as a path or as `database.table`.
+            rows: Arrow data or a frame.
+            part: Distinguishes several calls of one asset for the same table.
+            schema_policy: `error` or `add_columns`, for columns that the table lacks.
+            create_partitions: Create the partitions that the rows need.
+            asset_key: The asset that is materialised; by default that of the step.
         """
         choices = work.LoadChoices(part, SchemaPolicy(schema_policy), create_partitions)
         return work.load(self.connection, context, table, rows, "append", choices, asset_key)
@@ -216,9 +240,19 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         create_partitions: bool = False,
         asset_key: dg.AssetKey | None = None,
     ) -> dg.MaterializeResult[Any]:
-        """Upsert rows into a key table; with a column `_change_type`, `-D` rows are deletes.
+        """Upsert rows into a key table, once for all tries of the step.
 
-        A late retry does not put its old values over newer ones. `part` as for `append`.
+        If the rows have a column `_change_type`, those with `-D` are deletes. A late retry does not
+        overwrite newer values with its old ones.
+
+        Args:
+            context: The context of the step.
+            table: The table, as a path or as `database.table`.
+            rows: Arrow data or a frame.
+            part: Distinguishes several calls of one asset for the same table.
+            schema_policy: `error` or `add_columns`, for columns that the table lacks.
+            create_partitions: Create the partitions that the rows need.
+            asset_key: The asset that is materialised; by default that of the step.
         """
         choices = work.LoadChoices(part, SchemaPolicy(schema_policy), create_partitions)
         return work.load(self.connection, context, table, rows, "upsert", choices, asset_key)
@@ -230,7 +264,13 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         *,
         asset_key: dg.AssetKey | None = None,
     ) -> dg.MaterializeResult[Any]:
-        """Make tables as their specs ask; never drops or rebuilds one."""
+        """Create and extend tables as their specs say. Nothing is dropped or rebuilt.
+
+        Args:
+            context: The context of the step.
+            specs: The tables as they shall be.
+            asset_key: The asset that is materialised; by default that of the step.
+        """
         return work.provision(self.connection, context, specs, asset_key)
 
     def partition_window(
@@ -241,7 +281,14 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         guards: Sequence[PartitionGuard] | None = None,
         asset_key: dg.AssetKey | None = None,
     ) -> dg.MaterializeResult[Any]:
-        """Create the partitions that come next and drop those past retention."""
+        """Create the next partitions, and drop those past retention.
+
+        Args:
+            context: The context of the step.
+            window: Which partitions shall exist.
+            guards: What keeps a partition from being dropped; by default checkpoints and the lake.
+            asset_key: The asset that is materialised; by default that of the step.
+        """
         return work.move_window(self.connection, context, window, guards, asset_key)
 
     def tier(
@@ -252,8 +299,31 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         allow_tiering: bool = False,
         asset_key: dg.AssetKey | None = None,
     ) -> dg.MaterializeResult[Any]:
-        """Bring a log table's rows into its lake, where no other tiering service runs."""
+        """Bring a table's rows into its lake, where no other tiering service runs."""
         return work.tier_table(self.connection, context, table, allow_tiering, asset_key)
+
+    def maintain_lake(
+        self,
+        context: StepContext,
+        table: TablePath | str,
+        *,
+        settings: MaintenanceSettings | None = None,
+        dry_run: bool = False,
+        catalog: Mapping[str, str] | None = None,
+    ) -> LakeMaintenance:
+        """Compact the lake of a table, expire its snapshots and delete files that nobody needs.
+
+        Args:
+            context: The step's context.
+            table: The table.
+            settings: What to do.
+            dry_run: Only tell what would be done.
+            catalog: Properties of the Iceberg catalog that differ from those of the table.
+
+        Returns:
+            What was done; the log of the step says it too.
+        """
+        return work.maintain(self.connection, context, table, settings, dry_run, catalog)
 
     def bulk_load(
         self,

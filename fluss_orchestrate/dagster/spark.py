@@ -79,11 +79,17 @@ def bulk_load_asset(
 
 
 class PipesFlussSparkClient(dg.PipesClient):
-    """Runs a PySpark script by spark-submit and takes what it reports through Dagster Pipes.
+    """Runs a PySpark script with spark-submit, and takes what it reports through Dagster Pipes.
 
     The script begins with `open_dagster_pipes(params_loader=PipesCliArgsParamsLoader())`. With
     `fluss=`, it finds the cluster as the extra `fluss_cluster` (`ClusterRef.from_json`), and its
     secrets in its environment. Use it as `dg.ResourceParam[PipesFlussSparkClient]`.
+
+    Args:
+        submit: How to submit; by default `SparkSubmit()`.
+        context_injector: How the script gets the context; by default by a temporary file.
+        message_reader: How the script reports; by default by a temporary file.
+        timeout_s: How long a script may run; None sets no limit.
     """
 
     def __init__(
@@ -109,7 +115,18 @@ class PipesFlussSparkClient(dg.PipesClient):
         extras: dict[str, Any] | None = None,
         submit: SparkSubmit | None = None,
     ) -> dg.PipesClientCompletedInvocation:
-        """Submit, wait, and hand over what the script reported; Spark's master and id beside it."""
+        """Submit a script, wait for it, and return what it reported.
+
+        The metadata also has Spark's master and the application id.
+
+        Args:
+            context: The context of the asset or the op.
+            application: The Python file to run.
+            arguments: Its arguments.
+            fluss: The cluster that the script uses.
+            extras: Values for the script.
+            submit: How to submit; by default as the constructor was told.
+        """
         chosen = submit or self._submit
         given = dict(extras or {})
         if fluss is not None:

@@ -25,6 +25,11 @@ from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
 from fluss_orchestrate.core.incremental.planning.observation import observe_offsets, offsets_of
 from fluss_orchestrate.core.incremental.planning.settings import Until
 from fluss_orchestrate.core.job import run_increment, run_interval
+from fluss_orchestrate.core.lake.maintenance import (
+    LakeMaintenance,
+    MaintenanceSettings,
+    maintain_lake,
+)
 from fluss_orchestrate.core.lake.tiering import tier_table as tier_once
 from fluss_orchestrate.core.loading import load_rows
 from fluss_orchestrate.core.plan import Place
@@ -253,6 +258,20 @@ def tier_table(
     receipt = tier_once(connection, table, allow_tiering=allow_tiering)
     context.log.info(f"{receipt.rows} rows went into the lake of {receipt.table.path}")
     return told(connection, receipt, asset_key)
+
+
+def maintain(
+    connection: FlussConnection,
+    context: StepContext,
+    table: TablePath | str,
+    settings: MaintenanceSettings | None,
+    dry_run: bool,
+    catalog: Mapping[str, str] | None,
+) -> LakeMaintenance:
+    """Maintain a lake, and say so in the log of the step."""
+    done = maintain_lake(connection, table, settings=settings, dry_run=dry_run, catalog=catalog)
+    context.log.info(str(done))
+    return done
 
 
 def told(

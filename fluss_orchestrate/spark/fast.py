@@ -138,21 +138,29 @@ def write(
     load_id: str | None = None,
     **load: Any,
 ) -> Receipt | None:
-    """Write a frame into a table.
+    """Write a DataFrame into a table.
 
-    `gather` brings the rows of each bucket into one task first, by a shuffle; by default where the
-    table has so many buckets in all its partitions that this pays.
+    With a `load_id`, each row is written once, whatever fails and however often this is called: the
+    frame is staged as Parquet and loaded under that id. Without one, this is `format("fluss")` with
+    tuned batches; a task that Spark repeats may then write rows of a log table twice.
 
-    `order_by` is for tables with a primary key: of rows with one key, the one with the greatest
-    value of this column is the last to be written. It brings the rows of each bucket together,
-    too. A changelog that was shuffled needs `order_by="_offset"`. A column that the table does not
-    have is left out after that.
+    Args:
+        frame: The rows.
+        table: The table, as `database.table`.
+        cluster: The cluster.
+        mode: The write mode of `format("fluss")`, without a `load_id`.
+        options: Further options of `format("fluss")`, without a `load_id`.
+        gather: Bring the rows of each bucket into one task first, by a shuffle. By default if the
+            table has so many buckets in all its partitions that this is faster.
+        order_by: For key tables: of rows with the same key, the one with the greatest value in this
+            column is written last. It also brings the rows of each bucket together. A changelog
+            that was shuffled needs `order_by="_offset"`. If the table does not have the column, it
+            is left out afterwards.
+        load_id: The name of the load.
+        **load: Further fields of `BulkLoadSpec`, such as `staging`.
 
-    With a `load_id`, each row is there once whatever fails and however often this is called: the
-    frame is staged as Parquet and loaded under that id (`load` are further fields of
-    `BulkLoadSpec`, such as `staging`), and the receipt comes back. Without one it is
-    `format("fluss")` with tuned batches; a task that Spark repeats may then leave rows of a log
-    table twice.
+    Returns:
+        The receipt of the load; None without a `load_id`.
     """
     spark = frame.sparkSession
     ref = cluster_ref(cluster)
@@ -198,10 +206,17 @@ def read_plan(
     parts: int | None = None,
     row_filter: str | None = None,
 ) -> DataFrame:
-    """The rows of a plan as a frame, read by Python workers in parallel.
+    """Return the rows of a plan as a DataFrame that Python workers read in parallel.
 
-    Costs less than `format("fluss")`, because Spark converts each row once. The plan is frozen,
-    so every action gives the same rows. `row_filter` is as the option `filter` there.
+    This costs less than `format("fluss")`, because Spark converts each row once. The ranges of a
+    plan do not change, so every action returns the same rows.
+
+    Args:
+        spark: The session.
+        plan: The plan.
+        cluster: The cluster.
+        parts: The number of tasks; by default as the size of the plan requires.
+        row_filter: A condition, as the option `filter` of `format("fluss")`.
     """
     from fluss_orchestrate.spark.source.datasource import plan_struct
     from fluss_orchestrate.spark.source.options import SourceOptions
@@ -218,15 +233,15 @@ def read_plan(
     options = SourceOptions(wanted)
     info = planned_table(connection, plan)
     check_filter(options, info, plan.columns, plan.metadata_columns)
-    pieces = [Part(PLAN, p).to_json() for p in split_plan(connection, plan, options)]
+    encoded = [Part(PLAN, p).to_json() for p in split_plan(connection, plan, options)]
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                part = Part.from_json(pieces[at])
+                part = Part.from_json(encoded[at])
                 yield from read_parts(ref, [part], target, options.row_filter)
 
-    count = len(pieces)
+    count = len(encoded)
     return spark.range(0, count, 1, max(1, count)).mapInArrow(read, struct)
 
 
@@ -241,10 +256,20 @@ def load_files(
     on_line: Say = say,
     **load: Any,
 ) -> Receipt:
-    """Load files into a table, each row once under `load_id`.
+    """Load files into a table, each row once.
 
-    Parquet files are decoded by the Python workers; the JVM moves nothing but the list of splits.
-    Files of other kinds are staged as Parquet first. `load` are further fields of `BulkLoadSpec`.
+    Python workers decode Parquet files; the JVM only moves the list of splits. Files of other kinds
+    are staged as Parquet first.
+
+    Args:
+        spark: The session.
+        paths: The files or folders.
+        table: The table, as `database.table`.
+        cluster: The cluster.
+        load_id: The name of the load.
+        kind: The format of the files.
+        on_line: Called with each line of the report.
+        **load: Further fields of `BulkLoadSpec`.
     """
     listed = (paths,) if isinstance(paths, str) else tuple(paths)
     spec = BulkLoadSpec(LoadSource(kind, listed), table, load_id, **load)
@@ -254,12 +279,18 @@ def load_files(
 def exactly_once_batches(
     table: str, cluster: Cluster, name: str, **load: Any
 ) -> Callable[[DataFrame, int], None]:
-    """For `writeStream.foreachBatch`: every micro-batch is a load of its own, `name/batch id`.
+    """Return a function for `writeStream.foreachBatch` that loads each micro-batch exactly once.
 
-    Each row is in the table once, in a log table too, whatever dies: a batch that comes again
-    finds its load done, or goes on with the rows that were staged. `name` stands for the query and
-    its checkpoint folder for good. A stream of changes into a key table needs the metadata columns
-    `_change_type` and `_offset`, and `order_by="_offset"` here.
+    Every micro-batch is a load of its own, with the load id `name/batch id`. A batch that Spark
+    repeats finds its load finished, or continues with the rows that were staged. A stream of
+    changes into a key table needs the metadata columns `_change_type` and `_offset`, and
+    `order_by="_offset"` here.
+
+    Args:
+        table: The table, as `database.table`.
+        cluster: The cluster.
+        name: The name of the query. It must always be used with the same checkpoint folder.
+        **load: Further fields of `BulkLoadSpec`.
     """
     ref = cluster_ref(cluster)
 

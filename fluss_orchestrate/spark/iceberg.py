@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,9 @@ from fluss_orchestrate.core.lake.catalog import REDACTED, catalog_properties, re
 from fluss_orchestrate.core.lake.data_files import PartitionedWriter
 from fluss_orchestrate.core.lake.errors import TieringFencedError
 from fluss_orchestrate.core.lake.reader import lake_reader
-from fluss_orchestrate.core.lake.tiering_files import (
-    TieredFiles,
-    TieringProgressHook,
-    write_ranges,
-)
-from fluss_orchestrate.core.plan import BucketRange, ScanPlan, split_ranges
+from fluss_orchestrate.core.lake.tiering import write_ranges
+from fluss_orchestrate.core.lake.tiering_files import TieredFiles, TieringProgressHook
+from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan, split_ranges
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkForm, SinkResult
 from fluss_orchestrate.core.sinks.iceberg import IcebergSink
 from fluss_orchestrate.core.sinks.iceberg_mirror import MirrorBase, MirrorFiles
@@ -40,13 +36,13 @@ _WRITTEN = "rows long, files binary"
 
 
 class SparkIcebergSink(IcebergSink):
-    """An `IcebergSink` whose files are written by Spark; use it with `run_increment` alike.
+    """An `IcebergSink` whose files Spark writes. Use it with `run_increment` as any other sink.
 
     With `form="mirror"`, each task writes the data files and equality-delete files of some buckets,
     and the driver commits them as one row delta; `write_mode` must be `equality`.
 
-    Secrets of the file system do not travel: executors find their own, from their environment or
-    their machine's role.
+    Secrets of the file system are not sent to executors: they find their own, in their environment
+    or by the role of their machine.
     """
 
     def __init__(
@@ -60,7 +56,18 @@ class SparkIcebergSink(IcebergSink):
         read_lake: bool = False,
         **more: Any,
     ) -> None:
-        """`more` are the settings of `IcebergSink`; `read_lake` as `on_retention="lake"`."""
+        """Prepare the sink; nothing is opened yet.
+
+        Args:
+            spark: The session.
+            cluster: The cluster to read from.
+            catalog: The Iceberg catalog, as for `IcebergSink`.
+            identifier: The Iceberg table, as `namespace.table`.
+            tasks: The number of Spark tasks; by default as the number of offsets requires.
+            read_lake: Read rows that Fluss has deleted from the lake, as `on_retention="lake"`
+                does.
+            **more: The other arguments of `IcebergSink`.
+        """
         super().__init__(catalog, identifier, **more)
         self._spark = spark
         self._cluster = cluster
@@ -68,7 +75,12 @@ class SparkIcebergSink(IcebergSink):
         self._read_lake = read_lake
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Have the files written, then commit them with the plan's id and end."""
+        """Write the files with Spark, then commit them with the id and the end of the plan.
+
+        Args:
+            plan: The plan.
+            read: Not used: the executors read the rows themselves.
+        """
         if self.form is SinkForm.MIRROR:
             return super().write(plan, read)
         done = self.already_done(plan)
@@ -141,14 +153,19 @@ def _harmless(properties: Mapping[str, Any]) -> dict[str, str]:
     return {key: value for key, value in shown.items() if REDACTED not in value}
 
 
-_TIERED = "rows long, files binary, newest string"
+_TIERED = "files binary"
 
 
 @dataclass(frozen=True)
 class SparkRangeWriter:
-    """Writes the files of tiering by Spark tasks; for `tier` and `TieringWorker`.
+    """Writes the files of tiering with Spark tasks, for `tier_table` and `TieringWorker`.
 
-    Secrets of the lake's store do not travel: executors find their own.
+    Secrets of the lake's storage are not sent to executors: they find their own.
+
+    Attributes:
+        spark: The session.
+        cluster: The cluster to read from.
+        tasks: The number of Spark tasks; by default as the number of offsets requires.
     """
 
     spark: SparkSession
@@ -163,21 +180,61 @@ class SparkRangeWriter:
         ranges: Sequence[BucketRange],
         progress: TieringProgressHook,
     ) -> TieredFiles:
-        """One Spark job for all ranges."""
+        """One Spark job for all ranges.
+
+        A bucket of a key table is never cut: its changes belong to one task, in their order.
+        """
         total = sum(r.count for r in ranges)
-        parts = split_ranges(ranges, self.tasks or max(1, -(-total // OFFSETS_PER_TASK)))
+        count = self.tasks or max(1, -(-total // OFFSETS_PER_TASK))
+        parts = split_ranges(ranges, count, whole=info.has_primary_key())
         job = _job(self.cluster, info, table.metadata_location, parts)
         frame = self.spark.range(0, len(parts), 1, len(parts)).mapInArrow(job, _TIERED)
-        written = TieredFiles(table, ranges)
+        written = TieredFiles(table, ranges if not info.has_primary_key() else [])
         for answer in frame.collect():
-            written.files += pickle.loads(answer.files)  # noqa: S301 - made by our own tasks
-            written.rows += answer.rows
-            for partition_id, bucket, newest_ms in json.loads(answer.newest):
-                place = (partition_id, bucket)
-                known = written.newest_ms.get(place, newest_ms)
-                written.newest_ms[place] = max(known, newest_ms)
-        progress(written.rows, total)
+            task: _TaskFiles = pickle.loads(answer.files)  # noqa: S301 - made by our own tasks
+            task.add_to(written, ends=info.has_primary_key())
+        progress(min(written.rows, total), total)
         return written
+
+
+@dataclass(frozen=True)
+class _TaskFiles:
+    """What a task has written, in a form that travels."""
+
+    files: Sequence[DataFile]
+    deletes: Sequence[DataFile]
+    replaced: Collection[str]
+    ranges: Sequence[BucketRange]
+    rows: int
+    data_rows: int
+    deleted_keys: int
+    newest_ms: Mapping[Place, int]
+
+    @classmethod
+    def of(cls, made: TieredFiles) -> _TaskFiles:
+        return cls(
+            made.files,
+            made.deletes,
+            made.replaced,
+            made.ranges,
+            made.rows,
+            made.data_rows,
+            made.deleted_keys,
+            made.newest_ms,
+        )
+
+    def add_to(self, written: TieredFiles, *, ends: bool) -> None:
+        """Add it to the whole; with `ends`, its ranges too, which say where they ended."""
+        written.files += self.files
+        written.deletes += self.deletes
+        written.replaced |= set(self.replaced)
+        written.rows += self.rows
+        written.data_rows += self.data_rows
+        written.deleted_keys += self.deleted_keys
+        for place, newest_ms in self.newest_ms.items():
+            written.newest_ms[place] = max(written.newest_ms.get(place, newest_ms), newest_ms)
+        if ends:
+            written.ranges = [*written.ranges, *self.ranges]
 
 
 def _job(
@@ -194,14 +251,7 @@ def _job(
             for at in batch.column(0).to_pylist():
                 ranges = [BucketRange.from_json(text) for text in texts[at]]
                 files = tier_part(cluster, name, table_id, metadata_location, ranges)
-                newest = [[*place, ms] for place, ms in files.newest_ms.items()]
-                yield pa.RecordBatch.from_pydict(
-                    {
-                        "rows": pa.array([files.rows], pa.int64()),
-                        "files": [pickle.dumps(files.files)],
-                        "newest": [json.dumps(newest)],
-                    }
-                )
+                yield pa.RecordBatch.from_pydict({"files": [pickle.dumps(_TaskFiles.of(files))]})
 
     return run
 
@@ -213,7 +263,7 @@ def tier_part(
     metadata_location: str,
     ranges: Sequence[BucketRange],
 ) -> TieredFiles:
-    """What one task does: the rows of its ranges as files of the Iceberg table as it was."""
+    """What one task does: write its ranges as files of the Iceberg table as it was."""
     from pyiceberg.table import StaticTable
 
     connection = cluster.connection()

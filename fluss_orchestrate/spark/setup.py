@@ -20,9 +20,14 @@ def make_session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The session of spark-submit, or a new one of this process.
+    """Return the session of spark-submit, or a new one in this process.
 
-    A new one gets a Java that can run it, and workers that run this Python.
+    A new session gets a Java that can run it, and workers that run this Python.
+
+    Args:
+        name: The name of the application.
+        master: The URL of the Spark master; None for the default.
+        conf: Properties of Spark.
     """
     check_pyspark()
     try:

@@ -164,3 +164,38 @@ def test_targets_resets_and_the_decorator(
     assert result_of(done, "after_reset") == 0
     assert result_of(done, "summed") == [sum(range(60)) * 2, "summed"]
     assert result_of(done, "summed", "fluss_receipt")["rows"] == 60
+
+
+def test_a_key_table_in_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rounds of tiering, then maintenance as planned by a dry run."""
+    from airflow.sdk import DAG
+
+    from fluss_client import Config
+    from fluss_orchestrate.airflow import FlussMaintainLakeOperator, FlussTierToLakeOperator
+    from fluss_orchestrate.core.lake import read_table
+
+    address = f"embedded:{tmp_path / 'fluss'}"
+    value = {"conn_type": "fluss", "host": address}
+    monkeypatch.setenv("AIRFLOW_CONN_FLUSS_KEYS", json.dumps(value))
+    spec = numbers_spec("d", primary_key=["id"], lake=True, buckets=1)
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result(30) as client:
+        apply_tables(client, [spec])
+        with DAG("key_tier") as tiering:
+            FlussTierToLakeOperator(
+                task_id="tier", fluss_conn_id="fluss_keys", table=spec.table, allow_tiering=True
+            )
+        for start in (0, 3):
+            load_rows(client, spec.table, numbered(start, start + 6), load_id=f"l{start}")
+            assert result_of(run(tiering), "tier")["rows"] > 0
+        common: dict[str, Any] = {"fluss_conn_id": "fluss_keys", "table": spec.table}
+        with DAG("key_care") as care:
+            planned = FlussMaintainLakeOperator(task_id="plan", dry_run=True, **common)
+            settings = {"snapshot_age_ms": "0", "keep_snapshots": 1}
+            planned >> FlussMaintainLakeOperator(task_id="care", settings=settings, **common)
+        ended = run(care)
+        assert states(ended) == {"plan": "success", "care": "success"}
+        done = result_of(ended, "care")
+        assert done["files_rewritten"] == result_of(ended, "plan")["files_rewritten"] == 2
+        assert done["files_after"] == 1
+        rows = read_table(client, spec.table, read="lake").read_all()
+        assert sorted(rows.column("id").to_pylist()) == list(range(9))

@@ -21,8 +21,10 @@ PEERS = {
     "spark": {"format", "client", "Spark's Parquet"},
     "orchestration": {"each alone", "pyfluss"},
     "tiering": {"scan + pyiceberg", "log scan"},
-    "keys": {"rocksdict + decode", "limit scan"},
+    "keys": {"rocksdict + decode", "limit scan", "Java client"},
 }
+NEEDS_A_COMPILER = {"Java client"}
+"""Peers that are left out where there is no JDK."""
 
 
 SLOW = {"spark", "tiering", "orchestration"}
@@ -40,7 +42,8 @@ def test_a_part_runs_beside_its_peers(
     cases = {name: case for name, case in found["cases"].items() if name.startswith(f"{part}: ")}
     assert cases
     assert cases.keys() == found["cases"].keys()
-    assert {peer for case in cases.values() for peer in case["ratios"]} == PEERS[part]
+    peers = {peer for case in cases.values() for peer in case["ratios"]}
+    assert PEERS[part] - NEEDS_A_COMPILER <= peers <= PEERS[part]
     assert all(value >= 0 for case in cases.values() for value in case["medians"].values())
     assert found["facts"]["scale"] == "tiny"
 

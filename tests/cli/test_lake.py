@@ -51,9 +51,39 @@ def test_tier_wait_status_read(
     assert cli.json(*scan, "--until", "lake")["rows"] == 3
 
 
+def test_a_key_table(tmp_path: Path) -> None:
+    cli = Cli(tmp_path, f"embedded:{tmp_path / 'fluss'}")
+    spec = tmp_path / "t.yaml"
+    spec.write_text(
+        "tables:\n  - table: d.t\n    columns: {id: bigint not null, name: string}\n"
+        "    primary_key: [id]\n    buckets: 1\n    lake: true\n"
+    )
+    cli("tables", "apply", str(spec))
+
+    def write(text: str) -> None:
+        (tmp_path / "rows.csv").write_text(f"id,name\n{text}")
+        cli("write", "d.t", str(tmp_path / "rows.csv"))
+
+    def names(source: str) -> list[str]:
+        return sorted(row["name"] for row in cli.json("read", "d.t", "--source", source))
+
+    for text in ("1,a\n2,b\n", "2,c\n", "1,d\n"):
+        write(text)
+        cli("lake", "tier", "d.t", "--yes")
+    write("3,e\n")
+    assert names("lake") == ["c", "d"]
+    assert names("union") == names("state") == ["c", "d", "e"]
+    assert "would be rewritten" in cli("lake", "maintain", "d.t", "--dry-run")
+    assert "rewrite and delete files" in cli.fails("lake", "maintain", "d.t")
+    done = cli.json("lake", "maintain", "d.t", "--set", "snapshot_age_ms=0", "--yes")
+    assert (done["files_rewritten"], done["files_after"], done["deletes_removed"]) == (3, 1, 2)
+    assert names("lake") == ["c", "d"]
+    assert "NAME=VALUE" in cli.fails("lake", "maintain", "d.t", "--set", "x", code=2)
+    assert "no setting 'x'" in cli.fails("lake", "maintain", "d.t", "--set", "x=1")
+
+
 def test_wrong_uses(lake_shop: Shop) -> None:
     cli, orders = lake_shop.cli, lake_shop.orders
-    assert "not offered yet" in cli.fails("lake", "tier", orders, "--yes")
     assert "it has no lake" in cli.fails("lake", "tier", lake_shop.days, "--yes")
     assert "it has no lake" in cli.fails("read", lake_shop.days, "--source", "lake")
     assert "give a table, or --worker" in cli.fails("lake", "tier", code=2)

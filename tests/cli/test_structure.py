@@ -42,7 +42,7 @@ def test_the_commands_are_there() -> None:
         groups.setdefault(words[0], set()).update(words[1:])
     assert groups["tables"] == {"ls", "describe", "plan", "apply", "drop"}
     assert groups["partitions"] == {"ls", "create", "drop", "window"}
-    assert groups["lake"] == {"status", "wait", "tier"}
+    assert groups["lake"] == {"status", "wait", "tier", "maintain"}
     assert groups["embedded"] == {"check", "vacuum"}
     changing = {"reset", "adopt", "abandon", "retire", "export", "import", "compact"}
     assert groups["checkpoints"] == {"ls", "show", "lag"} | changing

@@ -114,6 +114,19 @@ def test_a_lake_that_is_behind(lake_fluss: FlussResource, lake_table: TablePath)
     ).resolve_job_def("checks")
     assert outcomes(job.execute_in_process()) == {"now": False, "soon": True}
 
+    @dg.op
+    def maintain(context: dg.OpExecutionContext, fluss: FlussResource) -> int:
+        fluss.tier(context, table, allow_tiering=True)
+        done = fluss.maintain_lake(context, table)
+        return fluss.maintain_lake(context, table, dry_run=True).files_after - done.files_after
+
+    @dg.job
+    def care() -> None:
+        maintain()
+
+    ended = care.execute_in_process(resources={"fluss": lake_fluss})
+    assert ended.output_for_node("maintain") == 0
+
 
 def test_freshness_follows_the_table() -> None:
     policy: Any = lake_freshness_policy("10min", factor=2)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_client.backend.embedded.maintenance.check import check
+from fluss_client.backend.embedded.maintenance import check
 from fluss_client.backend.embedded.store import layout
 from fluss_client.backend.embedded.store.database import Database, network_type
 from fluss_client.backend.embedded.store.errors import (

@@ -10,7 +10,7 @@ import pytest
 from fluss_client.backend.contract import LookupAnswer, TableChange
 from fluss_client.backend.embedded.backend import EmbeddedBackend
 from fluss_client.backend.embedded.keys.state import prefix_end
-from fluss_client.backend.embedded.maintenance.check import check
+from fluss_client.backend.embedded.maintenance import check
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import (
     DeletionDisabledError,

@@ -24,7 +24,7 @@ from fluss_client.errors import (
     TableNotExistError,
     UnknownServerError,
 )
-from fluss_client.model.lake import BucketCommit, HeartbeatResult, TieringTable
+from fluss_client.model.cluster import BucketCommit, HeartbeatResult, TieringTable
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.table import TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_client.model.types import DataTypes

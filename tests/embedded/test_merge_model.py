@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fluss_client.backend.embedded.maintenance.check import check
+from fluss_client.backend.embedded.maintenance import check
 from tests.embedded.helpers import (
     Change,
     Row,

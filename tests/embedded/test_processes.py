@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss_client.backend.embedded.maintenance.check import check
+from fluss_client.backend.embedded.maintenance import check
 from tests.embedded import worker
 from tests.embedded.helpers import Row, key_state, on_loop, opened, read_rows
 from tests.embedded.processes import finish, start

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from fluss_client.backend.embedded.backend import EmbeddedBackend
-from fluss_client.backend.embedded.maintenance.check import check
-from fluss_client.backend.embedded.maintenance.vacuum import vacuum
+from fluss_client.backend.embedded.maintenance import check, vacuum
 from fluss_client.backend.embedded.store.errors import EmbeddedFormatError
 from fluss_client.errors import LogOffsetOutOfRangeError
-from fluss_client.model.cluster import OffsetSpec
-from fluss_client.model.lake import BucketCommit
+from fluss_client.model.cluster import BucketCommit, OffsetSpec
 from fluss_client.model.table import TableInfo, TablePath
 from tests.embedded.helpers import (
     append,

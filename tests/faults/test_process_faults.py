@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import fluss_client as fluss
-from fluss_client.backend.embedded.maintenance.check import check
+from fluss_client.backend.embedded.maintenance import check
 from fluss_orchestrate import IncrementalScan, ParquetSink, SqlCheckpointStore
 from fluss_orchestrate import run_increment as run_once
 from tests.contract.tables import Tables, done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
@@ -39,7 +40,10 @@ class Built:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The sdist, and the wheel made from that sdist, so that a file it lacks is missed."""
-    folder = tmp_path_factory.mktemp("dist")
+    return _built(tmp_path_factory.mktemp("dist"))
+
+
+def _built(folder: Path) -> Built:
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     answer = subprocess.run(command, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout + answer.stderr
@@ -81,6 +85,22 @@ def test_wheel_and_sdist_hold_the_packages_and_their_data(built: Built) -> None:
     }
     assert sources <= wheel
     assert not any(name.startswith(("tests/", "docs/")) for name in wheel)
+
+
+def test_the_wheel_has_its_bill_of_materials(built: Built) -> None:
+    archive = zipfile.ZipFile(built.wheel)
+    (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/sboms/sbom.cdx.json")]
+    names = {component["name"] for component in json.loads(archive.read(name))["components"]}
+    assert {"pyarrow", "protobuf", "numpy", "google-crc32c"} <= names
+
+
+def test_two_builds_are_the_same_bytes(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    again = _built(tmp_path)
+    assert again.wheel.read_bytes() == built.wheel.read_bytes()
+    assert again.sdist.read_bytes() == built.sdist.read_bytes()
 
 
 def test_the_base_alone_imports_every_part_of_the_client(bare_python: Path) -> None:

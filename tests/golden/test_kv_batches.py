@@ -11,11 +11,13 @@ import pytest
 from fluss_client.codec.batches.kv_batch import (
     HEADER_SIZE,
     decode_kv_batch,
+    decode_value,
+    decode_value_batch,
+    decode_values,
     encode_kv_batch,
     kv_record_sizes,
     seal_kv_records,
 )
-from fluss_client.codec.batches.value_batch import decode_value, decode_value_batch, decode_values
 from fluss_client.codec.binary.blobs import Blobs
 
 VECTORS = json.loads((Path(__file__).parent / "wire-vectors.json").read_text())

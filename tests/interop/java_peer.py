@@ -53,7 +53,10 @@ class JavaPeer:
         except (JavaNotFoundError, ArtifactError) as error:
             unavailable(error.message)
         if not (java.home / "jmods").is_dir() and not (java.home / "bin" / "javac").exists():
-            unavailable(f"a JDK: {java.home} has no compiler for {SOURCE.name}")
+            unavailable(
+                f"a JDK: {java.home} has no compiler for {SOURCE.name}",
+                "apt-get install openjdk-17-jdk-headless",
+            )
         logging = folder / "log4j2.properties"
         logging.write_text("status = off\nrootLogger.level = off\n")
         self._errors = (folder / "peer.err").open("w+b")

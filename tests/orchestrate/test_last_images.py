@@ -81,7 +81,9 @@ def test_equals_a_model(batches: list[list[Change]], limit: int) -> None:
     with LastImages(["a", "b"], limit) as images:
         for changes in batches:
             images.add(batch_of(changes))
-        assert collected(images) == model([c for changes in batches for c in changes])
+        wanted = model([c for changes in batches for c in changes])
+        assert collected(images) == wanted
+        assert collected(images) == wanted
         assert images.changes == sum(map(len, batches))
 
 

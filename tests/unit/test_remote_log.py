@@ -17,6 +17,7 @@ from fluss_client.backend.cluster import remote_log
 from fluss_client.backend.cluster.remote_log import RANGE_BYTES_MIN, RemoteLog, ranges
 from fluss_client.config import Config
 from fluss_client.errors import StorageError
+from fluss_client.net.rate import RateLimit
 
 
 @given(st.integers(0, 1 << 40), st.integers(1, 64 << 20), st.integers(1, 50))
@@ -46,7 +47,7 @@ def test_a_piece_is_joined_from_its_ranges(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(RemoteLog, "_filesystem", lambda *_: _ready(fs.LocalFileSystem()))
     config = Config({"bootstrap.servers": "nowhere:1", "scanner.remote-log.read-concurrency": 3})
     calls = Client(config)
-    remote = RemoteLog(calls)  # type: ignore[arg-type]
+    remote = RemoteLog(calls, RateLimit(0))  # type: ignore[arg-type]
     try:
         data = asyncio.run(remote._read_range(f"s3:/{path}", 100, 4 << 20))
         assert bytes(data) == content[100 : 100 + (4 << 20)]

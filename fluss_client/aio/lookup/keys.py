@@ -80,6 +80,10 @@ class KeyMaker:
     def values(self, key: KeyLike) -> dict[str, Any]:
         """Return the value of each column of a key.
 
+        Args:
+            key: A mapping of the key's columns to values, or the values in the order of the
+                columns.
+
         Raises:
             RowError: A column is missing, unknown or null.
         """
@@ -101,7 +105,15 @@ class KeyMaker:
         return values
 
     def encode_one(self, key: KeyLike) -> tuple[bytes, int, str | None]:
-        """Return the bytes, the bucket and the partition name of one key."""
+        """Return the bytes, the bucket and the partition name of one key.
+
+        Args:
+            key: A mapping of the key's columns to values, or the values in the order of the
+                columns.
+
+        Raises:
+            RowError: A column is missing, unknown or null, or a value does not fit its type.
+        """
         values = self.values(key)
         encoded = self._scalar(self._key, values)
         bucket = 0
@@ -120,7 +132,15 @@ class KeyMaker:
         return encode_key_scalar(wanted, group.types, group.names, group.encoding)
 
     def encode_many(self, keys: pa.Table | pa.RecordBatch | Sequence[KeyLike]) -> EncodedKeys:
-        """Return the bytes, buckets and partitions of many keys."""
+        """Return the bytes, buckets and partitions of many keys.
+
+        Args:
+            keys: Arrow data with the key's columns, or a sequence of keys as `encode_one` takes
+                them.
+
+        Raises:
+            RowError: A column is missing, unknown or null, or a value does not fit its type.
+        """
         columns = self._columns_of(keys)
         encoded = self._vector(self._key, columns)
         hashed = encoded if self._same else self._vector(self._bucket, columns)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from fluss_client.aio.existence import PartitionIds
 from fluss_client.aio.lookup.keys import EncodedKeys, KeyLike, KeyMaker
 from fluss_client.backend.contract import Backend, LookupAnswer
-from fluss_client.codec.batches.value_batch import decode_value
+from fluss_client.codec.batches.kv_batch import decode_value
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, decode_row_scalar
 from fluss_client.config import Config
@@ -40,7 +40,10 @@ _Ask = Callable[
 
 
 class TableLookup:
-    """Builds look-ups. Obtain it with `FlussTable.new_lookup()`."""
+    """Builds look-ups.
+
+    Obtain it with `FlussTable.new_lookup()`; do not call the constructor.
+    """
 
     def __init__(self, backend: Backend, table: TableInfo, config: Config) -> None:
         if not table.has_primary_key():
@@ -68,7 +71,10 @@ class TableLookup:
 
 
 class TablePrefixLookup:
-    """Builds a `PrefixLookuper`. Obtain it with `TableLookup.lookup_by()`."""
+    """Builds a `PrefixLookuper`.
+
+    Obtain it with `TableLookup.lookup_by()`; do not call the constructor.
+    """
 
     def __init__(
         self, backend: Backend, table: TableInfo, config: Config, column_names: Sequence[str]
@@ -310,7 +316,10 @@ class _KeyedReader:
 
 
 class Lookuper:
-    """Looks up rows by primary key. Obtain it with `TableLookup.create_lookuper()`."""
+    """Looks up rows by primary key.
+
+    Obtain it with `TableLookup.create_lookuper()`; do not call the constructor.
+    """
 
     def __init__(self, backend: Backend, table: TableInfo, config: Config) -> None:
         places = _Places(backend, table, config)
@@ -369,7 +378,7 @@ class Lookuper:
 class PrefixLookuper:
     """Looks up all rows whose primary key begins with a prefix.
 
-    Obtain it with `TablePrefixLookup.create_lookuper()`.
+    Obtain it with `TablePrefixLookup.create_lookuper()`; do not call the constructor.
     """
 
     def __init__(

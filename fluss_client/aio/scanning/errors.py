@@ -38,8 +38,12 @@ class ReaderActiveError(SubscriptionError):
 class OffsetUnavailableError(LogOffsetOutOfRangeError):
     """The log does not have the requested offset.
 
-    `bucket` and `offset` say what was requested, `earliest` and `latest` which offsets there are;
-    both are None if the server did not answer.
+    Args:
+        table: The table that was read.
+        bucket: The bucket that was read.
+        offset: The offset that was requested.
+        earliest: The first offset that the log has; None if the server did not say.
+        latest: The offset after the last one that the log has; None if the server did not say.
     """
 
     def __init__(

@@ -47,10 +47,11 @@ T = TypeVar("T")
 class LogScanner(ProcessBound):
     """Reads the logs of the subscribed buckets as they grow.
 
-    Obtain it with `TableScan.create_log_scanner()` or `create_record_batch_log_scanner()`.
+    Obtain it with `TableScan.create_log_scanner()` or `create_record_batch_log_scanner()`; do not
+    call the constructor.
 
-    Rows of a bucket come in the order of their offsets; rows of several buckets are interleaved.
-    A poll returns as soon as there are rows, or with no rows after its timeout. A cancelled poll
+    Rows of a bucket come in the order of their offsets; rows of several buckets are interleaved. A
+    poll returns as soon as there are rows, or with no rows after its timeout. A cancelled poll
     loses no row. `async for` gives records, or `RecordBatch` objects, until the scanner is closed.
 
     If a bucket fails, the rows before the failure are returned first, and the next poll raises the

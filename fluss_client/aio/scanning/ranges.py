@@ -81,7 +81,19 @@ def read_ranges(
 
 
 class RangeReader:
-    """Reads ranges batch by batch. Make it on the loop that the backend belongs to."""
+    """Reads ranges of offsets batch by batch. Construct it on the event loop of the backend.
+
+    Args:
+        backend: The backend to read from.
+        table: The table to read.
+        ranges: The first offset and the offset after the last one, for each bucket.
+        projection: The columns to read.
+        config: The configuration of the connection.
+        ordered: True reads one bucket after the other, in the order of partition, bucket and
+            offset. False interleaves the buckets, which is faster.
+        idle_timeout_ms: How long no bucket may make progress before the reader fails. By default
+            longer than the retries of one bucket take.
+    """
 
     def __init__(
         self,

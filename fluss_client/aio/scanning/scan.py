@@ -28,9 +28,9 @@ NO_OFFSET = -1
 
 
 class TableScan:
-    """Builds scanners. Obtain it with `FlussTable.new_scan()`.
+    """Builds scanners. Each call changes the builder and returns it.
 
-    Each call changes the builder and returns it.
+    Obtain it with `FlussTable.new_scan()`; do not call the constructor.
     """
 
     def __init__(
@@ -187,9 +187,9 @@ class TableScan:
 
 
 class BatchScanner(ProcessBound):
-    """Reads at most `limit` rows of one bucket, once. After an error create a new one.
+    """Reads at most `limit` rows of one bucket, once. After an error, create a new one.
 
-    Obtain it with `TableScan.create_bucket_batch_scanner()`.
+    Obtain it with `TableScan.create_bucket_batch_scanner()`; do not call the constructor.
     """
 
     def __init__(

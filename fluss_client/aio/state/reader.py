@@ -10,21 +10,22 @@ Without a base, three ways are tried in this order:
 1. The changelog from offset 0, if nothing of it was deleted: it contains every row.
 2. A limit scan, if the server counts at most `scanner.state.limit-scan.rows-max` rows. The server
    builds the answer in its memory, so this is for small buckets only.
-3. `StateUnavailableError`, which says what to change.
-"""
+3. `StateUnavailableError`, which says what to change."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss_client.aio.connection import FlussConnection
 from fluss_client.aio.lookup.keys import KeyMaker
 from fluss_client.aio.scanning.ranges import read_ranges
 from fluss_client.aio.state.changes import Changes, lay_over
@@ -40,9 +41,9 @@ from fluss_client.errors import (
 )
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.runtime import runtime
 
 log = logging.getLogger(__name__)
-
 BATCH_ROWS = 1 << 15
 PROGRESS_LOG_S = 30.0
 """A read that takes longer than this tells how far it is, as often."""
@@ -81,12 +82,12 @@ class StateSource:
 
 
 def has_old_rows(table: TableInfo) -> bool:
-    """Whether the changelog of a key table contains the rows before each update and delete."""
+    """Return whether the changelog of a `table` contains the rows before each update and delete."""
     return table.properties.get(CHANGELOG_IMAGE, FULL_IMAGE).upper() == FULL_IMAGE
 
 
 def check_old_rows(table: TableInfo) -> None:
-    """Raise if the rows of a key table at an earlier offset cannot be read.
+    """Raise if the rows of a key `table` at an earlier offset cannot be read.
 
     Raises:
         UnsupportedError: The changelog does not contain the rows before updates and deletes. A key
@@ -357,3 +358,86 @@ class StateReader:
         folder, self._folder = self._folder, None
         if folder is not None:
             await asyncio.to_thread(folder.close)
+
+
+class BlockingState:
+    """The rows of one bucket at one offset, as an iterator of Arrow batches.
+
+    The constructor opens the state. Use the object as a context manager, or call `close`. See
+    `StateReader` for the errors.
+
+    Args:
+        connection: A connection on the client's I/O thread, such as that of a blocking
+            `FlussConnection`.
+        table: The key table to read.
+        bucket: The bucket to read.
+        stop: The offset at which the rows are read; None reads them as they are now.
+        columns: The names of the columns to read; None reads all.
+        batch_rows: The largest number of rows of a batch.
+    """
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        table: TableInfo,
+        bucket: TableBucket,
+        *,
+        stop: int | None = None,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = BATCH_ROWS,
+    ) -> None:
+        """Open the state of a bucket; see `StateReader` for the arguments and errors."""
+
+        async def opened() -> StateReader:
+            reader = StateReader(
+                connection.backend,
+                table,
+                bucket,
+                connection.config,
+                stop=stop,
+                columns=columns,
+                batch_rows=batch_rows,
+            )
+            return await reader.open()
+
+        self._reader = runtime().call(opened())
+        names = table.get_column_names() if columns is None else columns
+        self._schema = pa.schema([table.schema.arrow.field(name) for name in names])
+
+    @property
+    def stop(self) -> int:
+        """The offset of the changelog at which the rows are exact."""
+        return self._reader.stop
+
+    @property
+    def source(self) -> StateSource:
+        """Where the rows come from."""
+        return self._reader.source
+
+    def no_rows(self) -> pa.RecordBatch:
+        """Return a batch without rows, in the schema of the others."""
+        return pa.RecordBatch.from_pylist([], self._schema)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        batches: AsyncIterator[pa.RecordBatch] = self._reader.batches()
+
+        async def next_batch() -> pa.RecordBatch | None:
+            return await anext(batches, None)
+
+        while (batch := runtime().call(next_batch())) is not None:
+            yield batch
+
+    def __enter__(self) -> BlockingState:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the snapshot and delete temporary files."""
+        runtime().call(self._reader.close())

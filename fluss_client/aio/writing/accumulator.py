@@ -183,7 +183,7 @@ def cut(
 
 
 def rows_max_of(table: TableInfo) -> int:
-    """Return how many rows a batch of the table may have."""
+    """Return how many rows a batch of the `table` may have."""
     return KEY_ROWS_MAX if table.has_primary_key() else ANY_ROWS
 
 

@@ -45,6 +45,10 @@ class ArrowInput:
 
         This is done once per batch, where it enters the client. Everything after it relies on it.
 
+        Args:
+            batch: A batch with the columns of the table in any order, and types that convert to
+                theirs.
+
         Raises:
             RowError: A column does not fit; the message names it.
         """
@@ -91,6 +95,9 @@ class ArrowInput:
     def batches(self, data: Any) -> Iterator[pa.RecordBatch]:
         """Iterate over the batches of a table, a reader, or an object that exports an Arrow stream.
 
+        Args:
+            data: A pyarrow batch, table or reader, or any object with `__arrow_c_stream__`.
+
         Raises:
             RowError: The data is none of these.
         """
@@ -109,6 +116,9 @@ class ArrowInput:
 
     def from_pandas(self, frame: Any) -> pa.Table:
         """Convert a DataFrame without its index to the types of the table; NaN becomes null.
+
+        Args:
+            frame: The `pandas.DataFrame`.
 
         Raises:
             RowError: A column is unknown or does not fit.

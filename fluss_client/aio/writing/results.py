@@ -79,8 +79,10 @@ class Outcome(concurrent.futures.Future[None]):
 class WriteResultHandle:
     """The acknowledgement of the rows of one call.
 
+    The methods of a writer return it; do not call the constructor.
+
     Rows that were written one after the other are sent together and share their handle. Waiting
-    sends them at once. Giving up the waiting (a timeout, a cancelled task) does not take the rows
+    sends them at once. Ending the wait early (a timeout, a cancelled task) does not take the rows
     back.
     """
 
@@ -120,7 +122,7 @@ class WriteResultHandle:
 
     @classmethod
     def joined(cls, handles: Sequence[WriteResultHandle]) -> WriteResultHandle:
-        """Return one handle for the rows of several."""
+        """Return one handle that is done when all `handles` are done."""
 
         def send_now() -> None:
             for handle in handles:

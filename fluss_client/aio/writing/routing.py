@@ -28,6 +28,9 @@ class Placement:
     """Computes partition and bucket of the rows of one table.
 
     The rows may lack all columns that are neither partition keys nor bucket keys.
+
+    Args:
+        table: The table whose rows are placed.
     """
 
     def __init__(self, table: TableInfo) -> None:
@@ -51,7 +54,12 @@ class Placement:
     def partitions(self, rows: pa.RecordBatch) -> tuple[list[str], npt.NDArray[np.int64] | None]:
         """Return the distinct partition names and the index of each row's name among them.
 
-        A table without partitions has no names, and None in place of the indices.
+        Args:
+            rows: The rows to place.
+
+        Returns:
+            The names and the indexes. A table without partitions has no names, and None in place of
+            the indexes.
         """
         if not self._partition_keys:
             return [], None
@@ -59,7 +67,14 @@ class Placement:
         return partition_names(columns, self._partition_types)
 
     def buckets(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
-        """Return the bucket of each row of a table with keys; None if there is only one bucket."""
+        """Return the bucket of each row of a table with keys.
+
+        Args:
+            rows: The rows to place.
+
+        Returns:
+            The buckets, or None if the table has only one bucket.
+        """
         if self.bucket_count == 1:
             return None
         columns = [rows.column(name) for name in self._keys]
@@ -72,7 +87,16 @@ def numbered(
     buckets: npt.NDArray[np.int64] | None,
     bucket_count: int,
 ) -> npt.NDArray[np.int64] | None:
-    """Combine partition and bucket of each row in one number; None if all rows have the same."""
+    """Combine the partition and the bucket of each row in one number.
+
+    Args:
+        partitions: The index of the partition of each row; None if the table has no partitions.
+        buckets: The bucket of each row; None if there is only one.
+        bucket_count: The number of buckets of the table.
+
+    Returns:
+        The numbers, or None if all rows have the same partition and bucket.
+    """
     if partitions is None:
         return buckets
     if buckets is None:
@@ -169,7 +193,18 @@ def grouped(
     numbers: npt.NDArray[np.int64] | None,
     count: int,
 ) -> list[tuple[int, pa.RecordBatch, Deletes]]:
-    """Group rows by number, in their order; numbers are below `count`, None means all are 0."""
+    """Group rows by a number of each row, and keep their order within a group.
+
+    Args:
+        rows: The rows to group.
+        deletes: Which rows are deletes; None if none is.
+        numbers: The number of each row, from 0 up to, but without, `count`; None means that all are
+            0.
+        count: The number of groups.
+
+    Returns:
+        The number, the rows and the delete flags of each group that has rows.
+    """
     if numbers is None or count == 1:
         return [(0, rows, deletes)]
     first = int(numbers[0])

@@ -88,6 +88,9 @@ class AppendWriter(WriterCore):
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Append a `pyarrow.RecordBatch` as a whole.
 
+        Args:
+            batch: The rows; a column that the batch lacks is null.
+
         Returns:
             A handle for the acknowledgement of all rows of the batch.
 
@@ -99,6 +102,9 @@ class AppendWriter(WriterCore):
 
     def write_pandas(self, df: Any) -> None:
         """Append a `pandas.DataFrame` without its index; NaN and NaT become null.
+
+        Args:
+            df: The rows, with the columns of the table.
 
         Raises:
             RowError: A column does not fit the table.
@@ -197,6 +203,9 @@ class UpsertWriter(WriterCore):
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Upsert a `pyarrow.RecordBatch` as a whole.
 
+        Args:
+            batch: The rows to insert or update.
+
         Returns:
             A handle for the acknowledgement of all rows of the batch.
 
@@ -208,6 +217,9 @@ class UpsertWriter(WriterCore):
 
     def write_pandas(self, df: Any) -> None:
         """Upsert a `pandas.DataFrame` without its index; NaN and NaT become null.
+
+        Args:
+            df: The rows to insert or update.
 
         Raises:
             RowError: A column does not fit the table.
@@ -236,7 +248,10 @@ class UpsertWriter(WriterCore):
 
 
 class TableAppend:
-    """Builds an `AppendWriter`. Obtain it with `FlussTable.new_append()`."""
+    """Builds an `AppendWriter`.
+
+    Obtain it with `FlussTable.new_append()`; do not call the constructor.
+    """
 
     def __init__(self, backend: Backend, table: TableInfo, config: Config) -> None:
         self._backend = backend
@@ -253,7 +268,10 @@ class TableAppend:
 
 
 class TableUpsert:
-    """Builds an `UpsertWriter`. Obtain it with `FlussTable.new_upsert()`."""
+    """Builds an `UpsertWriter`.
+
+    Obtain it with `FlussTable.new_upsert()`; do not call the constructor.
+    """
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ from fluss_client.net.pool import ConnectionPool
 from fluss_client.net.retry import Backoff, Deadline, retrying
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.apis import LIST_PARTITION_INFOS, TABLE_EXISTS, Api
-from fluss_client.wire.buffers import Buffer
+from fluss_client.wire.messages import Buffer
 
 ResponseT = TypeVar("ResponseT", bound=Message)
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from fluss_client.backend.cluster.admin import AdminCalls
 from fluss_client.backend.cluster.calls import path_pb
 from fluss_client.errors import CorruptDataError, error_for
-from fluss_client.model.cluster import LakeSnapshot
-from fluss_client.model.lake import (
+from fluss_client.model.cluster import (
     BucketCommit,
     HeartbeatResult,
+    LakeSnapshot,
     ProducerOffsets,
     TieringTable,
 )

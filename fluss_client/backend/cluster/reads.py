@@ -24,13 +24,13 @@ from fluss_client.backend.contract import (
 )
 from fluss_client.backend.rows import decode_key_rows, distinct_ids, last_rows, shown_schema
 from fluss_client.codec.arrow.columns import align_to
+from fluss_client.codec.batches.kv_batch import SchemaIds, decode_value_batch
 from fluss_client.codec.batches.log_batch import (
     DecodedBatch,
     LogBatchHeader,
     decode_log_batches,
     iter_log_batches,
 )
-from fluss_client.codec.batches.value_batch import SchemaIds, decode_value_batch
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.config import Config
 from fluss_client.errors import (

@@ -39,7 +39,12 @@ _LARGE = pa.large_binary()
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Blobs:
-    """A sequence of byte strings."""
+    """A sequence of byte strings in one buffer.
+
+    Attributes:
+        data: The bytes of all strings, one after the other.
+        offsets: Where each string begins in `data`, and the end of the last one.
+    """
 
     data: Bytes
     offsets: Ints
@@ -88,15 +93,16 @@ class Blobs:
 
     @staticmethod
     def from_list(strings: Sequence[bytes]) -> Blobs:
-        """Return Blobs of Python byte strings."""
+        """Return the Python byte `strings` as Blobs."""
         ends = np.fromiter(accumulate(map(len, strings), initial=0), np.int64, len(strings) + 1)
         return Blobs(np.frombuffer(b"".join(strings), np.uint8), ends)
 
     @staticmethod
     def from_arrow(array: pa.Array) -> Blobs:
-        """Return the bytes of a (large, fixed size) binary or string array; a null becomes empty.
+        """Return the bytes of a binary or string `array` (also large, or of fixed size).
 
-        The bytes are shared with the array unless a null hides some of them.
+        A null becomes an empty string. The bytes are shared with the array unless a null hides some
+        of them.
         """
         if pa.types.is_fixed_size_binary(array.type):
             return _from_fixed_size(array)
@@ -123,7 +129,7 @@ class Blobs:
 
     @staticmethod
     def from_matrix(matrix: Bytes) -> Blobs:
-        """Return the rows of a two-dimensional array, all of one length."""
+        """Return the rows of a two-dimensional `matrix` as strings of one length."""
         count, width = matrix.shape
         offsets = np.arange(0, count * width + 1, width) if width else np.zeros(count + 1, np.int64)
         return Blobs(np.ascontiguousarray(matrix).reshape(-1), offsets)
@@ -158,7 +164,7 @@ class Blobs:
 
     @staticmethod
     def concat(parts: Sequence[Blobs]) -> Blobs:
-        """Return all strings of all parts, in order."""
+        """Return all strings of all `parts`, in order."""
         if len(parts) == 1:
             return parts[0]
         if not parts:

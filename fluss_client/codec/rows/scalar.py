@@ -120,9 +120,15 @@ _NOT_A_ROW = (IndexError, struct.error, UnicodeDecodeError, OverflowError, Value
 def decode_row_scalar(
     row: bytes, types: Sequence[DataType], names: Sequence[str], fmt: RowFormat
 ) -> dict[str, Any]:
-    """Return the row's values by column name.
+    """Return the values of one row by column name.
 
     It is fastest if `types` and `names` are the same tuples at each call.
+
+    Args:
+        row: The encoded row.
+        types: The types of its columns.
+        names: The names of its columns.
+        fmt: The format of the row.
 
     Raises:
         CorruptDataError: The bytes are no such row, or Python's classes cannot express a time.

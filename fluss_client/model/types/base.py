@@ -150,7 +150,12 @@ class DataType:
 
     @classmethod
     def make(cls, nullable: bool = True, **attributes: Any) -> DataType:
-        """Return a type of this class."""
+        """Return a type of this class.
+
+        Args:
+            nullable: Whether values may be null.
+            **attributes: The attributes of the type, such as `length` or `precision`.
+        """
         return cls(cls.own_root, nullable, **attributes)
 
     @classmethod
@@ -167,11 +172,11 @@ class DataType:
         return None
 
     def with_nullable(self, nullable: bool) -> DataType:
-        """Return the same type, nullable or not."""
+        """Return the same type, `nullable` or not."""
         return self if self.nullable == nullable else replace(self, nullable=nullable)
 
     def with_field_ids(self, next_id: Callable[[], int]) -> DataType:
-        """Return the same type with an id for each ROW field inside it, depth first."""
+        """Return the same type with an id from `next_id` for each ROW field in it, depth first."""
         del next_id
         return self
 
@@ -205,7 +210,7 @@ class DataType:
 
     @staticmethod
     def from_json(value: Json) -> DataType:
-        """Return the type in a JSON object.
+        """Return the type that a JSON object, the `value`, describes.
 
         Raises:
             KeyError: The object lacks a part of the type.
@@ -224,18 +229,21 @@ class DataType:
 
     @classmethod
     def children_from_json(cls, value: Json) -> dict[str, Any]:
-        """Return the attributes that hold the children of a nested type."""
+        """Return the attributes that hold the children of a nested type, from its JSON `value`."""
         return {}
 
     def to_arrow(self, zone: str | None) -> pa.DataType:
-        """Return the Arrow type; a TIMESTAMP_LTZ has this zone."""
+        """Return the Arrow type; a TIMESTAMP_LTZ gets the time `zone`."""
         raise NotImplementedError
 
     @classmethod
     def of_arrow(cls, arrow: pa.DataType, nullable: bool, name: str) -> DataType | None:
         """Return the type of this class for an Arrow type, or None if it is not of this class.
 
-        `name` is the column to name in an error.
+        Args:
+            arrow: The Arrow type.
+            nullable: Whether values may be null.
+            name: The column to name in an error.
         """
         raise NotImplementedError
 
@@ -259,9 +267,10 @@ class DataType:
         raise NotImplementedError
 
     def to_stored(self, value: Any) -> Any:
-        """Return a Python value, not None, as rows store it; `UNUSUAL` if Arrow must convert it.
+        """Return a Python `value`, which is not None, in the form in which rows store it.
 
-        `UNUSUAL` is the answer for all but the usual Python class of this type.
+        Returns `UNUSUAL` for a value of another Python class than the usual one: Arrow must convert
+        it.
         """
         raise NotImplementedError
 
@@ -278,9 +287,9 @@ class DataType:
         return any(child.needs_arrow for child in self.children)
 
     def partition_texts(self, values: pa.Array) -> list[str]:
-        """Return how each value, none of them null, is written in a partition name.
+        """Return the texts of `values`, none of which is null, as partition names have them.
 
-        Only types that `may_partition` have it.
+        Only types with `may_partition` implement it.
         """
         raise NotImplementedError
 
@@ -309,7 +318,7 @@ class DataType:
         return None
 
     def fits_literal(self, value: Any) -> bool:
-        """Return whether a predicate can compare the column with this value."""
+        """Return whether a predicate can compare the column with `value`."""
         return isinstance(value, self.literals) and not isinstance(value, bool | dt.datetime)
 
     def checker(self, name: str, role: str = "field") -> Check:
@@ -335,7 +344,13 @@ class DataType:
         return not_null
 
     def refuse(self, name: str, value: object, hint: str = "") -> NoReturn:
-        """Raise RowError for a value that does not fit column `name`."""
+        """Raise RowError for a value that does not fit a column.
+
+        Args:
+            name: The name of the column.
+            value: The value.
+            hint: A text to add to the message.
+        """
         kind = type(value).__name__
         raise RowError(f"column '{name}' is {self}: {shown(value)} ({kind}) does not fit{hint}")
 
@@ -350,6 +365,10 @@ def require_arrow_map(map_name: str, arrow_ids: Container[int]) -> None:
 
     A module that maps the types to another system calls this as it is imported, so that a type that
     the map lacks is noticed by whoever adds the type.
+
+    Args:
+        map_name: The name of the other system, for the error.
+        arrow_ids: The ids of the Arrow types that the map knows.
 
     Raises:
         NotImplementedError: The map lacks the Arrow type of a data type.
@@ -471,30 +490,30 @@ class DataTypes:
 
     @staticmethod
     def time(precision: int = 0) -> DataType:  # type: ignore[valid-type]
-        """Return TIME: a time of day; Fluss stores milliseconds at most."""
+        """Return TIME: a time of day with `precision` fraction digits; Fluss stores at most 3."""
         return DataType(Root.TIME, precision=precision)
 
     @staticmethod
     def timestamp(precision: int = 6) -> DataType:  # type: ignore[valid-type]
-        """Return TIMESTAMP: a date and time without a zone, with 0 to 9 fraction digits."""
+        """Return TIMESTAMP: a date and time without a zone, with `precision` (0 to 9) digits."""
         return DataType(Root.TIMESTAMP, precision=precision)
 
     @staticmethod
     def timestamp_ltz(precision: int = 6) -> DataType:  # type: ignore[valid-type]
-        """Return TIMESTAMP_LTZ: a moment, shown as UTC, with 0 to 9 fraction digits."""
+        """Return TIMESTAMP_LTZ: a moment in UTC, with `precision` fraction digits (0 to 9)."""
         return DataType(Root.TIMESTAMP_LTZ, precision=precision)
 
     @staticmethod
     def array(element: DataType) -> DataType:
-        """Return ARRAY: a list of elements of one type."""
+        """Return ARRAY: a list of elements of the type `element`."""
         return DataType(Root.ARRAY, element=element)
 
     @staticmethod
     def map(key: DataType, value: DataType) -> DataType:
-        """Return MAP: pairs of a key, which is never null, and a value."""
+        """Return MAP: pairs of a key (of the type `key`, not null) and a value (`value`)."""
         return DataType(Root.MAP, key=key.with_nullable(False), element=value)
 
     @staticmethod
     def row(fields: Iterable[Field]) -> DataType:
-        """Return ROW: named fields, each with a type of its own."""
+        """Return ROW: named `fields`, each with a type of its own."""
         return DataType(Root.ROW, fields=tuple(fields))

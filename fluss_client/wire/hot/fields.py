@@ -12,7 +12,7 @@ skipped like an unknown field, as the generated code does.
 from __future__ import annotations
 
 from fluss_client.errors import CorruptDataError
-from fluss_client.wire.buffers import Buffer, byte_view
+from fluss_client.wire.messages import Buffer, byte_view
 
 VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)
 

@@ -29,7 +29,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fluss_client.errors import CorruptDataError, FlussError
-from fluss_client.wire.buffers import Buffer
 from fluss_client.wire.hot.fields import (
     SHORT_VARINT_BYTES_MAX,
     Reader,
@@ -38,7 +37,7 @@ from fluss_client.wire.hot.fields import (
     number_field,
     varint,
 )
-from fluss_client.wire.messages import part_error
+from fluss_client.wire.messages import Buffer, part_error
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]

@@ -27,9 +27,8 @@ from dataclasses import dataclass
 
 from fluss_client.errors import FlussError
 from fluss_client.wire import fluss_pb2 as pb
-from fluss_client.wire.buffers import Buffer, byte_count
 from fluss_client.wire.hot.fields import Reader, check_bucket_count, need, number_field, varint
-from fluss_client.wire.messages import parse, part_error
+from fluss_client.wire.messages import Buffer, byte_count, parse, part_error
 
 _WRITE_ACKS, _WRITE_TABLE_ID, _WRITE_TIMEOUT_MS = 0x08, 0x10, 0x18
 _PRODUCE_BUCKET, _PUT_COLUMNS, _PUT_BUCKET, _PUT_AGG_MODE = 0x22, 0x22, 0x2A, 0x30

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from fluss_orchestrate.airflow.operators.lake import (
         FlussCheckpointResetOperator,
+        FlussMaintainLakeOperator,
         FlussTierToLakeOperator,
     )
     from fluss_orchestrate.airflow.operators.provisioning import (
@@ -53,7 +54,11 @@ __getattr__ = lazy_names(
             "FlussToSqlOperator",
         ),
         "bulk_load": ("FlussBulkLoadOperator",),
-        "lake": ("FlussCheckpointResetOperator", "FlussTierToLakeOperator"),
+        "lake": (
+            "FlussCheckpointResetOperator",
+            "FlussMaintainLakeOperator",
+            "FlussTierToLakeOperator",
+        ),
         "provisioning": (
             "FlussCreateDatabaseOperator",
             "FlussDropPartitionsOperator",
@@ -76,6 +81,7 @@ __all__ = [
     "FlussFreshnessCheckOperator",
     "FlussIncrementalScanOperator",
     "FlussLagCheckOperator",
+    "FlussMaintainLakeOperator",
     "FlussPartitionWindowOperator",
     "FlussProvisionTablesOperator",
     "FlussRowCountCheckOperator",

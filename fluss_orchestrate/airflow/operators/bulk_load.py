@@ -94,7 +94,11 @@ class FlussBulkLoadOperator(FlussOperator, SparkSubmitOperator):
         self.load_options = load_options
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Submit, wait, and return the receipt."""
+        """Submit, wait, and return the receipt.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         spec = self._spec(context)
         receipt = self._load(spec, context)
         self.log.info("%s: %d rows loaded", self.table, receipt.rows)

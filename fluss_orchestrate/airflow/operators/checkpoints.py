@@ -91,7 +91,11 @@ class FlussCheckpointAbandonOperator(_CheckpointOperator):
         self.missing_ok = missing_ok
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Abandon the plan, and return its id; None if none was pending."""
+        """Abandon the plan, and return its id; None if none was pending.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         store = self._store("abandon the plan of")
         pending = store.require(self.checkpoint).state.pending
         if pending is None and self.missing_ok:
@@ -122,7 +126,11 @@ class FlussCheckpointRetireOperator(_CheckpointOperator):
         self.with_pending = with_pending
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Retire the checkpoint."""
+        """Retire the checkpoint.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         reason = self._reason(context)
         event = self._store("retire").retire(
             self.checkpoint, reason, with_pending=self.with_pending

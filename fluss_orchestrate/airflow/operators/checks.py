@@ -51,6 +51,9 @@ class FlussFreshnessCheckOperator(FlussOperator):
     def work(self, context: Context) -> dict[str, Any]:
         """Check the table, and return how many offsets are new enough.
 
+        Args:
+            context: The context of the Airflow task.
+
         Raises:
             FlussCheckFailedError: If there is none.
         """
@@ -105,6 +108,9 @@ class FlussLagCheckOperator(FlussOperator):
 
     def work(self, context: Context) -> dict[str, Any]:
         """Check the checkpoint, and return its lag.
+
+        Args:
+            context: The context of the Airflow task.
 
         Raises:
             FlussCheckFailedError: If a limit is passed.
@@ -200,6 +206,9 @@ class FlussRowCountCheckOperator(FlussOperator):
 
     def work(self, context: Context) -> dict[str, Any]:
         """Count the rows, and return their number.
+
+        Args:
+            context: The context of the Airflow task.
 
         Raises:
             FlussCheckFailedError: If there are too few or too many.

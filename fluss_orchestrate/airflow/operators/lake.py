@@ -15,9 +15,11 @@ from fluss_orchestrate.airflow.scans import until_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+RESET_WORDS = ("earliest", "latest", "current", "start")
+
 
 class FlussTierToLakeOperator(FlussOperator):
-    """Bring everything that is in a log table into its lake, once.
+    """Bring everything that is in a table into its lake, once.
 
     For clusters without a tiering service of their own.
 
@@ -47,7 +49,11 @@ class FlussTierToLakeOperator(FlussOperator):
         self.catalog = catalog
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Tier the table, and return the receipt with the snapshot."""
+        """Tier the table, and return the receipt with the snapshot.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         from fluss_orchestrate.core.lake import tier_table
 
         client = self.hook.get_conn()
@@ -67,6 +73,61 @@ class FlussTierToLakeOperator(FlussOperator):
         return Flow((table,), (_lake_of(table),))
 
 
+class FlussMaintainLakeOperator(FlussOperator):
+    """Compact the lake of a table, expire its snapshots and delete files that nobody needs.
+
+    It may run beside tiering and readers. Snapshots that Fluss knows, and those that a branch or a
+    tag in Iceberg names, stay.
+
+    Args:
+        table: The table, as `database.table`.
+        dry_run: Only tell what would be done.
+        settings: Fields of `MaintenanceSettings`, such as `snapshot_age_ms`.
+        catalog: Properties of the Iceberg catalog that differ from those of the table. Secrets
+            belong in the environment.
+        **kwargs: `fluss_conn_id`, and the arguments of Airflow's `BaseOperator`.
+    """
+
+    template_fields = ("fluss_conn_id", "table", "settings", "catalog")
+    operator_extra_links = (FlussTableLink(), LakeTableLink())
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        dry_run: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        catalog: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.only_plan = dry_run
+        self.settings = settings
+        self.catalog = catalog
+
+    def work(self, context: Context) -> dict[str, Any]:
+        """Maintain the lake, and return what was done."""
+        from fluss_orchestrate.core.lake import MaintenanceSettings, maintain_lake
+
+        client = self.hook.get_conn()
+        done = maintain_lake(
+            client,
+            self.table,
+            settings=MaintenanceSettings.of(self.settings or {}),
+            dry_run=self.only_plan,
+            catalog=self.catalog,
+        )
+        self.log.info("%s", done)
+        LakeTableLink.persist(context, client, self.table, self.catalog)
+        return done.to_json()
+
+    def expected_flow(self) -> Flow:
+        """Return the lake, which is read and written."""
+        lake = _lake_of(named_table(self.hook.named_alias, self.table))
+        return Flow((lake,), (lake,))
+
+
 def _lake_of(table: Node) -> Node:
     return replace(table, namespace=f"{table.namespace}#lake")
 
@@ -80,7 +141,8 @@ class FlussCheckpointResetOperator(FlussOperator):
     Args:
         table: The table, as `database.table`.
         checkpoint: The name of the checkpoint. It must exist, so that a mistyped name is an error.
-        to: `earliest`, `latest`, a time, offsets by bucket, or another task's receipt.
+        to: `earliest`, `latest`, a time, offsets by bucket, another task's receipt, `current` to
+            keep the position, or `start` to begin as a first run does, which rebuilds a mirror.
         reason: Why; the name of the task by default.
         abandon_pending: Give up a pending plan of another run; without it such a plan is an error.
         create: Create the checkpoint, if it does not exist.
@@ -110,21 +172,24 @@ class FlussCheckpointResetOperator(FlussOperator):
         self.create = create
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Reset the checkpoint, and return its new position."""
+        """Reset the checkpoint, and return its new position.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         from fluss_orchestrate.core.incremental import IncrementalScan
 
         scan = IncrementalScan(self.hook.get_conn(), self.table, self.checkpoint)
         if not self.create:
             check_exists(scan.store, self.checkpoint, "reset", ", or say create=True")
-        to = self.to if self.to in ("earliest", "latest") else until_of(self.to, scan.connection)
+        to = self.to if self.to in RESET_WORDS else until_of(self.to, scan.connection)
         ti = context["ti"]
         reason = self.reason or f"Airflow: {ti.dag_id}.{ti.task_id} in {ti.run_id}"
         event = scan.reset(to, reason, abandon_pending=self.abandon_pending)
         position = event.state.position
-        assert position is not None
         return {
             "checkpoint": self.checkpoint,
             "sequence": event.sequence,
             "reason": reason,
-            "position": position.to_json(),
+            "position": None if position is None else position.to_json(),
         }

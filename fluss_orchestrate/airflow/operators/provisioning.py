@@ -32,7 +32,11 @@ class FlussCreateDatabaseOperator(FlussOperator):
         self.database = database
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Create the database, and return whether it was new."""
+        """Create the database, and return whether it was new.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         admin = self.hook.get_conn().get_admin().result()
         existed = admin.database_exists(self.database).result()
         admin.create_database(self.database, ignore_if_exists=True).result()
@@ -65,7 +69,11 @@ class FlussProvisionTablesOperator(FlussOperator):
         self.dry_run_only = dry_run_only
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Plan, log and apply the changes, and return them."""
+        """Plan, log and apply the changes, and return them.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         from fluss_orchestrate.core.provisioning import apply_tables, plan_tables
 
         client = self.hook.get_conn()
@@ -155,7 +163,11 @@ class FlussPartitionWindowOperator(FlussOperator):
         self.force = force
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Plan, log and apply, and return what was created, dropped and kept."""
+        """Plan, log and apply, and return what was created, dropped and kept.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         from fluss_orchestrate.core.provisioning import (
             apply_partition_window,
             plan_partition_window,
@@ -227,7 +239,11 @@ class FlussDropPartitionsOperator(FlussOperator):
         self.force = force
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Drop the partitions, and return those that existed."""
+        """Drop the partitions, and return those that existed.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         from fluss_orchestrate.core.provisioning.dropping import drop_partitions
 
         given = [self.partitions] if isinstance(self.partitions, Mapping) else self.partitions

@@ -96,6 +96,9 @@ class FlussIncrementalScanOperator(FlussOperator):
     def work(self, context: Context) -> dict[str, Any]:
         """Plan, write and commit.
 
+        Args:
+            context: The context of the Airflow task.
+
         Returns:
             The receipt, with those of plans that other runs had left unfinished.
         """

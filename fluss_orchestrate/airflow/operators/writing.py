@@ -63,7 +63,11 @@ class FlussWriteOperator(FlussOperator):
         self.create_partitions = create_partitions
 
     def work(self, context: Context) -> dict[str, Any]:
-        """Load the rows, and return the receipt."""
+        """Load the rows, and return the receipt.
+
+        Args:
+            context: The context of the Airflow task.
+        """
         from fluss_orchestrate.core.loading import load_rows
 
         client = self.hook.get_conn()

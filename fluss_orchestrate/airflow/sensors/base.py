@@ -22,7 +22,7 @@ from fluss_orchestrate.airflow.flows import named_table
 from fluss_orchestrate.airflow.hooks import FlussHook
 from fluss_orchestrate.airflow.links import FlussTableLink
 from fluss_orchestrate.airflow.receipts import publish
-from fluss_orchestrate.airflow.run_state import run_state
+from fluss_orchestrate.airflow.run_context import run_state
 from fluss_orchestrate.airflow.templates import CheckedTemplates
 from fluss_orchestrate.airflow.triggers.waiting import FlussConditionTrigger
 from fluss_orchestrate.airflow.triggers.watching import default_poll_interval

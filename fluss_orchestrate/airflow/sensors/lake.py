@@ -53,7 +53,12 @@ class FlussLakeSnapshotSensor(FlussSensor):
         self.after = after
 
     def condition(self, client: FlussConnection, context: Context) -> Condition:
-        """Return the condition of the snapshot, with its target resolved."""
+        """Return the condition of the snapshot, with its target resolved.
+
+        Args:
+            client: The connection to the cluster.
+            context: The context of the Airflow task.
+        """
         from fluss_client import TablePath
         from fluss_orchestrate.core.conditions import LakeFresh, NewSnapshot
 

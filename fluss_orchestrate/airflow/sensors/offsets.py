@@ -54,7 +54,12 @@ class FlussOffsetSensor(FlussSensor):
         self.offsets = offsets
 
     def condition(self, client: FlussConnection, context: Context) -> Condition:
-        """Return the condition, from a position that is found now."""
+        """Return the condition, from a position that is found now.
+
+        Args:
+            client: The connection to the cluster.
+            context: The context of the Airflow task.
+        """
         from fluss_client import TablePath
         from fluss_orchestrate.core.conditions import OffsetsReached, RowsCame
         from fluss_orchestrate.core.lake import freeze_target

@@ -23,7 +23,12 @@ class FlussTableSensor(FlussSensor):
     """
 
     def condition(self, client: FlussConnection, context: Context) -> Condition:
-        """Return the condition of the table."""
+        """Return the condition of the table.
+
+        Args:
+            client: The connection to the cluster.
+            context: The context of the Airflow task.
+        """
         from fluss_client import TablePath
         from fluss_orchestrate.core.conditions import TableExists
 
@@ -46,7 +51,12 @@ class FlussPartitionSensor(FlussSensor):
         self.partition = partition
 
     def condition(self, client: FlussConnection, context: Context) -> Condition:
-        """Return the condition of the partition."""
+        """Return the condition of the partition.
+
+        Args:
+            client: The connection to the cluster.
+            context: The context of the Airflow task.
+        """
         from fluss_client import TablePath
         from fluss_orchestrate.core.conditions import PartitionExists
 

@@ -145,11 +145,11 @@ class FlussOffsetTrigger(FlussWatchTrigger):
         self.min_offsets = min_offsets
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments as plain values."""
+        """Return the arguments as plain values."""
         return {**super().arguments(), "min_offsets": self.min_offsets}
 
     def producer(self) -> WatchProducer:
-        """The stream of new rows."""
+        """Return the stream of new rows."""
         from fluss_orchestrate.airflow.triggers.producing import RowsProducer
 
         return RowsProducer(self, self.min_offsets)
@@ -168,7 +168,7 @@ class FlussLakeSnapshotTrigger(FlussWatchTrigger):
         super().__init__(**kwargs)
 
     def producer(self) -> WatchProducer:
-        """The stream of new snapshots."""
+        """Return the stream of new snapshots."""
         from fluss_orchestrate.airflow.triggers.producing import SnapshotsProducer
 
         return SnapshotsProducer(self)

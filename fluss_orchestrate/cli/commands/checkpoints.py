@@ -18,8 +18,14 @@ from fluss_orchestrate.cli.options import StoreOption, YesOption, group, make_su
 from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import CommandError, UsageError
 from fluss_orchestrate.cli.presentation.output import ago, count, table, to_json, when
-from fluss_orchestrate.cli.session import Session, with_session
-from fluss_orchestrate.cli.stores import existing_store, known_store, open_store, without_login
+from fluss_orchestrate.cli.session import (
+    Session,
+    existing_store,
+    known_store,
+    open_store,
+    with_session,
+    without_login,
+)
 
 app = group("See how far scans are, and set them right.")
 
@@ -163,6 +169,8 @@ def reset(
       fluss-orchestrate checkpoints reset events-to-files --to 0=120,1=95 --yes
 
       fluss-orchestrate checkpoints reset events-to-files --to current --reason "another sink"
+
+      fluss-orchestrate checkpoints reset customers-mirror --to start --reason "rebuild it"
     """
     from fluss_orchestrate.core.incremental import IncrementalScan
 
@@ -170,7 +178,7 @@ def reset(
         path_of(table_name)
     opened = open_store(session.connection, store)
     table_name = table_name or _table_of(opened.head(name), name)
-    place = moment(session, table_name, to, ("earliest", "latest", "current"), "--to")
+    place = moment(session, table_name, to, ("earliest", "latest", "current", "start"), "--to")
     make_sure(f"set checkpoint '{name}' of {table_name} to {to}", yes)
     scan = IncrementalScan(session.connection, table_name, name, opened)
     event = scan.reset(place, reason, abandon_pending=abandon_pending)
@@ -180,7 +188,10 @@ def reset(
 def _table_of(head: Any, name: str) -> str:
     position = None if head is None else head.state.position
     if position is None:
-        raise UsageError(f"there is no checkpoint '{name}': --table says what it is about")
+        what = f"there is no checkpoint '{name}'"
+        if head is not None:
+            what = f"checkpoint '{name}' has no position yet"
+        raise UsageError(f"{what}: --table says what it is about")
     return str(position.table.path)
 
 

@@ -1,4 +1,4 @@
-"""`fluss-orchestrate lake`: how far the lake is, waiting for it, and filling it."""
+"""`fluss-orchestrate lake`: how far the lake is, waiting for it, filling and maintaining it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fluss_orchestrate.cli.presentation.output import ago, count, table
 from fluss_orchestrate.cli.presentation.progress import metered
 from fluss_orchestrate.cli.session import Session, with_session
 
-app = group("See how far a table's lake is, wait for it, and fill it.")
+app = group("See how far a table's lake is, wait for it, fill and maintain it.")
 
 
 @app.command()
@@ -89,7 +89,7 @@ def tier(
     ] = False,
     yes: YesOption = False,
 ) -> None:
-    """Bring what is in a log table into its lake, without Flink.
+    """Bring what is in a table into its lake, without Flink.
 
     For places where no other tiering service works on the table. With --worker it goes on until
     it is stopped (Ctrl-C).
@@ -124,6 +124,43 @@ def tier(
         )
         meter.rows = receipt.rows
     session.answer(receipt.to_json(), lambda: _said(receipt))
+
+
+@app.command()
+@with_session
+def maintain(
+    session: Session,
+    name: TableArgument,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be done.")
+    ] = False,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as snapshot_age_ms=0."),
+    ] = None,
+    yes: YesOption = False,
+) -> None:
+    """Compact a table's lake, expire old snapshots, and delete files that nobody needs.
+
+    Rows do not change. Snapshots that Fluss knows, and those that a tag in Iceberg names, stay.
+
+    Examples:
+
+      fluss-orchestrate lake maintain sales.orders --dry-run
+
+      fluss-orchestrate lake maintain sales.orders --set snapshot_age_ms=86400000 --yes
+    """
+    from fluss_orchestrate.core.lake import MaintenanceSettings, maintain_lake
+
+    pairs = [text.partition("=") for text in setting or ()]
+    wrong = [key for key, equals, _ in pairs if not equals]
+    if wrong:
+        raise UsageError(f"--set takes NAME=VALUE, not '{wrong[0]}'")
+    settings = MaintenanceSettings.of({key: value for key, _, value in pairs})
+    if not dry_run:
+        make_sure(f"rewrite and delete files in the lake of {name}", yes)
+    done = maintain_lake(session.connection, path_of(name), settings=settings, dry_run=dry_run)
+    session.answer(done.to_json(), lambda: str(done))
 
 
 def _said(receipt: Any) -> str:

@@ -10,8 +10,7 @@ from fluss_orchestrate.cli.connecting import key_values
 from fluss_orchestrate.cli.options import StoreOption, TableArgument, YesOption, group, make_sure
 from fluss_orchestrate.cli.parsing import path_of
 from fluss_orchestrate.cli.presentation.output import count, table
-from fluss_orchestrate.cli.session import Session, with_session
-from fluss_orchestrate.cli.stores import existing_store
+from fluss_orchestrate.cli.session import Session, existing_store, with_session
 
 app = group("List, create and drop partitions, and keep a window of them.")
 

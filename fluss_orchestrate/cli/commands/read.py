@@ -64,7 +64,7 @@ def open_source(connection: FlussConnection, wanted: Wanted, meter: Meter | None
     info = connection.get_admin().result().get_table_info(path_of(wanted.table)).result()
     if wanted.source == "lake":
         return _lake(connection, info, wanted)
-    if wanted.source == "state":
+    if wanted.source in ("state", "union"):
         return _state(connection, info, wanted)
     is_key_table = info.has_primary_key()
     if wanted.source == "changelog" and not is_key_table:
@@ -116,6 +116,7 @@ def _state(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows
         wanted.partition,
         as_of=wanted.until,
         limit=wanted.limit,
+        read="union" if wanted.source == "union" else "current",
     )
     total = _row_count(connection, info) if wanted.partition is None else None
     return Rows(reader.schema, iter(reader), total=total)
@@ -136,6 +137,7 @@ def _lake(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
     import pyarrow as pa
 
     from fluss_orchestrate.core.lake.catalog import load_lake_table
+    from fluss_orchestrate.core.lake.equality_deletes import read_with_deletes
     from fluss_orchestrate.core.lake.file_scan import read_scan
 
     if wanted.partition is not None:
@@ -147,6 +149,9 @@ def _lake(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows:
     missing = [n for n in chosen if n not in known]
     if missing:
         raise CommandError(f"the lake of {wanted.table} has no column '{missing[0]}'")
+    if info.has_primary_key():
+        found = read_with_deletes(lake, chosen)
+        return Rows(found.schema, iter(found), total=wanted.limit)
     reader = read_scan(lake.scan(selected_fields=tuple(chosen)), lake, wanted.limit)
     schema = pa.schema([reader.schema.field(name) for name in chosen])
     total = int(lake.scan().count()) if wanted.limit is None else wanted.limit
@@ -160,6 +165,7 @@ class Source(StrEnum):
     log = "log"
     changelog = "changelog"
     lake = "lake"
+    union = "union"
 
 
 class FileFormat(StrEnum):
@@ -177,7 +183,9 @@ def read(
     name: TableArgument,
     source: Annotated[
         Source,
-        typer.Option(help="The current rows, the log, a key table's changelog, or the lake."),
+        typer.Option(
+            help="The current rows, the log, a key table's changelog, the lake, or lake and log."
+        ),
     ] = Source.state,
     to: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write to a file, or to - (default: screen).")
@@ -202,7 +210,8 @@ def read(
     """Read a table.
 
     The state of a log table is its lake and the tail of its log; that of a key table are its
-    current rows. Each bucket is exact, all together are not one snapshot.
+    current rows. Source union reads these from the lake and the changelog after it. Each bucket
+    is exact, all together are not one snapshot.
 
     Examples:
 

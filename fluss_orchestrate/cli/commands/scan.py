@@ -19,8 +19,7 @@ from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import UsageError
 from fluss_orchestrate.cli.presentation.output import count, datum
 from fluss_orchestrate.cli.presentation.progress import metered
-from fluss_orchestrate.cli.session import Session, with_session
-from fluss_orchestrate.cli.stores import open_store
+from fluss_orchestrate.cli.session import Session, open_store, with_session
 from fluss_orchestrate.core.sinks.registry import (
     FieldKind,
     SinkDeclaration,

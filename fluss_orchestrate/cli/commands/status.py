@@ -15,8 +15,7 @@ import typer
 from fluss_orchestrate.cli.options import StoreOption
 from fluss_orchestrate.cli.presentation.failures import one_line, sentence
 from fluss_orchestrate.cli.presentation.output import ago, console, count, table, to_json
-from fluss_orchestrate.cli.session import Session, with_session
-from fluss_orchestrate.cli.stores import existing_store
+from fluss_orchestrate.cli.session import Session, existing_store, with_session
 
 if TYPE_CHECKING:
     from fluss_client import FlussConnection, TablePath

@@ -1,6 +1,6 @@
-"""Checkpoints: how far each scan is, as an append-only history of events, in Fluss or SQL.
+"""Checkpoints: the position of each scan, as an append-only history of events in Fluss or SQL.
 
-`fluss_orchestrate.core.checkpoints.report` lists and shows them and tells their lag.
+`fluss_orchestrate.core.checkpoints.report` lists them, and shows their history and their lag.
 """
 
 from fluss_orchestrate.core.checkpoints.events import CheckpointState, Event, EventKind

@@ -1,10 +1,10 @@
 """Which rows of a table one sink gets from which checkpoint.
 
-A scan by cursor takes everything from where it began; a scan by intervals takes stretches of the
-log in any order. Both may bring rows of one table into one sink, and neither sees the other's
-position. So each claims its rows here before it records a plan, and rows that another has claimed
-are refused. There is one history per sink and table, under a reserved name of the store; its last
-event holds all claims, and a claim is a compare-and-set like every other event.
+An incremental scan (a cursor) takes all rows from its begin on; a scan by intervals takes ranges of
+the log in any order. Both may bring rows of one table into one sink, and neither knows the position
+of the other. So each claims its rows here before it records a plan, and rows that another scan has
+claimed are refused. There is one history per sink and table, under a reserved name of the store.
+Its last event contains all claims, and a claim is a compare-and-set like every other event.
 
 A cursor claims once per generation: from its first offset on, without an end. An interval claims
 its ranges, and when it is committed they are merged with those of its scan's other intervals.
@@ -38,24 +38,24 @@ from fluss_orchestrate.core.plan import (
 NAME_PREFIX = f"{RESERVED}coverage{RESERVED}"
 EVENTS_AT_ONCE = 500
 NO_END = plain.NUMBER_MAX
-"""The end of what a cursor will take."""
+"""The end of a cursor's claim, which has no end."""
 
 
 @dataclass(frozen=True, slots=True)
 class CursorClaim:
-    """A cursor takes everything from `begin` on; places that are not named from offset 0 on."""
+    """The claim of an incremental scan: all rows from `begin` on; other places from offset 0 on."""
 
     generation: Generation | None
     begin: Position
 
     def to_json(self) -> dict[str, Any]:
-        """The claim as plain values."""
+        """Return the claim as plain values."""
         begin = [[p, b, offset] for (p, b), offset in self.begin.items() if offset > 0]
         return {"generation": generation_json(self.generation), "begin": begin}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CursorClaim:
-        """The claim from `to_json`."""
+        """Return the claim from what `to_json` returned."""
         begin = {
             (plain.number_or_none(p), plain.number(b)): plain.number(offset)
             for p, b, offset in value["begin"]
@@ -65,20 +65,20 @@ class CursorClaim:
 
 @dataclass(frozen=True, slots=True)
 class IntervalClaim:
-    """The ranges of an interval that is not committed yet."""
+    """The claim of an interval that is not committed yet: its ranges."""
 
     ranges: tuple[BucketRange, ...]
     upon: int
-    """The sequence of the interval's last event when it claimed. If it was abandoned after that,
-    the claim is void; if it was abandoned before, the interval is about to plan again."""
+    """The sequence of the interval's last event at the time of the claim. If the plan was abandoned
+    after that, the claim is void. If it was abandoned before, the interval plans again next."""
 
     def to_json(self) -> dict[str, Any]:
-        """The claim as plain values."""
+        """Return the claim as plain values."""
         return {"ranges": [r.to_json() for r in self.ranges], "upon": self.upon}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> IntervalClaim:
-        """The claim from `to_json`."""
+        """Return the claim from what `to_json` returned."""
         return cls(_ranges(value["ranges"]), plain.number(value["upon"]))
 
 
@@ -88,14 +88,14 @@ class Coverage:
 
     cursors: Mapping[str, CursorClaim] = field(default_factory=dict)
     intervals: Mapping[str, IntervalClaim] = field(default_factory=dict)
-    """By the checkpoint of an interval that is not committed yet."""
+    """The claims of intervals that are not committed yet, by checkpoint."""
     settled: Mapping[str, tuple[BucketRange, ...]] = field(default_factory=dict)
-    """By the name of a scan of intervals: what its committed intervals have taken."""
+    """What the committed intervals of a scan have taken, by the name of the scan."""
     scans: tuple[str, ...] = ()
-    """Scans whose history is in here."""
+    """The scans whose history is included."""
 
     def to_json(self) -> dict[str, Any]:
-        """The claims as plain values."""
+        """Return the claims as plain values."""
         return {
             "cursors": {name: claim.to_json() for name, claim in self.cursors.items()},
             "intervals": {name: claim.to_json() for name, claim in self.intervals.items()},
@@ -105,7 +105,7 @@ class Coverage:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Coverage:
-        """The claims from `to_json`."""
+        """Return the claims from what `to_json` returned."""
         with plain.reading("coverage of a sink"):
             cursors = plain.mapping(value["cursors"])
             intervals = plain.mapping(value["intervals"])
@@ -120,7 +120,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What one checkpoint takes: ranges, or everything from a cursor's begin on."""
+    """The rows that one checkpoint takes: ranges, or all rows from the begin of a cursor on."""
 
     owner: str
     ranges: tuple[BucketRange, ...] = ()
@@ -128,7 +128,7 @@ class _Taken:
     interval: IntervalClaim | None = None
 
     def at(self, places: Iterable[Place]) -> list[BucketRange]:
-        """What is taken of some places."""
+        """Return what is taken of some places."""
         if self.cursor is None:
             return list(self.ranges)
         begin = self.cursor.begin
@@ -136,9 +136,10 @@ class _Taken:
 
 
 class CoverageLedger:
-    """The claims on one table for one sink; safe to use from many processes at once.
+    """The claims on one table for one sink. Many processes may use it at the same time.
 
-    `scan` is the name of the scan that asks: what it took without a claim is found in its history.
+    `scan` is the name of the scan that uses it. Rows that it took without a claim are found in its
+    history.
     """
 
     def __init__(self, store: CheckpointStore, sink: str, table: TableIdentity, scan: str) -> None:
@@ -152,10 +153,10 @@ class CoverageLedger:
     def claim_cursor(
         self, name: str, generation: Generation | None, begin: Position, *, extend: bool = False
     ) -> None:
-        """Claim everything from `begin` on for a scan by cursor, in place of its earlier claim.
+        """Claim all rows from `begin` on for an incremental scan, instead of its earlier claim.
 
-        With `extend` an earlier claim keeps its beginning: the cursor goes on in a new generation,
-        and the sink keeps what it took before.
+        With `extend` an earlier claim keeps its begin: the scan continues in a new generation, and
+        the sink keeps what it took before.
 
         Raises:
             RowsTakenError: if another checkpoint brings some of these rows into the sink.
@@ -187,10 +188,7 @@ class CoverageLedger:
         *,
         skip_taken: bool,
     ) -> tuple[BucketRange, ...]:
-        """Claim ranges for one interval, in place of its earlier claim; returns what is left.
-
-        `head` is the interval's last event, upon which its plan will be recorded. With
-        `skip_taken` what others take is left out.
+        """Claim ranges for one interval, instead of its earlier claim, and return what is left.
 
         Raises:
             RowsTakenError: if another checkpoint brings some of these rows into the sink.
@@ -242,10 +240,10 @@ class CoverageLedger:
         self._store.advance(self._name, event)
 
     def _taken(self, now: Coverage, name: str, again: bool = False) -> Iterator[_Taken]:
-        """What others than `name` take.
+        """Return what checkpoints other than `name` take.
 
-        `again` says that an interval was reset to be taken again: what its own scan's intervals
-        took is no obstacle then.
+        `again` says that the interval was reset to be read again. Then the rows of its scan's other
+        intervals do not count as taken.
         """
         for owner, claim in now.cursors.items():
             found = None if owner == name else self._of_cursor(owner, claim)
@@ -259,7 +257,7 @@ class CoverageLedger:
                 yield _Taken(owner, ranges)
 
     def _common(self, wanted: Sequence[BucketRange], taken: _Taken) -> list[BucketRange]:
-        """The parts of `wanted` that another takes."""
+        """Return the parts of `wanted` that another checkpoint takes."""
         common = _common(wanted, taken.at([r.place for r in wanted]))
         if common and taken.interval is not None:
             head = self._store.head(taken.owner)
@@ -269,7 +267,10 @@ class CoverageLedger:
         return common
 
     def _of_cursor(self, owner: str, claim: CursorClaim) -> _Taken | None:
-        """What a cursor takes, by its own history; None if it was reset or has another sink."""
+        """Return what an incremental scan takes, by its history.
+
+        The result is None if the scan was reset or has another sink.
+        """
         head = self._store.head(owner)
         if head is None:
             # It has claimed and is about to plan.
@@ -286,9 +287,10 @@ class CoverageLedger:
         return _Taken(owner, cursor=claim)
 
     def _with_history(self, now: Coverage) -> Coverage:
-        """The claims with what the scan took without them, by its history.
+        """Return the claims with the rows that the scan took without a claim, by its history.
 
-        It did so under an earlier version, or in another store from which it was imported.
+        An earlier version of this package did so, or the checkpoint was imported from another
+        store.
         """
         cursors = dict(now.cursors)
         head = self._store.head(self._scan)
@@ -309,7 +311,7 @@ class CoverageLedger:
         return Coverage(cursors, pending, by_scan, (*now.scans, self._scan))
 
     def _may_have_taken(self, head: Event) -> bool:
-        """Whether a checkpoint brought rows of this table into this sink, as far as it tells."""
+        """Return whether a checkpoint may have brought rows of this table into this sink."""
         position, bound = head.state.position, head.state.binding
         if position is None or position.table != self._table:
             return False
@@ -319,12 +321,12 @@ class CoverageLedger:
 def ledger_of(
     store: CheckpointStore, sink: str, table: TableIdentity, scan: str
 ) -> CoverageLedger | None:
-    """The claims for a sink; None for callers, who may each bring rows somewhere else."""
+    """Return the claims for a sink; None for callers, who may each write to another place."""
     return None if sink == CALLER else CoverageLedger(store, sink, table, scan)
 
 
 def first_offsets(store: CheckpointStore, name: str) -> Position:
-    """Where a checkpoint first began, by its history; 0 for what the history does not tell.
+    """Return the offsets at which a checkpoint first began; 0 where the history does not say.
 
     Resets of earlier versions did not begin a generation, so the lowest offset of all counts.
     """
@@ -355,7 +357,7 @@ def _ranges(value: Any) -> tuple[BucketRange, ...]:
 
 
 def _common(wanted: Iterable[BucketRange], taken: Iterable[BucketRange]) -> list[BucketRange]:
-    """The parts of `wanted` that are in `taken` too."""
+    """Return the parts of `wanted` that are in `taken` too."""
     others = by_place(taken)
     return [
         replace(r, start=max(r.start, other.start), stop=min(r.stop, other.stop))
@@ -366,7 +368,7 @@ def _common(wanted: Iterable[BucketRange], taken: Iterable[BucketRange]) -> list
 
 
 def _merged(ranges: Iterable[BucketRange]) -> tuple[BucketRange, ...]:
-    """The same offsets in as few ranges as possible, by place and offset."""
+    """Return the same offsets in as few ranges as possible, in the order of place and offset."""
     merged: list[BucketRange] = []
     grouped = by_place(ranges)
     for place in sorted(grouped, key=place_order):

@@ -1,12 +1,12 @@
-"""Partitions that were dropped through this package, and where their logs ended.
+"""Records of partitions that were dropped through this package, with the end of their logs.
 
-No server can tell where the log of a dropped partition ended. So whoever drops one here records
-its end offsets right after the drop, under a reserved name of the checkpoint store, one event per
-partition. A scan whose position holds a partition that is gone compares: a partition that was
-read to its end is let go, any other is an error that names the unread range.
+No server knows where the log of a dropped partition ended. So the code that drops a partition
+records its end offsets right after the drop, under a reserved name of the checkpoint store, one
+event per partition. A scan whose position contains a dropped partition compares: if the partition
+was read to its end, the scan forgets it; otherwise an error names the range that was not read.
 
-The record follows the drop, never the other way round: a record without a drop would vouch for
-rows that came later. A process that dies in between leaves no record, and the scan raises.
+The record is written after the drop, never before it: rows could be written after a record without
+a drop, and would be lost. If a process dies in between, there is no record, and the scan raises.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ class DroppedPlace:
 
     partition: str | None
     end: int
-    """Its end offset right before the drop."""
+    """The end offset of its log right before the drop."""
     sequence: int
     """Of the record."""
 
     def unread(self, place: Place, start: int) -> BucketRange:
-        """What was not read, from `start` on."""
+        """Return the range that was not read, from `start` on."""
         return BucketRange(place[0], self.partition, place[1], start, self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class DropRecords:
-    """The records of one table's path, as far as they were read."""
+    """The records of the drops at one table path, as far as they were read."""
 
     places: Mapping[tuple[TableIdentity, Place], DroppedPlace]
     last: int = NO_RECORDS
-    """The last record's sequence; -1 while there is none."""
+    """The sequence of the last record; -1 if there is none."""
     judged: int | None = None
-    """The last record that the scan took account of before; None if it knew of no records."""
+    """The last record that the scan used before; None if it has not used any."""
 
     def of(self, table: TableIdentity) -> dict[Place, DroppedPlace]:
-        """The dropped places of one table, not of others that had its name."""
+        """Return the dropped places of one table, not those of other tables of its name."""
         return {place: found for (of, place), found in self.places.items() if of == table}
 
 
@@ -75,11 +75,11 @@ def record_dropped(
     ends: Mapping[int, int],
     since: int = NO_RECORDS,
 ) -> None:
-    """Record that a partition was just dropped, and where each of its buckets ended.
+    """Record that a partition was just dropped, and the end offset of each of its buckets.
 
-    Of two that drop a partition at once, one records it: a second record would look like another
-    drop to a scan that has judged the first. `since` is the last record before the partition was
-    seen for the last time.
+    If two processes drop a partition at the same time, only one records it: a scan would take a
+    second record for another drop. `since` is the last record before the partition was seen for the
+    last time.
     """
     name = _name(table.cluster, table.path)
     number = partition.partition_id
@@ -108,13 +108,13 @@ def record_dropped(
 
 
 def last_drop(store: CheckpointStore, cluster: str, path: TablePath) -> int:
-    """The sequence of the last record; -1 when there is none."""
+    """Return the sequence of the last record; -1 if there is none."""
     head = store.head(_name(cluster, path))
     return NO_RECORDS if head is None else head.sequence
 
 
 def last_drop_to_add_to(store: CheckpointStore, cluster: str, path: TablePath) -> int:
-    """The same before something is dropped; a store that was moved elsewhere is refused."""
+    """Return the sequence of the last record before a drop, and refuse a store that was moved."""
     name = _name(cluster, path)
     head = store.head(name)
     check_not_retired(f"drops of {path}", head)
@@ -124,7 +124,7 @@ def last_drop_to_add_to(store: CheckpointStore, cluster: str, path: TablePath) -
 def drops_after(
     store: CheckpointStore, cluster: str, path: TablePath, sequence: int
 ) -> DropRecords:
-    """The records after a sequence; -1 gives all of them."""
+    """Return the records after a sequence; -1 returns all of them."""
     last = last_drop(store, cluster, path)
     places: dict[tuple[TableIdentity, Place], DroppedPlace] = {}
     for start in range(sequence + 1, last + 1, RECORDS_AT_ONCE_MAX):

@@ -1,7 +1,7 @@
-"""The events of a checkpoint's history, and how each is written down.
+"""The events of a checkpoint's history, and their format.
 
-Every event says what happened and carries the whole state after it, so that the last one is all
-that a run has to read. Bodies are zlib-compressed JSON with a version; newer ones are refused.
+Every event says what happened and contains the whole state after it, so that a run has to read only
+the last one. Bodies are zlib-compressed JSON with a version; newer versions are refused.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ EVENT_VERSION = 2
 """Version 2 has a generation. Without one, an event is written as version 1."""
 NAME_LENGTH_MAX = 500
 CALLER = "caller"
-"""The sink of whoever reads a plan and commits it without a sink of ours, as in a `with` block."""
+"""The sink of a caller who reads a plan and commits it without a `Sink`, as in a `with` block."""
 RESERVED = "\x1f"
-"""Begins names that a store or an interval scan keeps for itself."""
+"""The prefix of names that stores and interval scans use for themselves."""
 BODY_BYTES_MAX = 256 << 20
-"""Far above the position of a million buckets; a few bytes can otherwise claim any size."""
+"""Far above the position of a million buckets. Without a limit, a few bytes could expand to any
+size."""
 _COMPRESSION_LEVEL = 6
 
 
 class EventKind(StrEnum):
-    """What happened."""
+    """The kinds of events."""
 
     PLAN = "plan"
     COMMIT = "commit"
@@ -51,14 +52,14 @@ INDEXED_KINDS = (EventKind.PLAN, EventKind.ABANDON)
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a checkpoint belongs to beside its table; the first plan of a generation fixes it."""
+    """The columns and the sink of a checkpoint. The first plan of a generation fixes them."""
 
     sink: str
     columns: tuple[str, ...] | None = None
-    """As they were asked for: None for all, so that a new column of the table changes nothing."""
+    """As the user named them: None for all, so that a new column of the table changes nothing."""
     metadata_columns: tuple[str, ...] = ()
     since: int = field(default=-1, compare=False)
-    """The sequence of the plan that fixed it."""
+    """The sequence of the plan that fixed the binding."""
 
     def __str__(self) -> str:
         columns = "all columns" if self.columns is None else f"columns {', '.join(self.columns)}"
@@ -66,7 +67,7 @@ class Binding:
         return f"sink {self.sink}, {columns}{extra}"
 
     def to_json(self) -> dict[str, Any]:
-        """The binding as plain values."""
+        """Return the binding as plain values."""
         return {
             "sink": self.sink,
             "columns": None if self.columns is None else list(self.columns),
@@ -76,7 +77,7 @@ class Binding:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> Binding | None:
-        """The binding from `to_json`; None stays None."""
+        """Return the binding from what `to_json` returned; None for None."""
         if value is None:
             return None
         columns = value["columns"]
@@ -90,13 +91,13 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """What holds after an event."""
+    """The state of a checkpoint after an event."""
 
     position: TablePosition | None = None
     """None before the first plan."""
     pending: ScanPlan | None = None
     adopted_by: str = ""
-    """The run that took the pending plan over."""
+    """The run that adopted the pending plan."""
     retired: bool = False
     generation: Generation | None = None
     binding: Binding | None = None
@@ -105,7 +106,7 @@ class CheckpointState:
     """The sequence of the last reset: run keys of plans before it may be planned anew."""
 
     def to_json(self) -> dict[str, Any]:
-        """The state as plain values."""
+        """Return the state as plain values."""
         value: dict[str, Any] = {
             "position": None if self.position is None else self.position.to_json(),
             "pending": None if self.pending is None else self.pending.to_json(),
@@ -121,7 +122,7 @@ class CheckpointState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CheckpointState:
-        """The state from `to_json`."""
+        """Return the state from what `to_json` returned."""
         position, pending = value["position"], value["pending"]
         return cls(
             None if position is None else TablePosition.from_json(position),
@@ -136,17 +137,17 @@ class CheckpointState:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One entry of a checkpoint's history. Nobody changes it once it is there."""
+    """One entry of a checkpoint's history. It never changes."""
 
     name: str
     sequence: int
     kind: EventKind
     state: CheckpointState
     run_key: str = ""
-    """Whose plan it is about; for `adopt` who took it over."""
+    """The run of the plan; for `adopt`, the run that adopts it."""
     plan_id: str = ""
     nonce: str = ""
-    """Made anew for every attempt to claim a sequence: tells mine from another's."""
+    """A new value for every attempt to claim a sequence, which identifies the attempt."""
     created_ms: int = -1
     receipt: Receipt | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -155,7 +156,7 @@ class Event:
     def _receipt_json(self) -> dict[str, Any] | None:
         if self.receipt is None:
             return None
-        # The whole position stands in the state already.
+        # The state contains the whole position already.
         value = replace(self.receipt, position=None).to_json()
         if self.receipt.rows_moved is None:
             del value["rows_moved"]
@@ -167,7 +168,7 @@ class Event:
         return 1 if self.state.generation is None else EVENT_VERSION
 
     def body(self) -> bytes:
-        """What the event holds beyond its name, sequence, kind and nonce."""
+        """Return the content of the event, without its name, sequence, kind and nonce."""
         value = {
             "version": self._version,
             "run_key": self.run_key,
@@ -181,7 +182,7 @@ class Event:
         return zlib.compress(text.encode(), _COMPRESSION_LEVEL)
 
     def to_json(self) -> dict[str, Any]:
-        """The whole event as plain values, for `export` and for people."""
+        """Return the whole event as plain values, for `export` and for people."""
         return {
             "version": self._version,
             "name": self.name,
@@ -197,7 +198,10 @@ class Event:
 
 
 def event_of(columns: Mapping[str, Any], body: bytes) -> Event:
-    """The event from its columns and its body; a newer version, or a damaged one, is refused."""
+    """Return the event from its columns and its body.
+
+    A newer version, or a damaged body, is refused.
+    """
     name = columns["name"]
     try:
         with plain.reading(f"event {columns.get('seq')} of checkpoint '{name}'"):
@@ -234,7 +238,7 @@ def _event(value: Mapping[str, Any], name: str, **columns: Any) -> Event:
 
 
 def _decompressed(body: bytes) -> bytes:
-    """What `body` holds, checked for its size before the memory is taken."""
+    """Return the decompressed `body`, after a check of its size."""
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(body, BODY_BYTES_MAX)
     if unpacker.unconsumed_tail:
@@ -245,7 +249,7 @@ def _decompressed(body: bytes) -> bytes:
 
 
 def event_from_json(value: Mapping[str, Any]) -> Event:
-    """The event from `Event.to_json`."""
+    """Return the event from what `Event.to_json` returned."""
     with plain.reading("event of a checkpoint"):
         return _event(
             value,
@@ -257,12 +261,12 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
 
 
 def check_version(value: Mapping[str, Any], name: str) -> None:
-    """Refuse what a newer release has written."""
+    """Refuse an event that a newer release has written."""
     plain.check_version(value, EVENT_VERSION, f"an event of checkpoint '{name}'")
 
 
 def check_checkpoint_name(name: str) -> str:
-    """The name itself, or an error that says what one may hold."""
+    """Return the name, or raise an error that says which names are valid."""
     if not name or len(name) > NAME_LENGTH_MAX or not name.isprintable():
         raise ConfigError(
             f"{name!r} cannot name a checkpoint: use 1 to {NAME_LENGTH_MAX} printable characters"
@@ -271,10 +275,10 @@ def check_checkpoint_name(name: str) -> str:
 
 
 def new_nonce() -> str:
-    """A value that no other attempt has."""
+    """Return a value that no other attempt has."""
     return secrets.token_hex(12)
 
 
 def now_ms() -> int:
-    """This machine's clock; for people, never to decide anything."""
+    """Return the time of this machine's clock. It is for people, and never decides anything."""
     return time.time_ns() // 1_000_000

@@ -1,7 +1,7 @@
-"""The rows of a first-row table in Fluss: look them up, and put them so that the first one stays.
+"""The rows of a first-row table in Fluss: look-ups, and writes of which the first one wins.
 
-The table keeps the first row of every key, so a put that was sent twice, or that comes late, does
-no harm. What a put has done only a look-up tells.
+The table keeps the first row of every key, so a write that is sent twice, or that arrives late,
+does no harm. Only a look-up shows whether a write was the first one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _KEY = [
 ]
 _BODY = pa.field("body", pa.binary())
 EVENT_COLUMNS = pa.schema([*_KEY, ("kind", pa.string()), ("nonce", pa.string()), _BODY])
-"""What a table of events has; the rest of an event is in its body."""
+"""The columns of a table of events; the rest of an event is in its body."""
 LEDGER_COLUMNS = pa.schema(
     [
         *_KEY,
@@ -61,11 +61,11 @@ LEDGER_COLUMNS = pa.schema(
         _BODY,
     ]
 )
-"""What other ledgers have, which are read row by row rather than as histories."""
+"""The columns of other ledgers, which are read row by row and not as histories."""
 
 
 class CheckpointTable:
-    """The table, opened; its coroutines run on the I/O thread."""
+    """A first-row table. Its coroutines run on the I/O thread."""
 
     def __init__(
         self, backend: Backend, config: Config, info: TableInfo, columns: pa.Schema
@@ -87,7 +87,7 @@ class CheckpointTable:
         replicas: int,
         columns: pa.Schema = LEDGER_COLUMNS,
     ) -> CheckpointTable:
-        """The table, created when it is not there; many may do this at once."""
+        """Open the table, and create it if it does not exist. Many may do this at once."""
         try:
             info = await backend.get_table_info(path)
         except TableNotExistError:
@@ -99,7 +99,7 @@ class CheckpointTable:
         return CheckpointTable(backend, config, info, columns)
 
     async def lookup(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
-        """The rows of some keys, None where there is none; all in one request."""
+        """Return the rows of some keys with one request; None for a key without a row."""
         wanted = [(self._bucket, self._keys.encode_one(key)[0]) for key in keys]
 
         async def ask() -> list[list[bytes] | FlussError]:
@@ -125,10 +125,11 @@ class CheckpointTable:
             await self._backend.forget_location(self._info, self._bucket)
 
     async def put(self, rows: Sequence[Row]) -> None:
-        """Offer rows, all of them in one batch; those whose key is taken are ignored.
+        """Write rows in one batch; rows whose key exists are ignored.
 
-        Returns when every replica in sync has the batch. The same bytes are sent again when no
-        answer came, until `retry-timeout` has passed; then nobody knows, and the error says so.
+        It returns when every replica in sync has the batch. If there is no answer, the same bytes
+        are sent again until `retry-timeout` has passed. After that it is not known whether they
+        were written, and the error says so.
         """
         if sum(len(row.get("body") or b"") for row in rows) <= INLINE_ENCODE_BYTES_MAX:
             payload = self._encode(rows)

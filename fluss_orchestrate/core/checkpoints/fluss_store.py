@@ -1,6 +1,6 @@
-"""Checkpoints kept in Fluss itself, in a table that keeps the first row of every key.
+"""A checkpoint store in Fluss itself, in a table that keeps the first row of every key.
 
-Rows, all in one bucket, so that a batch of them is there as a whole or not at all:
+All rows are in one bucket, so that a batch of them is written as a whole or not at all:
 
     (name, sequence)             an event; its body too, when that is small
     (body of a nonce, 0)         a larger body, written in the batch of its event
@@ -8,9 +8,9 @@ Rows, all in one bucket, so that a batch of them is there as a whole or not at a
     (runs of a name and key, k)  the sequence of the k-th `plan` or `abandon` event of a run key
     (names, k)                   the k-th name of the store
 
-The first writer of a sequence wins. Only a visible row with the nonce of the attempt says who
-that was. The row in `runs` for an event goes into the batch of the event after it: so every event
-but the head is in the index, and the head is looked at anyway.
+The first writer of a sequence wins. A visible row with the nonce of an attempt shows that this
+attempt was the first. The row in `runs` for an event is in the batch of the event after it: so
+every event but the head is in the index, and the head is read anyway.
 """
 
 from __future__ import annotations
@@ -54,15 +54,21 @@ T = TypeVar("T")
 
 
 class FlussCheckpointStore(CheckpointStore):
-    """The default store: a table of the cluster that is read, or of another one.
+    """A checkpoint store in a table of Fluss. It is the default store.
 
-    The table is created when it is first used, with `replicas` copies: three, or as many as the
-    cluster has servers. It does not own the connection.
+    The table may be in the cluster that is read, or in another one. It is created when it is first
+    used. The store does not close the connection.
 
-    An event is recorded when every replica in sync has it. In Fluss 0.9 followers learn of a row
-    only when they ask again, which they do every `log.replica.fetch.wait-max-time` (500 ms): so
+    An event is recorded when every replica in sync has it. In Fluss 0.9 a follower learns of a row
+    only with its next fetch, and it fetches every `log.replica.fetch.wait-max-time` (500 ms). So
     with several replicas a plan and its commit take a second. Set that option of the servers to
-    some 20 ms if that matters.
+    about 20 ms if that matters.
+
+    Args:
+        connection: The connection to the cluster that keeps the table.
+        database: The database of the table.
+        table: The name of the table.
+        replicas: The number of copies of the table, at most the number of servers.
     """
 
     def __init__(
@@ -87,7 +93,7 @@ class FlussEventLog:
         self._table: CheckpointTable | None = None
         self._heads: dict[str, Event] = {}
         self._unindexed: tuple[str, frozenset[str]] = ("", frozenset())
-        """The nonce of a head, and run keys without an entry in the index while it is that."""
+        """The nonce of a head, and the run keys that have no entry in the index meanwhile."""
 
     def _opened(self) -> CheckpointTable:
         with self._open_lock:
@@ -104,39 +110,39 @@ class FlussEventLog:
         return run_blocking(work)
 
     def head(self, name: str, run_key: str | None = None) -> Event | None:
-        """The last event, found with a few look-ups however long the history is."""
+        """Return the last event, found with a few look-ups however long the history is."""
         return self._call(self._head(self._opened(), name, run_key))
 
     def seen_head(self, name: str) -> Event | None:
-        """The last event that was read or written here."""
+        """Return the last event that was read or written here."""
         return self._heads.get(name)
 
     def event(self, name: str, sequence: int) -> Event | None:
-        """One event."""
+        """Return one event."""
         found = self.events(name, sequence, sequence + 1)
         return found[0] if found else None
 
     def events(self, name: str, start: int, stop: int) -> list[Event]:
-        """The events of some sequences."""
+        """Return the events of some sequences."""
         return self._call(self._events(self._opened(), name, start, stop))
 
     def plan_event_of(self, name: str, run_key: str) -> Event | None:
-        """The plan of a run key, by the index."""
+        """Return the plan of a run key, found in the index."""
         head = self._heads.get(name)
         if head is not None and self._is_unindexed(run_key, head):
             return None
         return self._call(self._plan_event_of(self._opened(), name, run_key))
 
     def append(self, event: Event, previous: Event | None) -> bool:
-        """Put the event, then look whose row is there."""
+        """Write the event, then read which event has the sequence."""
         return self._call(self._append(self._opened(), event, previous))
 
     def names(self) -> list[str]:
-        """Every name that was registered and has events."""
+        """Return every name that was registered and has events."""
         return self._call(self._names(self._opened()))
 
     def close(self) -> None:
-        """Nothing to let go of: the connection is the caller's."""
+        """Do nothing: the caller owns the connection."""
 
     async def _head(
         self, table: CheckpointTable, name: str, run_key: str | None = None
@@ -148,7 +154,7 @@ class FlussEventLog:
                 if after is None:
                     return known
                 return await self._head_from(table, name, known.sequence + 1)
-            # What was known is gone: the store was made anew.
+            # The known event does not exist any more: the table was created again.
             del self._heads[name]
         base = (await table.lookup([(_base_key(name), 0)]))[0]
         return await self._head_from(table, name, 0 if base is None else _number(base))
@@ -156,11 +162,10 @@ class FlussEventLog:
     async def _around(
         self, table: CheckpointTable, known: Event, run_key: str | None
     ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """The rows of a known event and of the one after it.
+        """Return the rows of a known event and of the one after it.
 
-        Who asks is likely to append next, so it is noted along the way which run keys have no
-        entry in the index, as they mostly have not. That cannot change while the event is the
-        head.
+        The caller is likely to append next. So this also notes which run keys have no entry in the
+        index. That cannot change while the event is the head.
         """
         run_keys = [known.run_key] if known.kind in INDEXED_KINDS else []
         run_keys += [run_key] if run_key is not None else []
@@ -185,7 +190,7 @@ class FlussEventLog:
     async def _last(
         self, table: CheckpointTable, name: str, found: dict[int, dict[str, Any] | None]
     ) -> dict[str, Any] | None:
-        """The row of the highest sequence, given some rows around it."""
+        """Return the row of the highest sequence, given some rows around it."""
         there = [s for s, row in found.items() if row is not None]
         if not there:
             return None
@@ -216,7 +221,7 @@ class FlussEventLog:
         for row in rows:
             body = row["body"]
             if body is None:
-                # The same batch brought it, so it is there.
+                # The same batch has written it, so it exists.
                 body = (next(bodies) or {}).get("body") or b""
             events.append(event_of(row, bytes(body)))
         return events
@@ -243,7 +248,7 @@ class FlussEventLog:
     async def _run_slots(
         self, table: CheckpointTable, name: str, run_key: str
     ) -> tuple[int, dict[str, Any] | None]:
-        """How many entries a run key has in the index, and the last one."""
+        """Return how many entries a run key has in the index, and the last one."""
         key = _run_name(name, run_key)
         count, last, at_once = 0, None, 1
         while True:
@@ -276,12 +281,12 @@ class FlussEventLog:
         return won
 
     def _is_unindexed(self, run_key: str, head: Event) -> bool:
-        """Whether it was seen upon this head that the run key has no entry in the index."""
+        """Return whether it is known for this head that the run key has no entry in the index."""
         nonce, run_keys = self._unindexed
         return nonce == head.nonce and run_key in run_keys
 
     def _note_successor(self, event: Event, previous: Event | None) -> None:
-        """What was noted upon the head before holds on, but for the key that got an entry now."""
+        """Keep what is known of the index, except for the run key that just got an entry."""
         nonce, run_keys = self._unindexed
         if previous is None or previous.nonce != nonce:
             return
@@ -289,7 +294,7 @@ class FlussEventLog:
         self._unindexed = (event.nonce, run_keys - added)
 
     async def _visible(self, table: CheckpointTable, key: Key) -> str:
-        """The nonce of the row that holds a key which was put, by us or by another."""
+        """Return the nonce of the row of a key that was written, by this process or another one."""
         config = self._connection.config
         deadline = Deadline(config.request_timeout_ms, Backoff.of(config))
         for attempt in range(1 << 30):
@@ -305,10 +310,10 @@ class FlussEventLog:
         )
 
     async def _index_rows(self, table: CheckpointTable, event: Event) -> list[Row]:
-        """The index entry of an event that is about to get a successor; none if it has one.
+        """Return the index entry of an event that is about to get a successor; none if it has one.
 
-        No other entry can take the slot: the next event of this run key comes after that
-        successor, whose batch holds this entry too.
+        No other entry can take the slot: the next event of this run key comes after that successor,
+        and the batch of the successor contains this entry.
         """
         count, last = 0, None
         if not self._is_unindexed(event.run_key, event):
@@ -326,7 +331,7 @@ class FlussEventLog:
         ]
 
     async def _register(self, table: CheckpointTable, name: str) -> None:
-        """Enter a name into the list of names; twice does no harm."""
+        """Add a name to the list of names. Adding it twice does no harm."""
         while True:
             found = await self._look(table, _NAMES, _gallop(0))
             last = await self._last(table, _NAMES, found)
@@ -366,7 +371,7 @@ class FlussEventLog:
 
 
 def _gallop(base: int) -> list[int]:
-    """Sequences from `base` on, each step twice as long as the one before."""
+    """Yield sequences from `base` on; each step is twice as long as the one before."""
     return [base + (1 << k) - 1 for k in range(GALLOP_STEPS)]
 
 
@@ -381,7 +386,7 @@ def _event_row(event: Event, body: bytes | None) -> Row:
 
 
 def _number(row: Row) -> int:
-    """The number that is all there is in a row's body."""
+    """Return the number in the body of a row."""
     return int(row["body"])
 
 

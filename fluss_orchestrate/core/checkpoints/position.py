@@ -1,8 +1,8 @@
-"""How far a checkpoint is: the next offset of every place of one table.
+"""The position of a checkpoint: the next offset of every place of one table.
 
-With each offset goes, where it is known, the commit time of the batch that holds the last offset
-before it. A log that lost its tail and grew again has the same offsets with other times, and so
-is told from the one that was read.
+Beside each offset there is, if it is known, the commit time of the batch with the last offset
+before it. A log that lost its tail and grew again has the same offsets with other commit times:
+this shows that it is not the log that was read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_PARTITION = -1
 
 
 def place_order(place: Place) -> tuple[int, int]:
-    """Sorts places by partition id, then bucket; a table without partitions by bucket."""
+    """Return the sort key of a place: its partition id, if it has one, then its bucket."""
     partition_id, bucket = place
     return (NO_PARTITION if partition_id is None else partition_id), bucket
 
@@ -31,30 +31,31 @@ class TablePosition:
     table: TableIdentity
     offsets: Mapping[Place, int]
     commit_ms: Mapping[Place, int] = field(default_factory=dict)
-    """Commit time of the batch that holds offset - 1, for the places where it is known."""
+    """The commit time of the batch with offset - 1, for the places where it is known."""
     partitions: Mapping[int, str] = field(default_factory=dict)
     """Names of the partitions, for people."""
     drops_seen: int | None = None
-    """The last record of dropped partitions (`dropped.py`) that the position takes account of;
-    None in positions of earlier versions, which knew of no records."""
+    """The last record of dropped partitions (`dropped.py`) that the position includes; None in
+    positions of earlier versions, which had no records."""
     partitions_seen: int | None = None
-    """The highest partition id that was there when the position was taken."""
+    """The highest partition id that existed when the position was taken."""
 
     def partition_name(self, place: Place) -> str | None:
-        """The name of the place's partition, if it has one."""
+        """Return the name of the partition of a place, if it has one."""
         return None if place[0] is None else self.partitions.get(place[0])
 
     def range_from(self, place: Place, stop: int) -> BucketRange:
-        """The range from this position to `stop`."""
+        """Return the range from this position to `stop`."""
         start = self.offsets.get(place, 0)
         return BucketRange(place[0], self.partition_name(place), place[1], start, stop)
 
     def advanced(
         self, ranges: Iterable[BucketRange], commit_ms: Mapping[Place, int]
     ) -> TablePosition:
-        """The position after `ranges` were read, with the commit times of their last batches.
+        """Return the position after `ranges` were read.
 
-        An offset never moves back; a place that moves without a commit time has none any more.
+        It gets the commit times of their last batches. An offset never moves back. A place that
+        moves without a commit time loses the one it had.
         """
         offsets = dict(self.offsets)
         times = dict(self.commit_ms)
@@ -72,7 +73,7 @@ class TablePosition:
         return replace(self, offsets=offsets, commit_ms=times, partitions=partitions)
 
     def without(self, places: Iterable[Place]) -> TablePosition:
-        """The position without some places."""
+        """Return the position without some places."""
         gone = set(places)
         offsets = {p: o for p, o in self.offsets.items() if p not in gone}
         times = {p: t for p, t in self.commit_ms.items() if p not in gone}
@@ -81,9 +82,9 @@ class TablePosition:
         return replace(self, offsets=offsets, commit_ms=times, partitions=names)
 
     def to_json(self) -> dict[str, Any]:
-        """The position as plain values: per partition its id, name, offsets and times by bucket.
+        """Return the position as plain values: the id, name, offsets and times of each partition.
 
-        Ten thousand places stay small: a bucket is an index into a list, not a key.
+        A bucket is an index into a list, not a key, so that ten thousand places stay small.
         """
         groups: dict[int | None, dict[int, int]] = {}
         for (partition_id, bucket), offset in self.offsets.items():
@@ -106,7 +107,7 @@ class TablePosition:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TablePosition:
-        """The position from `to_json`."""
+        """Return the position from what `to_json` returned."""
         offsets: dict[Place, int] = {}
         commit_ms: dict[Place, int] = {}
         partitions: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""What people ask of checkpoints: which there are, what happened, how far behind they are."""
+"""Reports about checkpoints: the list of them, their history and their lag."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACES_AT_ONCE_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSummary:
-    """One line of `list`."""
+    """One checkpoint in a list."""
 
     name: str
     table: str
@@ -39,13 +39,13 @@ class CheckpointSummary:
     retired: bool
 
     def to_json(self) -> dict[str, Any]:
-        """The summary as plain values."""
+        """Return the summary as plain values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One line of `show`."""
+    """One event in the history of a checkpoint."""
 
     sequence: int
     kind: str
@@ -54,19 +54,19 @@ class HistoryEntry:
     created_ms: int
     ranges: int
     offsets: int
-    """How many offsets the plan has that the event is about; 0 for resets and the like."""
+    """The number of offsets of the event's plan; 0 for events without a plan."""
     rows: int | None
-    """Rows that a commit counted."""
+    """The number of rows of a commit."""
     details: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as plain values."""
+        """Return the entry as plain values."""
         return {**asdict(self), "details": dict(self.details)}
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceLag:
-    """How far behind one place is."""
+    """How far one place is behind."""
 
     partition: str | None
     bucket: int
@@ -74,46 +74,46 @@ class PlaceLag:
     latest: int
     offsets: int
     lost: int
-    """Offsets that retention has deleted before they were read."""
+    """The number of offsets that retention deleted before they were read."""
     age_ms: int | None
-    """Since the first unread batch was committed; None when everything was read."""
+    """The time since the first unread batch was committed; None if everything was read."""
     expires_in_ms: int | None
-    """Until retention may delete that batch; None when there is none, or no retention."""
+    """The time until retention may delete that batch; None without a batch or retention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far behind a checkpoint is."""
+    """How far a checkpoint is behind."""
 
     name: str
     table: str
     places: tuple[PlaceLag, ...]
-    """Only those that are behind."""
+    """The places that are behind."""
 
     @property
     def offsets(self) -> int:
-        """Unread offsets in all."""
+        """The number of offsets that were not read."""
         return sum(place.offsets for place in self.places)
 
     @property
     def lost(self) -> int:
-        """Offsets that cannot be read from the log any more."""
+        """The number of offsets that cannot be read from the log any more."""
         return sum(place.lost for place in self.places)
 
     @property
     def age_ms(self) -> int:
-        """Age of the oldest unread batch; 0 when everything was read."""
+        """The age of the oldest batch that was not read; 0 if everything was read."""
         return max((p.age_ms for p in self.places if p.age_ms is not None), default=0)
 
     @property
     def expires_in_ms(self) -> int | None:
-        """Until retention may delete the first unread batch; None when nothing will expire."""
+        """The time until retention may delete the first unread batch; None if it never does."""
         return min(
             (p.expires_in_ms for p in self.places if p.expires_in_ms is not None), default=None
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The lag as plain values."""
+        """Return the lag as plain values."""
         return {
             "name": self.name,
             "table": self.table,
@@ -126,7 +126,7 @@ class Lag:
 
 
 def list_checkpoints(store: CheckpointStore) -> list[CheckpointSummary]:
-    """All checkpoints of a store, by name."""
+    """Return all checkpoints of a store, ordered by name."""
     return [_summary(store.require(name)) for name in store.names()]
 
 
@@ -145,7 +145,7 @@ def _summary(head: Event) -> CheckpointSummary:
 
 
 def show_checkpoint(store: CheckpointStore, name: str, limit: int = 50) -> list[HistoryEntry]:
-    """The newest events of one checkpoint first."""
+    """Return the newest events of one checkpoint, the newest first."""
     return [_entry(event) for event in store.history(name, limit)]
 
 
@@ -169,7 +169,7 @@ def _entry(event: Event) -> HistoryEntry:
 
 
 def checkpoint_lag(connection: FlussConnection, store: CheckpointStore, name: str) -> Lag:
-    """How far a checkpoint is behind its table, and how long retention leaves it."""
+    """Return how far a checkpoint is behind its table, and how soon retention deletes rows."""
     head = store.require(name)
     position = head.state.position
     if position is None:
@@ -215,7 +215,7 @@ async def _place_lag(
         mark = await prober.batch_at(place, first) if first < latest else None
         committed_ms = None if mark is None else mark.commit_ms
     except LogOffsetOutOfRangeError:
-        # Retention was faster than the question; the next look tells.
+        # Retention deleted the batch during the request; the next report shows it.
         committed_ms = None
     now = now_ms()
     expires = None if committed_ms is None or ttl_ms is None else committed_ms + ttl_ms - now
@@ -232,7 +232,7 @@ async def _place_lag(
 
 
 def retention_ms(info: TableInfo) -> int | None:
-    """The table's `table.log.ttl`; None when rows stay for ever, or it cannot be read."""
+    """Return the table's `table.log.ttl`; None if rows are kept for ever, or it is not valid."""
     try:
         found = duration_ms(0)(LOG_TTL, info.properties.get(LOG_TTL, LOG_TTL_DEFAULT))
     except ConfigError:

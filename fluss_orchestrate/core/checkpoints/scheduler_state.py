@@ -20,7 +20,7 @@ from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, Check
 
 STATE_TABLE = TablePath("fluss_orchestrate", "scheduler_state")
 STEPS = 16
-"""Rows that are asked for at once in the search for the newest one."""
+"""The number of rows that one request of the search for the newest row looks up."""
 SET_ATTEMPTS_MAX = 20
 VALUE_BYTES_MAX = 1 << 20
 
@@ -75,7 +75,7 @@ class SchedulerState:
                     }
                 ]
             )
-            # Another writer may have taken the sequence: what the table has now counts.
+            # Another writer may have taken the sequence: the row in the table counts.
             (row,) = await table.lookup([(name, sequence)])
             if row is not None and bytes(row["body"]) == body:
                 return
@@ -90,7 +90,7 @@ class SchedulerState:
             return self._opened
 
     async def _newest(self, name: str) -> tuple[int, Any] | None:
-        """Return the last sequence and its value: sequences have no gaps, so they are searched."""
+        """Return the last sequence and its value, by a search: sequences have no gaps."""
         table = await self._table()
         low = 0
         row = (await table.lookup([(name, 0)]))[0]

@@ -1,8 +1,8 @@
 """Checkpoints in a SQL database: SQLite for one machine, PostgreSQL for many.
 
-The primary key (name, sequence) makes the first insert of a sequence the only one. The server must
-keep what it has committed: no asynchronous replica, no `synchronous_commit = off`. Errors are typed
-and hold neither an event nor the database's password (`core/sql_engine.py`).
+With the primary key (name, sequence), only the first insert of a sequence succeeds. The server must
+not lose what it has committed: no asynchronous replica, no `synchronous_commit = off`. Errors are
+typed and contain neither an event nor the password of the database (`core/sql_engine.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,12 @@ _COLUMNS = ("name", "seq", "kind", "nonce", "run_key", "plan_id", "created_ms", 
 
 
 class SqlCheckpointStore(CheckpointStore):
-    """A store in the database of an SQLAlchemy URL; its table is created when it is first used."""
+    """A checkpoint store in a table of a SQL database. The table is created when it is first used.
+
+    Args:
+        url: The SQLAlchemy URL of the database.
+        table: The name of the table.
+    """
 
     def __init__(self, url: str, table: str = DEFAULT_SQL_TABLE) -> None:
         source = EngineSource.of(url, "a SQL checkpoint store")
@@ -61,7 +66,7 @@ class SqlEventLog:
         with self._lock:
             if self._engine is None or self._pid != os.getpid():
                 if self._engine is not None:
-                    # The parent's connections are not ours to close.
+                    # The connections belong to the parent process, so this one must not close them.
                     self._engine.dispose(close=False)
                 self._engine = self._open()
                 self._pid = os.getpid()
@@ -87,23 +92,23 @@ class SqlEventLog:
 
     @hides_sql
     def head(self, name: str, run_key: str | None = None) -> Event | None:
-        """The last event of a name."""
+        """Return the last event of a name."""
         c = self._rows.c
         return self._one(c.name == name, descending=True)
 
     def seen_head(self, name: str) -> Event | None:
-        """Nothing is kept here: a look at the table is one query."""
+        """Return None: nothing is kept here, because reading the table takes one query."""
         return None
 
     @hides_sql
     def event(self, name: str, sequence: int) -> Event | None:
-        """One event."""
+        """Return one event."""
         c = self._rows.c
         return self._one(self._sa.and_(c.name == name, c.seq == sequence))
 
     @hides_sql
     def events(self, name: str, start: int, stop: int) -> list[Event]:
-        """The events of some sequences, in order."""
+        """Return the events of some sequences, in order."""
         c = self._rows.c
         query = (
             self._sa.select(self._rows)
@@ -115,7 +120,7 @@ class SqlEventLog:
 
     @hides_sql
     def plan_event_of(self, name: str, run_key: str) -> Event | None:
-        """The last event that gave the run key a plan or took it away."""
+        """Return the last event that gave the run key a plan or took it away."""
         c = self._rows.c
         kinds = [str(kind) for kind in INDEXED_KINDS]
         where = self._sa.and_(c.name == name, c.run_key == run_key, c.kind.in_(kinds))
@@ -124,7 +129,7 @@ class SqlEventLog:
 
     @hides_sql
     def append(self, event: Event, previous: Event | None) -> bool:
-        """Insert the event; whose row is there then, its nonce tells."""
+        """Insert the event, and compare the nonce of the row that is then in the table."""
         sa = self._sa
         values = {
             "name": event.name,
@@ -159,7 +164,7 @@ class SqlEventLog:
 
     @hides_sql
     def names(self) -> list[str]:
-        """Every name."""
+        """Return every name."""
         query = self._sa.select(self._rows.c.name).distinct()
         with self._opened().connect() as connection:
             return [str(name) for name in connection.execute(query).scalars()]
@@ -209,7 +214,7 @@ def _table(name: str) -> Table:
 
 
 def _durable(connection: Any, _: Any) -> None:
-    """Many readers beside one writer, and a commit that survives a power cut."""
+    """Let many readers work beside one writer, and make a commit survive a power cut."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")

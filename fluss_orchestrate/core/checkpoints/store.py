@@ -1,8 +1,8 @@
-"""Checkpoint stores: an append-only history of events per name, and what is done with it.
+"""Checkpoint stores: an append-only history of events per name, and the operations on it.
 
-A store offers `EventLog`: find the head, claim the next sequence. Everything else is the same for
-all stores and stands in `CheckpointStore`: read the head, make the event that may follow it,
-claim its sequence, and begin again when another was first. No clock and no lock decides anything.
+A store implements `EventLog`: find the head, claim the next sequence. Everything else is the same
+for all stores and is in `CheckpointStore`: read the head, make the event that may follow it, claim
+its sequence, and begin again if another process was first. No clock and no lock decides anything.
 """
 
 from __future__ import annotations
@@ -27,84 +27,107 @@ from fluss_orchestrate.core.plan import Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
 CLAIM_ATTEMPTS_MAX = 100
-"""How often a sequence may be lost to others before giving up; each loss is another's progress."""
+"""How often another process may claim a sequence first before this one gives up. Each time, the
+other process has made progress."""
 CLAIM_PAUSE = Backoff(first_ms=1, max_ms=20)
-"""After a claim that another process won, so that processes do not stay in step."""
+"""The pauses after a lost claim; they differ, so that processes do not keep colliding."""
 
 
 class EventLog(Protocol):
-    """Where events are kept.
+    """Keeps events.
 
-    An event is in the log when a read shows it, never because a write seemed to succeed. Sequences
+    An event is in the log if a read returns it, never because a write seemed to succeed. Sequences
     of a name have no gaps. Calls block, and may be made from several threads.
     """
 
     def head(self, name: str, run_key: str | None = None) -> Event | None:
-        """The last event of a name; a run key that will be asked for next may be given along."""
+        """Return the last event of a name; `run_key` is one that `plan_event_of` gets next."""
 
     def seen_head(self, name: str) -> Event | None:
-        """The last event that this log has seen, without asking; others may have followed it."""
+        """Return the last event that this log has seen, without a request; others may follow it."""
 
     def event(self, name: str, sequence: int) -> Event | None:
-        """One event."""
+        """Return one event."""
 
     def events(self, name: str, start: int, stop: int) -> list[Event]:
-        """The events that there are with start ≤ sequence < stop, in order."""
+        """Return the existing events with start ≤ sequence < stop, in order."""
 
     def plan_event_of(self, name: str, run_key: str) -> Event | None:
-        """The `plan` event of a run key, unless it was abandoned.
+        """Return the `plan` event of a run key, unless it was abandoned.
 
-        Knows every event that is followed by another one. So a caller reads the head first,
-        looks at it, and then asks this.
+        It finds every event that is followed by another one. So a caller reads the head first,
+        looks at it, and then calls this.
         """
 
     def append(self, event: Event, previous: Event | None) -> bool:
-        """Claim the event's sequence, which follows `previous`; False if another has it.
-
-        With no `previous` this is the first event of its name, whatever its sequence.
-        """
+        """Claim the event's sequence, which follows `previous`; False if another event has it."""
 
     def names(self) -> list[str]:
-        """Every name that has events."""
+        """Return every name that has events."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class CheckpointStore:
-    """Checkpoints by name. Safe to use from many processes at once."""
+    """Checkpoints by name. Many processes may use it at the same time.
+
+    Args:
+        log: The events of the checkpoints, in Fluss or in a SQL database.
+    """
 
     def __init__(self, log: EventLog) -> None:
         self.log = log
 
     def head(self, name: str, run_key: str | None = None) -> Event | None:
-        """The last event, which carries the whole state; None for an unknown name.
+        """Return the last event of a checkpoint, which contains its whole state.
 
-        `run_key` is one for which `plan_of` will be asked: one question does for both then.
+        Args:
+            name: The name of the checkpoint.
+            run_key: A run key that the caller passes to `plan_of` next. The store then reads both
+                with one request.
+
+        Returns:
+            The event, or None if there is no such checkpoint.
         """
         return self.log.head(name, run_key)
 
     def require(self, name: str) -> Event:
-        """The last event of a checkpoint that must exist."""
+        """Return the last event of the checkpoint called `name`.
+
+        Raises:
+            CheckpointNotFoundError: There is no such checkpoint.
+        """
         head = self.log.head(name)
         if head is None:
             raise CheckpointNotFoundError(name)
         return head
 
     def names(self, *, internal: bool = False) -> list[str]:
-        """The checkpoints of this store; with `internal` those that scans keep for themselves."""
+        """Return the names of the checkpoints, with `internal` also those of this package."""
         return sorted(n for n in self.log.names() if internal or not n.startswith(RESERVED))
 
     def history(self, name: str, limit: int = 50) -> Iterator[Event]:
-        """The newest events first, at most `limit`."""
+        """Iterate over the newest events of a checkpoint, the newest first.
+
+        Args:
+            name: The name of the checkpoint.
+            limit: The largest number of events.
+        """
         head = self.require(name)
         start = max(0, head.sequence - limit + 1)
         yield from reversed(self.log.events(name, start, head.sequence + 1))
 
     def plan_of(self, name: str, run_key: str, head: Event | None) -> ScanPlan | None:
-        """The plan that this run key was given, finished or not; None if it has none.
+        """Return the plan of a run key, committed or not.
 
-        `head` must have been read before this call.
+        Args:
+            name: The name of the checkpoint.
+            run_key: The run key.
+            head: The last event, which the caller must have read before this call.
+
+        Returns:
+            The plan, or None if the run key has none.
         """
         if head is None:
             return None
@@ -118,7 +141,15 @@ class CheckpointStore:
         return pending_of(event)
 
     def receipt_of(self, plan: ScanPlan, head: Event | None) -> Receipt | None:
-        """The receipt of a plan that was committed; None while it is pending."""
+        """Return the receipt of a plan that was committed.
+
+        Args:
+            plan: The plan.
+            head: The last event of the checkpoint.
+
+        Returns:
+            The receipt, or None while the plan is pending.
+        """
         pending = None if head is None else head.state.pending
         if pending is not None and _same(pending, plan):
             return None
@@ -132,9 +163,18 @@ class CheckpointStore:
         details: Mapping[str, Any] | None = None,
         binding: Binding | None = None,
     ) -> ScanPlan | None:
-        """Record a plan that was made upon `head`; None when another event came first.
+        """Record a plan that was made upon the state in `head`.
 
-        `binding` is what the checkpoint belongs to from now on, unless that is fixed already.
+        Args:
+            head: The last event that the plan is based on; None for a new checkpoint.
+            plan: The plan.
+            position: The position before the plan.
+            details: Values to record with the plan.
+            binding: The table, columns and sink that the checkpoint belongs to from now on, unless
+                they are fixed already.
+
+        Returns:
+            The recorded plan, or None if another event was recorded first.
         """
         check_checkpoint_name(plan.name.removeprefix(RESERVED))
         event = transitions.plan_event(head, plan, position, details, binding)
@@ -148,11 +188,20 @@ class CheckpointStore:
         *,
         retire: bool = False,
     ) -> Receipt:
-        """Finish a plan: compare-and-set on the pending one.
+        """Commit a plan, if it is still the pending one (compare-and-set).
 
-        A plan that was committed already, by whomever, gives the receipt of that commit. A plan
-        that was abandoned, or that the store does not know, is an error. With `retire` the
-        checkpoint is not used any more after it.
+        Args:
+            plan: The plan.
+            receipt: The receipt to record.
+            commit_ms: The commit time of the last batch that was read of each place.
+            retire: Retire the checkpoint in the same event.
+
+        Returns:
+            The recorded receipt. If the plan was committed before, by any run, the receipt of that
+            commit.
+
+        Raises:
+            CheckpointConflictError: The plan was abandoned, or the store does not know it.
         """
 
         def step(head: Event | None) -> Event | None:
@@ -161,7 +210,7 @@ class CheckpointStore:
                 return None
             return transitions.commit_event(head, receipt, commit_ms or {}, retire)
 
-        # Mostly nothing has happened since the plan was recorded; if so, its sequence is free.
+        # In most cases nothing was recorded since the plan, so that the next sequence is free.
         seen = self.log.seen_head(plan.name)
         done = step(seen)
         if done is None or not self.log.append(done, seen):
@@ -182,7 +231,7 @@ class CheckpointStore:
                 plan.sequence,
                 plan.plan_id,
             )
-        # Between a plan and its end come only adoptions.
+        # Only adoptions can be between a plan and its commit.
         sequence = plan.sequence
         while event is not None:
             sequence += 1
@@ -200,7 +249,12 @@ class CheckpointStore:
         )
 
     def adopt(self, name: str, run_key: str) -> ScanPlan:
-        """Take the pending plan over for another run, and record that."""
+        """Assign the pending plan to another run, and record that.
+
+        Args:
+            name: The name of the checkpoint.
+            run_key: The run that takes the plan.
+        """
 
         def step(head: Event | None) -> Event | None:
             head = _known(name, head)
@@ -216,7 +270,13 @@ class CheckpointStore:
         return pending
 
     def abandon(self, name: str, plan_id: str | None = None, reason: str = "") -> Event:
-        """Give the pending plan up: its rows will be planned again. A decision for people."""
+        """Abandon the pending plan, so that its rows are planned again. A person decides this.
+
+        Args:
+            name: The name of the checkpoint.
+            plan_id: The plan to abandon; None for the pending one.
+            reason: Why; it is recorded.
+        """
         return self._must(
             name, lambda head: transitions.abandon_event(_known(name, head), plan_id, reason)
         )
@@ -229,13 +289,14 @@ class CheckpointStore:
         *,
         abandon_pending: bool = False,
     ) -> Event:
-        """Set the position, back or forth, and record why.
+        """Set the position of a checkpoint, and begin a new generation.
 
         Args:
-            name: The checkpoint.
-            position: The new position; None to begin again as a first run does.
-            reason: Why, for the history.
-            abandon_pending: Whether a pending plan is abandoned first.
+            name: The name of the checkpoint.
+            position: The new position, before or after the old one; None to begin again as a first
+                run does.
+            reason: Why; it is recorded.
+            abandon_pending: Abandon a pending plan first. Otherwise a pending plan is an error.
         """
         check_checkpoint_name(name.removeprefix(RESERVED))
         while True:
@@ -249,7 +310,16 @@ class CheckpointStore:
     def set_first(
         self, name: str, position: TablePosition, details: Mapping[str, Any] | None = None
     ) -> Event:
-        """Set a position that has none yet; otherwise the one that is there stays, and is given."""
+        """Set the position of a checkpoint that does not exist yet.
+
+        Args:
+            name: The name of the checkpoint.
+            position: The position.
+            details: Values to record with it.
+
+        Returns:
+            The event of the new checkpoint, or the last event of one that exists.
+        """
 
         def step(head: Event | None) -> Event | None:
             if head is not None:
@@ -261,7 +331,13 @@ class CheckpointStore:
         return self.advance(name, step) or self.require(name)
 
     def retire(self, name: str, reason: str = "", *, with_pending: bool = False) -> Event:
-        """End a checkpoint. Its history stays, plans are refused, a reset brings it back."""
+        """Retire a checkpoint: its history stays, plans are refused, a reset makes it usable again.
+
+        Args:
+            name: The name of the checkpoint.
+            reason: Why; it is recorded.
+            with_pending: Retire it also if a plan is pending.
+        """
 
         def step(head: Event | None) -> Event | None:
             if head is not None and head.state.retired:
@@ -276,7 +352,15 @@ class CheckpointStore:
         return event
 
     def advance(self, name: str, step: Callable[[Event | None], Event | None]) -> Event | None:
-        """Append what `step` makes of the head; None when it wants nothing."""
+        """Append the next event of a checkpoint, and try again if another process was faster.
+
+        Args:
+            name: The name of the checkpoint.
+            step: Returns the event that follows the last one, or None to append nothing.
+
+        Returns:
+            The appended event, or None.
+        """
         for attempt in range(CLAIM_ATTEMPTS_MAX):
             head = self.head(name)
             event = step(head)
@@ -286,7 +370,7 @@ class CheckpointStore:
         raise lost_too_often(name)
 
     def close(self) -> None:
-        """Let go of connections that this store opened itself."""
+        """Close the connections that this store has opened itself."""
         self.log.close()
 
     def __enter__(self) -> CheckpointStore:
@@ -302,7 +386,7 @@ class CheckpointStore:
 
 
 def pending_of(event: Event) -> ScanPlan | None:
-    """The plan that is pending after an event, with the position that it begins at."""
+    """Return the plan that is pending after an event, with the position at which it begins."""
     pending, position = event.state.pending, event.state.position
     if pending is None or position is None:
         return pending
@@ -310,7 +394,7 @@ def pending_of(event: Event) -> ScanPlan | None:
 
 
 def lost_too_often(name: str) -> CheckpointConflictError:
-    """The error of a caller that lost every race."""
+    """Return the error of a caller that lost every race."""
     return CheckpointConflictError(
         name, f"others were faster {CLAIM_ATTEMPTS_MAX} times in a row; try again"
     )

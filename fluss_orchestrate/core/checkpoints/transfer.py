@@ -1,7 +1,7 @@
-"""Taking checkpoints from one store to another: export, import, and compaction.
+"""Moving checkpoints from one store to another: export, import and compaction.
 
-Events keep their sequences, so a plan that is under way can be committed in the new store. Only
-the newest events go along; run keys whose plan is older would be planned anew there.
+Events keep their sequences, so a pending plan can be committed in the new store. Only the newest
+events are moved; a run key whose plan is older would get a new plan there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOVED = "moved_to"
 def export_checkpoints(
     store: CheckpointStore, names: Iterable[str] | None = None, keep: int = EVENTS_KEPT
 ) -> dict[str, Any]:
-    """The newest `keep` events of each checkpoint, as plain values for a JSON file."""
+    """Return the newest `keep` events of each checkpoint, as plain values for a JSON file."""
     chosen = store.names(internal=True) if names is None else list(names)
     exported = {}
     for name in chosen:
@@ -39,10 +39,10 @@ def export_checkpoints(
 
 
 def import_checkpoints(store: CheckpointStore, exported: Mapping[str, Any]) -> list[str]:
-    """Put exported checkpoints into a store; gives their names.
+    """Put exported checkpoints into a store, and return their names.
 
-    A name that the store has already must hold the same events, from an import that was broken
-    off; otherwise the import is refused before anything of that name is written.
+    If the store has a name already, it must have the same events, from an import that was
+    interrupted. Otherwise the import is refused before anything of that name is written.
     """
     with plain.reading("export of checkpoints"):
         plain.check_version(exported, EXPORT_VERSION, "an export of checkpoints")
@@ -57,10 +57,10 @@ def import_checkpoints(store: CheckpointStore, exported: Mapping[str, Any]) -> l
 
 
 def compact(source: CheckpointStore, target: CheckpointStore, keep: int = EVENTS_KEPT) -> list[str]:
-    """Move every checkpoint with its newest events into another, new store; gives the names.
+    """Move every checkpoint with its newest events into another, new store, and return the names.
 
-    Each is retired in the old store first, so that a run that still uses it is refused there.
-    May be repeated after a crash. Retired checkpoints stay behind.
+    Each is retired in the old store first, so that a run that still uses it is refused there. It
+    may be repeated after a crash. Retired checkpoints are not moved.
     """
     moved = []
     for name in source.names(internal=True):

@@ -1,7 +1,7 @@
-"""What may follow what: each function gives the event that comes after a head, or refuses.
+"""The transitions of a checkpoint: each function returns the next event, or refuses.
 
-Nothing here reads or writes. A store claims the sequence of the event; when another claimed it
-first, the caller begins again with the new head.
+Nothing here reads or writes. A store claims the sequence of the event; if another process claimed
+it first, the caller begins again with the new head.
 
     (nothing) ── PLAN, RESET
     idle      ── PLAN, RESET, RETIRE
@@ -35,11 +35,11 @@ from fluss_orchestrate.core.receipts import Receipt
 
 FIRST_SEQUENCE = 0
 REPORTED = ("lost_ranges", "gone_ranges", "lake_ranges", "covered_ranges", "restarted")
-"""What a plan's details say that its receipt must say too."""
+"""The details of a plan that its receipt must have, too."""
 
 
 def next_sequence(head: Event | None) -> int:
-    """The sequence to claim after `head`."""
+    """Return the sequence to claim after `head`."""
     return FIRST_SEQUENCE if head is None else head.sequence + 1
 
 
@@ -50,10 +50,11 @@ def plan_event(
     details: Mapping[str, Any] | None = None,
     binding: Binding | None = None,
 ) -> Event:
-    """A plan becomes pending. `position` is where it begins, for every known place.
+    """Return the event that makes a plan pending.
 
-    The plan's own sequence is set to the event's, its generation to the checkpoint's unless it
-    begins one, and `binding` is fixed unless there is one.
+    `position` is where the plan begins, for every known place. The plan gets the sequence of the
+    event, and the generation of the checkpoint unless it begins one. `binding` is fixed unless
+    there is one.
     """
     check_idle(plan.name, head)
     check_not_retired(plan.name, head)
@@ -78,9 +79,9 @@ def plan_event(
 def commit_event(
     head: Event, receipt: Receipt, commit_ms: Mapping[Place, int], retire: bool = False
 ) -> Event:
-    """The pending plan is finished: the position moves to the end of its ranges.
+    """Return the event that commits the pending plan: the position moves to the end of its ranges.
 
-    With `retire` the checkpoint has done all that it was made for.
+    With `retire`, the checkpoint is retired too.
     """
     pending = _pending(head)
     position = head.state.position
@@ -89,12 +90,12 @@ def commit_event(
     state = replace(head.state, position=moved, pending=None, adopted_by="", retired=retire)
     event = _event(head, head.name, EventKind.COMMIT, state, pending, None)
     reported = {key: head.details[key] for key in REPORTED if key in head.details}
-    told = replace(receipt, details={**receipt.details, **reported}, position=moved.offsets)
-    return replace(event, receipt=told)
+    completed = replace(receipt, details={**receipt.details, **reported}, position=moved.offsets)
+    return replace(event, receipt=completed)
 
 
 def abandon_event(head: Event, plan_id: str | None, reason: str) -> Event:
-    """The pending plan is given up: the position stays, and its run key is free again."""
+    """Return the event that abandons the pending plan: the position stays, the run key is free."""
     pending = _pending(head)
     if plan_id is not None and plan_id != pending.plan_id:
         raise CheckpointConflictError(
@@ -115,7 +116,7 @@ def abandon_event(head: Event, plan_id: str | None, reason: str) -> Event:
 
 
 def adopt_event(head: Event, run_key: str) -> Event:
-    """Another run finishes the pending plan."""
+    """Return the event by which another run takes the pending plan."""
     pending = _pending(head)
     state = replace(head.state, adopted_by=run_key)
     details = {**head.details, "of": pending.run_key}
@@ -126,9 +127,10 @@ def adopt_event(head: Event, run_key: str) -> Event:
 def reset_event(
     head: Event | None, name: str, position: TablePosition | None, reason: str
 ) -> Event:
-    """The position is set by hand, and a new generation begins; a retired checkpoint comes back.
+    """Return the event that sets the position by hand and begins a new generation.
 
-    Without a position the next run begins as a first run does.
+    A retired checkpoint becomes usable again. Without a position, the next run begins as a first
+    run does.
     """
     check_idle(name, head)
     event = _event(
@@ -145,7 +147,7 @@ def reset_event(
 
 
 def retire_event(head: Event | None, name: str, reason: str, with_pending: bool = False) -> Event:
-    """The checkpoint is not used any more; its history stays."""
+    """Return the event that retires a checkpoint; its history stays."""
     if head is None:
         raise CheckpointNotFoundError(name)
     if not with_pending:
@@ -155,12 +157,15 @@ def retire_event(head: Event | None, name: str, reason: str, with_pending: bool 
 
 
 def claim_event(head: Event | None, name: str, details: Mapping[str, Any]) -> Event:
-    """The claims on a sink's rows change; such a history has no plans and no position."""
+    """Return the event that changes the claims on a sink's rows.
+
+    The history of claims has no plans and no position.
+    """
     return _event(head, name, EventKind.CLAIM, CheckpointState(), None, details)
 
 
 def check_idle(name: str, head: Event | None) -> None:
-    """Refuse while a plan is pending."""
+    """Raise if a plan is pending."""
     if head is not None and head.state.pending is not None and not head.state.retired:
         pending = head.state.pending
         raise PendingPlanError(
@@ -169,7 +174,7 @@ def check_idle(name: str, head: Event | None) -> None:
 
 
 def check_not_retired(name: str, head: Event | None) -> None:
-    """Refuse when the checkpoint was retired."""
+    """Raise if the checkpoint was retired."""
     if head is not None and head.state.retired:
         raise CheckpointRetiredError(name)
 

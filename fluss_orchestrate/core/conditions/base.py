@@ -75,14 +75,14 @@ class Condition(ABC):
         report: LookReport | None = None,
     ) -> Outcome:
         """Wait on the cluster's poller, on the connection's own loop."""
-        told = _Told(self, report)
+        looks = _ReportedLooks(self, report)
         try:
-            outcome: Outcome = await poller_of(core).wait(core, told.looks(interval_s), timeout_s)
+            outcome: Outcome = await poller_of(core).wait(core, looks.of(interval_s), timeout_s)
             return outcome
         except TimeoutError:
             if timeout_s is None:
                 raise
-            raise WaitTimedOutError.after(self.path, timeout_s, told.unmet) from None
+            raise WaitTimedOutError.after(self.path, timeout_s, looks.unmet) from None
 
     async def check(
         self, core: AsyncConnection, report: LookReport | None = None
@@ -102,7 +102,7 @@ class Condition(ABC):
         return {"kind": self.kind, "table": str(self.path), **self.values()}
 
 
-class _Told:
+class _ReportedLooks:
     """The looks of a condition, which also remember the last answer and report it."""
 
     def __init__(self, condition: Condition, report: LookReport | None) -> None:
@@ -111,7 +111,7 @@ class _Told:
         self._answers: list[Any] = []
         self._failure: FlussError | None = None
 
-    def looks(self, interval_s: float) -> list[Look]:
+    def of(self, interval_s: float) -> list[Look]:
         return [
             replace(look, decide=self._deciding(look), failed=self._failed)
             for look in self._condition.looks(interval_s)

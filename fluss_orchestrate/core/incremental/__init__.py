@@ -1,4 +1,4 @@
-"""Incremental scans: exactly what is new, once, and again the same after any crash."""
+"""Incremental scans: each run reads the new rows, once, and the same rows again after a crash."""
 
 from fluss_orchestrate.core.incremental.planning.settings import LakeReader, ScanSettings
 from fluss_orchestrate.core.incremental.reading.reader import PlanReading, ReadOptions, ScanProgress

@@ -1,7 +1,7 @@
 """`ScanRun`: one plan on its way from reading to commit, for both kinds of scans.
 
-The caller reads the rows within a `with` block, which commits when it ends well; or a sink takes
-them by `write_to`. Both ways end in the same commit.
+The caller reads the rows in a `with` block, which commits when it ends without an error; or a sink
+writes them with `write_to`. Both ways end in the same commit.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 class ScanRun:
     """A plan that is being read and, on a clean exit, committed.
 
-    A run whose block raises, or that did not read all rows, is not committed: the same run key
-    gets the same plan again. `skip` leaves the rows out on purpose, and `read_elsewhere` says that
+    `IncrementalScan.run` and `IntervalScan.run` return it; do not call the constructor.
+
+    A run whose block raises, or that did not read all rows, is not committed: the same run key gets
+    the same plan again. `skip` leaves the rows out on purpose, and `read_elsewhere` says that
     something else, such as a Spark job, has read them.
 
     A run whose plan was committed before (`already_committed`) gives no rows and commits nothing,
@@ -56,13 +58,13 @@ class ScanRun:
         self.run_key = run_key
         self.plan = plan
         self.details: dict[str, Any] = {}
-        """Goes into the receipt; plain values, never a secret."""
+        """Plain values that are added to the receipt; never a secret."""
         self.receipt: Receipt | None = None
         """Set by the commit."""
 
     @property
     def adopted(self) -> bool:
-        """Whether the plan is another run's; this run's own comes with the next one."""
+        """Whether the plan belongs to another run; the next call returns this run's own plan."""
         return self.plan.run_key != self.run_key
 
     @property
@@ -93,23 +95,23 @@ class ScanRun:
         return self._opened
 
     def reader(self) -> pa.RecordBatchReader:
-        """All rows, from the first one on, batch by batch."""
+        """Return a reader of all rows of the plan, from the first one on."""
         reading = self._open()
         if self.finished is not None:
             return pa.RecordBatchReader.from_batches(reading.schema, iter(()))
-        # Each reader is a reading of its own, so that two of them do not count rows twice.
+        # Each reader has its own counts, so that two readers do not count rows twice.
         self._opened = None
         return reading.reader()
 
     def to_arrow(self) -> pa.Table:
-        """All rows at once; they must fit into memory."""
+        """Return all rows of the plan at once; they must fit into memory."""
         return self.reader().read_all()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return iter(self.reader())
 
     def skip(self, reason: str) -> None:
-        """Leave the rows of the plan out for good; the commit records the reason.
+        """Leave the rows of the plan out for good; the commit records the `reason`.
 
         Raises:
             ConfigError: if no reason is given.
@@ -117,7 +119,12 @@ class ScanRun:
         self._given = {"rows": 0, "details": skip_details(reason)}
 
     def read_elsewhere(self, rows: int, bytes: int = 0) -> None:  # noqa: A002 (the receipt's name)
-        """Say that all rows were read and written by something else, and how many there were."""
+        """Say that something else has read and written all rows of the plan.
+
+        Args:
+            rows: The number of rows.
+            bytes: Their size.
+        """
         self._given = {"rows": rows, "bytes": bytes}
 
     def __enter__(self) -> ScanRun:
@@ -156,7 +163,7 @@ class ScanRun:
         return self.commit()
 
     def commit(self) -> Receipt:
-        """Commit now rather than at the end of the block; done once, however often called.
+        """Commit now rather than at the end of the block. Further calls do nothing.
 
         Raises:
             IncompleteReadError: if the rows were not read to their end.
@@ -174,7 +181,7 @@ class ScanRun:
 
 
 def skip_details(reason: str) -> dict[str, Any]:
-    """What the receipt of a plan says whose rows were left out on purpose."""
+    """Return the details of the receipt of a plan whose rows were left out on purpose."""
     if not reason.strip():
         raise ConfigError("say why the rows are left out: skip(reason)")
     return {"skipped": True, "reason": reason}

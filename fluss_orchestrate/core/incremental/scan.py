@@ -64,7 +64,7 @@ from fluss_orchestrate.deprecated import accepts_old_parameters
 def reset_position(
     connection: FlussConnection, settings: ScanSettings, to: Start | Receipt
 ) -> TablePosition:
-    """The position of the table as it is now.
+    """Return the position that a reset sets.
 
     Raises:
         PositionUnknownError: if offsets, or a receipt, do not name every bucket: rows of the others
@@ -83,7 +83,7 @@ def reset_position(
         if isinstance(begin, Receipt):
             check_identity(begin.table, view.identity)
             position = whole_position(begin, view.latest)
-            # Places that came after the receipt have not been read at all.
+            # Places that are newer than the receipt have not been read at all.
             begin = {place: position.get(place, 0) for place in view.latest}
         elif isinstance(begin, Mapping):
             given = known_offsets(view, begin)
@@ -98,16 +98,16 @@ def reset_position(
 
 RUN_KEY_LENGTH_MAX = 2_000
 PENDING_PAUSE = Backoff(first_ms=2_000, max_ms=2_000)
-"""Between two looks at another run's pending plan, which takes seconds or minutes."""
+"""The pauses between two reads of the checkpoint while another run's plan is pending."""
 
 
 class IncrementalScan:
-    """The increments of one table under one checkpoint name.
+    """Reads the increments of one table under one checkpoint.
 
-    `plan` freezes ranges of offsets and records them as pending before anything is read; the same
-    run key always gets the same plan back. `read` gives its rows, the same every time. `commit`
-    moves the checkpoint. `run` does all three around a `with` block. Many processes may do this
-    under one name: each offset is in exactly one committed plan.
+    `plan` records ranges of offsets as pending before anything is read; the same run key always
+    gets the same plan. `read` returns the rows of a plan, the same every time. `commit` moves the
+    checkpoint. `run` does all three around a `with` block. Many processes may use the same
+    checkpoint: each offset is in exactly one committed plan.
     """
 
     @accepts_old_parameters("IncrementalScan")
@@ -128,7 +128,29 @@ class IncrementalScan:
         lake_reader: LakeReader | None = None,
         **scan_options: Any,
     ) -> None:
-        """`scan_options` are the other fields of `ScanSettings`, such as `pending_timeout_ms`."""
+        """Prepare a scan; nothing is read yet.
+
+        Args:
+            connection: The connection to the cluster.
+            table: The table, as a path or as `database.table`.
+            checkpoint: The name of the checkpoint.
+            store: Where checkpoints are kept; by default a table in the cluster.
+            columns: The columns to read; None reads the columns that the table has when a plan is
+                made.
+            start: Where the first plan begins: `earliest`, `latest`, `state` (the current rows of a
+                key table, then its changes), a time, or offsets.
+            on_pending: What to do while the plan of another run is pending: `adopt`, `wait`, `skip`
+                or `fail`.
+            on_retention: What to do if Fluss deleted rows before they were read: `fail`, `earliest`
+                (go on with the first row that is left) or `lake` (read them from the lake).
+            metadata_columns: Further columns, such as `__offset`.
+            on_partition_gone: What to do if a partition was dropped before it was read: `fail` or
+                `forget`.
+            on_recreated: What to do if the table was dropped and created again: `fail` or
+                `restart`.
+            lake_reader: Reads a plan of one range from the lake; by default with pyiceberg.
+            **scan_options: The other fields of `ScanSettings`, such as `pending_timeout_ms`.
+        """
         path = TablePath.parse(table) if isinstance(table, str) else table
         self.settings = ScanSettings(
             name=checkpoint,
@@ -156,12 +178,12 @@ class IncrementalScan:
 
     @property
     def name(self) -> str:
-        """The checkpoint's name."""
+        """The name of the checkpoint."""
         return self.settings.name
 
     @property
     def can_read_lake(self) -> bool:
-        """Whether rows that the log does not hold any more can be had from the lake."""
+        """Whether rows that retention deleted from the log can be read from the lake."""
         return self._lake_reader is not None
 
     def plan(
@@ -172,33 +194,44 @@ class IncrementalScan:
         *,
         sink: Sink | None = None,
     ) -> ScanPlan:
-        """What this run reads: frozen, recorded as pending, the same for the same run key.
+        """Record which rows this run reads. The same run key always gets the same plan.
 
-        `sink` is where the rows go; the first plan of a checkpoint fixes that and the columns, and
-        a run that differs is refused. Without a sink the caller is it.
+        The first plan of a checkpoint fixes its columns and its sink; a run that differs is
+        refused.
 
-        While another run's plan is pending, `on_pending` decides: `adopt` gives that plan (its
-        `run_key` tells), to be finished before this run asks again for its own; `wait` waits for
-        it; `skip` gives an empty plan that is not recorded; `fail` raises `PendingPlanError`.
+        Args:
+            run_key: The name of the run.
+            until: Where the plan ends: `latest`, `lake`, a time, offsets, a lake snapshot or a
+                receipt.
+            max_offsets: The largest number of offsets of the plan, rounded to whole batches; None
+                for all.
+            sink: Where the rows go. Without a sink, the sink is the caller.
+
+        Returns:
+            The plan, recorded as pending. While the plan of another run is pending, `on_pending`
+            decides: `adopt` returns that plan (its `run_key` is the other run's), and this run
+            calls `plan` again after it was committed; `wait` waits; `skip` returns an empty plan
+            that is not recorded; `fail` raises.
 
         Raises:
             CheckpointBindingError: if the checkpoint belongs to another table, projection or sink.
             RowsTakenError: if another checkpoint brings the same rows into the same sink.
             SinkChangesError: if the sink would take deletes of a key table for rows.
+            PendingPlanError: The plan of another run is pending and `on_pending` is `fail`.
         """
         return self._planned(run_key, until, max_offsets, sink)[0]
 
     def _planned(
         self, run_key: str, until: Until, max_offsets: int | None, sink: Sink | None
     ) -> tuple[ScanPlan, Receipt | None]:
-        """The run's plan, and the receipt of its commit if it was committed before."""
+        """Return the run's plan, and the receipt of its commit if it was committed before."""
         _check_run_key(run_key)
         plan, receipt = self._plan(run_key, until, max_offsets, sink)
         self.begin_attempt(plan)
         return plan, receipt
 
     def begin_attempt(self, plan: ScanPlan) -> None:
-        """Count what is read of the plan from now on: an earlier attempt's reading is not ours."""
+        """Forget what was read of a `plan`: `commit` counts only what is read from now on."""
         self._memories.of(plan).remember(plan)
 
     def _plan(
@@ -251,7 +284,7 @@ class IncrementalScan:
         return BindingCheck(self.connection, self.store, self.settings, sink)
 
     def _while_pending(self, head: Event, run_key: str, deadline: Deadline) -> ScanPlan | None:
-        """Another run's plan, or an empty one; None to look again."""
+        """Return another run's pending plan, or an empty plan; None to read the head again."""
         pending = head.state.pending
         assert pending is not None
         policy = self.settings.on_pending
@@ -259,7 +292,7 @@ class IncrementalScan:
             try:
                 return self.store.adopt(self.name, run_key)
             except CheckpointConflictError:
-                # It was finished between the look and the adoption.
+                # The other run finished it after this run read the checkpoint.
                 return None
         if policy == "skip":
             return replace(pending, run_key=run_key, ranges=(), sequence=-1, created_ms=now_ms())
@@ -269,11 +302,23 @@ class IncrementalScan:
         return None
 
     def read(self, plan: ScanPlan, progress: ProgressHook | None = None) -> pa.RecordBatchReader:
-        """The plan's rows in (partition, bucket, offset) order: all of them, or an error."""
+        """Return the rows of a plan in the order of partition, bucket and offset.
+
+        The reader returns all rows of the plan, or raises an error.
+
+        Args:
+            plan: The plan.
+            progress: Called with a `ScanProgress` while the rows are read.
+        """
         return self.open_plan(plan, progress).reader()
 
     def open_plan(self, plan: ScanPlan, progress: ProgressHook | None = None) -> PlanReading:
-        """A read of the plan that also tells how far it is."""
+        """Return a reading of a plan that also says how far it is.
+
+        Args:
+            plan: The plan.
+            progress: Called with a `ScanProgress` while the rows are read.
+        """
         memory = self._memories.of(plan)
         options = ReadOptions(
             commit_ms=self._times_before(plan, memory),
@@ -285,7 +330,7 @@ class IncrementalScan:
         return PlanReading(self.connection, plan, options, prepared, memory.new_tally(plan))
 
     def _times_before(self, plan: ScanPlan, memory: PlanMemory) -> dict[Place, int]:
-        """When the last rows before the plan's ranges were committed, by what the plan records."""
+        """Return when the last rows before the ranges of a plan were committed."""
         if plan.sequence < 0 or plan.kind == "state" or plan.is_empty:
             return {}
         if memory.begin is None:
@@ -311,15 +356,24 @@ class IncrementalScan:
         rows_moved: int | None = None,
         retire: bool = False,
     ) -> Receipt:
-        """Move the checkpoint to the end of the plan; call it when the sink holds the rows.
+        """Move the checkpoint to the end of the plan. Call it when the sink holds the rows.
 
-        Compare-and-set: a plan that was committed already gives the receipt of that commit, an
-        abandoned one is an error. `rows` and `bytes` are counted when this scan did the reading
-        since it planned; who read the rows elsewhere must say how many there were. `rows_moved`
-        are those that this call has written, if not all. With `retire` the checkpoint is done.
+        Args:
+            plan: The plan.
+            rows: The number of rows. By default what this scan has read since `begin_attempt` or
+                `plan`; it is needed if something else read the rows.
+            bytes: Their size; as for `rows`.
+            snapshot_id: The id of the lake snapshot that the sink wrote.
+            details: Values to add to the receipt.
+            rows_moved: The number of rows that this call has written, if not all.
+            retire: Retire the checkpoint.
+
+        Returns:
+            The receipt. If the plan was committed before, the receipt of that commit.
 
         Raises:
             IncompleteReadError: if the rows were not read to their end; nothing is committed.
+            CheckpointConflictError: The plan was abandoned.
         """
         memory = self._memories.of(plan)
         tally = memory.whole_tally(plan) or Tally(complete=plan.is_empty)
@@ -348,14 +402,19 @@ class IncrementalScan:
         return record_receipt(self.store.commit(plan, receipt, times, retire=retire))
 
     def _committed_before(self, plan: ScanPlan) -> Receipt:
-        """The receipt of a plan that somebody else has committed; an error while it is pending."""
+        """Return the receipt of a plan that another run has committed."""
         receipt = self.store.receipt_of(plan, self.store.head(plan.name))
         if receipt is None:
             raise IncompleteReadError(plan.name, plan.plan_id)
         return receipt.repeated()
 
     def skip(self, plan: ScanPlan, reason: str) -> Receipt:
-        """Commit a plan whose rows are left out on purpose; the receipt records the reason."""
+        """Commit a plan without its rows, on purpose.
+
+        Args:
+            plan: The plan.
+            reason: Why; the receipt records it.
+        """
         return self.commit(plan, rows=0, bytes=0, details=skip_details(reason))
 
     def run(
@@ -367,10 +426,17 @@ class IncrementalScan:
         *,
         sink: Sink | None = None,
     ) -> ScanRun:
-        """Plan now; read in the `with` block; commit when it ends without an error.
+        """Plan now, read in the `with` block, and commit when the block ends without an error.
 
-        With `on_pending="adopt"` the plan may be one that another run left (`run.adopted`), and
-        this run's own comes with the next call; `runs` makes that loop.
+        With `on_pending="adopt"` the plan may be one that another run left pending (`run.adopted`).
+        This run's own plan comes with the next call; `runs` makes that loop.
+
+        Args:
+            run_key: The name of the run.
+            until: Where the plan ends, as for `plan`.
+            max_offsets: The largest number of offsets of the plan; None for all.
+            progress: Called with a `ScanProgress` while the rows are read.
+            sink: Where the rows go. Without a sink, the sink is the caller.
         """
         plan, receipt = self._planned(run_key, until, max_offsets, sink)
         return ScanRun(self, run_key, plan, progress, receipt)
@@ -384,9 +450,16 @@ class IncrementalScan:
         *,
         sink: Sink | None = None,
     ) -> Iterator[ScanRun]:
-        """First the plans that others left unfinished, then this run's own: enter each one.
+        """Iterate over the pending plans of other runs, then over this run's own plan.
 
-        A run that was not committed when the next one is asked for ends the iteration.
+        Enter each one with `with`. The iteration ends after a run that was not committed.
+
+        Args:
+            run_key: The name of the run.
+            until: Where this run's own plan ends, as for `plan`.
+            max_offsets: The largest number of offsets of the plan; None for all.
+            progress: Called with a `ScanProgress` while the rows are read.
+            sink: Where the rows go. Without a sink, the sink is the caller.
         """
         while True:
             current = self.run(run_key, until, max_offsets, progress, sink=sink)
@@ -397,12 +470,16 @@ class IncrementalScan:
     def reset(
         self, to: Start | Receipt, reason: str = "", *, abandon_pending: bool = False
     ) -> Event:
-        """Set the checkpoint to another position, record why, and begin a new generation.
+        """Set the checkpoint to another position, and begin a new generation.
 
-        `to` is `earliest`, `latest`, a time, offsets of every bucket, the receipt of an increment,
-        or `current` to keep the position and only begin anew, for example with another sink.
-        `start` forgets the position: the next run begins as a first run does. A mirror takes no
-        other reset, and is then rebuilt from the state of the table.
+        Args:
+            to: `earliest`, `latest`, a time, offsets of every bucket, the receipt of an increment,
+                `current` to keep the position and only begin a new generation, for example with
+                another sink, or `start` to forget the position: the next run begins as a first run
+                does. A mirror takes no other reset than `start`, and is then rebuilt from the state
+                of the table.
+            reason: Why; it is recorded.
+            abandon_pending: Abandon a pending plan first. Otherwise a pending plan is an error.
         """
         if to == "start":
             self.store.require(self.name)

@@ -1,4 +1,4 @@
-"""The lake of a table: how far it is, waiting for it, reading it, and filling it."""
+"""The lake of a table: its status, waiting for it, reading it, and tiering."""
 
 from fluss_orchestrate.core.lake.catalog import (
     catalog_properties,
@@ -19,7 +19,7 @@ from fluss_orchestrate.core.lake.equality_deletes import read_with_deletes
 from fluss_orchestrate.core.lake.errors import (
     CommitConflictError,
     EqualityDeleteError,
-    KeyTableTieringError,
+    LakeContendedError,
     LakeError,
     LakeRangeError,
     NoLakeError,
@@ -29,6 +29,12 @@ from fluss_orchestrate.core.lake.errors import (
     TieringNotAllowedError,
     TieringVerifyError,
     WaitTimedOutError,
+)
+from fluss_orchestrate.core.lake.maintenance import (
+    LakeMaintenance,
+    MaintenanceSettings,
+    maintain_lake,
+    pin_lake,
 )
 from fluss_orchestrate.core.lake.reader import lake_reader, read_lake_offsets
 from fluss_orchestrate.core.lake.row_delta import (
@@ -46,11 +52,13 @@ __all__ = [
     "BucketLag",
     "CommitConflictError",
     "EqualityDeleteError",
-    "KeyTableTieringError",
+    "LakeContendedError",
     "LakeError",
+    "LakeMaintenance",
     "LakeRangeError",
     "LakeStatus",
     "LakeTarget",
+    "MaintenanceSettings",
     "NoLakeError",
     "RowDelta",
     "RowDeltaError",
@@ -71,7 +79,9 @@ __all__ = [
     "lake_reader",
     "lake_status",
     "load_lake_table",
+    "maintain_lake",
     "open_catalog",
+    "pin_lake",
     "read_lake_offsets",
     "read_receipt",
     "read_table",

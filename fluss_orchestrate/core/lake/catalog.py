@@ -1,10 +1,11 @@
 """The Iceberg catalog behind a table's lake, opened with pyiceberg.
 
-The server shows how it reaches the catalog in the table's `table.datalake.iceberg.*` properties,
-in the names of Iceberg's Java library. They are turned into pyiceberg's. On top of them come the
-environment and then the caller's overrides, both in pyiceberg's names. Secrets belong in the
-environment: `FLUSS_LAKE_<ALIAS>__S3__SECRET_ACCESS_KEY` is `s3.secret-access-key` for the cluster
-of that alias (`__` stands for a dot, `_` for a dash). Nothing here prints a secret.
+The table's `table.datalake.iceberg.*` properties say how the server reaches the catalog, in the
+names of Iceberg's Java library. They are converted to the names of pyiceberg. The environment
+replaces them, and the caller's `catalog` replaces both; these two use the names of pyiceberg.
+Secrets belong in the environment: `FLUSS_LAKE_<ALIAS>__S3__SECRET_ACCESS_KEY` is
+`s3.secret-access-key` for the cluster of that alias (`__` is a dot, `_` is a dash). Nothing here
+prints a secret.
 """
 
 from __future__ import annotations
@@ -49,16 +50,20 @@ _open: dict[tuple[int, frozenset[tuple[str, str]]], Catalog] = {}
 
 
 def has_lake(table: TableInfo) -> bool:
-    """Whether the table is kept in a lake."""
+    """Return whether the table has a lake."""
     return table.properties.get(LAKE_ENABLED, "false").lower() == "true"
 
 
 def catalog_properties(
     table: TableInfo, cluster_alias: str, overrides: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What pyiceberg needs to open the catalog of a table, its secrets included: do not print it.
+    """Return what pyiceberg needs to open the catalog of a table.
 
-    `NoLakeError` without a lake; `UnsupportedError` for a catalog that pyiceberg cannot open.
+    It contains secrets: do not print it.
+
+    Raises:
+        NoLakeError: The table has no lake.
+        UnsupportedError: pyiceberg cannot open a catalog of this kind.
     """
     if not has_lake(table):
         raise NoLakeError(table.table_path)
@@ -76,7 +81,7 @@ def catalog_properties(
 
 
 def environment_properties(cluster_alias: str) -> dict[str, str]:
-    """The catalog properties of a cluster that the environment sets."""
+    """Return the catalog properties of a cluster that the environment sets."""
     alias = re.sub(r"[^A-Za-z0-9]", "_", cluster_alias).upper()
     prefix = f"{VARIABLE_PREFIX}{alias}__"
     return {
@@ -87,7 +92,7 @@ def environment_properties(cluster_alias: str) -> dict[str, str]:
 
 
 def to_pyiceberg(given: Mapping[str, str]) -> dict[str, str]:
-    """Properties of Iceberg's Java library as pyiceberg names them."""
+    """Return properties of Iceberg's Java library under the names that pyiceberg has for them."""
     implementation = given.get("catalog-impl")
     named = given.get("type") or _IMPLEMENTATIONS.get(implementation or "", "")
     kind = _TYPES.get(named.lower())
@@ -111,7 +116,7 @@ def to_pyiceberg(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sql_uri(uri: str, user: str, password: str) -> str:
-    """An SQLAlchemy URL for a JDBC one; one that is SQLAlchemy's already stays as it is."""
+    """Return the SQLAlchemy URL for a JDBC URL; a URL of SQLAlchemy is returned as it is."""
     if not uri.startswith("jdbc:"):
         return uri
     rest = uri.removeprefix("jdbc:")
@@ -130,7 +135,7 @@ def _sql_uri(uri: str, user: str, password: str) -> str:
 
 
 def redacted(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties that may be shown: secrets, and logins in addresses, are covered."""
+    """Return properties that may be printed: secrets, and logins in addresses, are replaced."""
     return {
         key: REDACTED if _SECRET.search(key) else re.sub(r"//[^/@]*@", f"//{REDACTED}@", value)
         for key, value in properties.items()
@@ -138,7 +143,7 @@ def redacted(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def open_catalog(properties: Mapping[str, str]) -> Catalog:
-    """The pyiceberg catalog of some properties; the same ones give the same catalog."""
+    """Return the pyiceberg catalog of some properties; equal properties return the same one."""
     try:
         from pyiceberg.catalog import load_catalog
     except ImportError:
@@ -158,7 +163,7 @@ def open_catalog(properties: Mapping[str, str]) -> Catalog:
 def load_lake_table(
     table: TableInfo, cluster_alias: str, overrides: Mapping[str, str] | None = None
 ) -> Table:
-    """The Iceberg table that holds a Fluss table, as it is now. Blocks on I/O."""
+    """Return the current Iceberg table of a Fluss table. Blocks on I/O."""
     catalog = open_catalog(catalog_properties(table, cluster_alias, overrides))
     path = table.table_path
     return catalog.load_table((path.database_name, path.table_name))

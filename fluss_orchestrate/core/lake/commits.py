@@ -1,8 +1,8 @@
 """Committing data files to an Iceberg table against one base snapshot, once.
 
-pyiceberg repeats a commit that lost a race, on top of whatever the winner wrote. What was checked
-before the first attempt need not hold then: two runs of one plan would both append. So its own
-repetition is switched off here, a lost race is an error, and who commits looks again first.
+pyiceberg retries a commit that lost a race, on top of the commit that won. What was checked before
+the first attempt may not be true any more: two runs of one plan would both append. So these retries
+are switched off here, a lost race is an error, and the caller checks again before it commits again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ def commit_append(
     snapshot_properties: Mapping[str, str],
     table_properties: Mapping[str, str] | None = None,
 ) -> int:
-    """Append files to the snapshot that `table` was loaded with; the id of the new snapshot.
+    """Append files to the snapshot that `table` was loaded with, and return the new snapshot's id.
 
-    The table properties change in the same commit. `CommitConflictError` when another commit came
-    first: then nothing of this one is in the table, and the files may be used again. When the
-    outcome is not known, the table is looked at; if it does not show the snapshot, the error is
-    raised as it is, and the commit may still appear.
+    Raises:
+        CommitConflictError: Another commit came first. Nothing of this one is in the table, and the
+            files may be used again.
     """
     base = without_retries(table)
     transaction = base.transaction()
@@ -67,10 +66,11 @@ def commit_once(table: Table, transaction: Transaction, snapshot_id: int) -> Non
 
 
 def _forget_connections(table: Table) -> None:
-    """Let a SQL catalog connect anew.
+    """Make a SQL catalog open new connections.
 
-    A commit that SQLite refused, because a reader held the file for too long, stays open on its
-    connection: who looks through that sees what is not there, and locks everybody else out.
+    If SQLite refused a commit because a reader held the file for too long, the transaction stays
+    open on its connection. A reader on that connection would see rows that were not committed, and
+    the transaction would lock everybody else out.
     """
     engine = getattr(table.catalog, "engine", None)
     if engine is not None:
@@ -78,9 +78,10 @@ def _forget_connections(table: Table) -> None:
 
 
 def without_retries(table: Table) -> Table:
-    """The same table; pyiceberg reads how often to retry from its loaded properties.
+    """Return a copy of the table with which pyiceberg does not retry commits.
 
-    Only this copy says 0: what is committed is built from the catalog's own metadata.
+    pyiceberg reads the number of retries from the loaded properties. Only this copy has 0: a commit
+    is built from the metadata of the catalog.
     """
     from pyiceberg.table import Table as IcebergTable
 

@@ -40,16 +40,19 @@ Target = str | Time | Offsets | ScanPlan | Receipt
 
 @dataclass(frozen=True, slots=True)
 class LakeTarget:
-    """What the lake shall hold: everything below these offsets of one table. Never changes."""
+    """A target of the lake: everything below these offsets of one table. It never changes."""
 
     table: TableIdentity
     offsets: Position
 
     def missing(self, snapshot: LakeSnapshot | None) -> dict[Place, tuple[int, int]]:
-        """The places that are not there yet: the lake's offset (-1 for none) and the wanted one.
+        """Return the places that are not covered: the offset of the lake and the wanted one.
 
-        Offset 0 is always there. `TableIdentityChangedError` when the snapshot is of a table that
-        was created again under the name.
+        The offset of the lake is -1 if it has none. Offset 0 is always covered.
+
+        Raises:
+            TableIdentityChangedError: The snapshot belongs to a table that was created again under
+                the name.
         """
         held: dict[Place, int] = {}
         if snapshot is not None:
@@ -67,11 +70,11 @@ class LakeTarget:
         }
 
     def covered_by(self, snapshot: LakeSnapshot | None) -> bool:
-        """Whether the snapshot holds all of it."""
+        """Return whether the snapshot covers the whole target."""
         return not self.missing(snapshot)
 
     def to_json(self) -> dict[str, Any]:
-        """The target as plain values, so that a sensor can keep it."""
+        """Return the target as plain values, so that a sensor can store it."""
         return {
             "table": self.table.to_json(),
             "offsets": [[p, b, offset] for (p, b), offset in self.offsets.items()],
@@ -79,7 +82,7 @@ class LakeTarget:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LakeTarget:
-        """The target from `to_json`."""
+        """Return the target from what `to_json` returned."""
         with plain.reading("target in the lake"):
             offsets = {
                 (plain.number_or_none(p), plain.number(b)): plain.number(offset)
@@ -91,11 +94,13 @@ class LakeTarget:
 async def resolve_target(
     core: AsyncConnection, table: TablePath, target: Target | LakeTarget
 ) -> LakeTarget:
-    """Freeze a target. Runs on the connection's own loop.
+    """Resolve a target to offsets. Runs on the event loop of the connection.
 
-    `latest` is everything that is in the log now. A time means everything committed before it,
-    exactly; `NotYetError` while that cannot be told. Plans, receipts and frozen targets need no
-    request.
+    `latest` means everything that is in the log now. A time means exactly everything that was
+    committed before it. Plans, receipts and resolved targets need no request.
+
+    Raises:
+        NotYetError: The offsets of a time are not final yet.
     """
     if isinstance(target, LakeTarget):
         return target
@@ -118,7 +123,7 @@ async def resolve_target(
 
 
 async def latest_snapshot(core: AsyncConnection, table: TablePath) -> LakeSnapshot | None:
-    """The newest snapshot that the cluster knows of; None before the first."""
+    """Return the newest snapshot that the cluster knows; None before the first."""
     try:
         return await backend_of(core).get_lake_snapshot(table, None, False)
     except LakeSnapshotNotExistError:
@@ -126,7 +131,7 @@ async def latest_snapshot(core: AsyncConnection, table: TablePath) -> LakeSnapsh
 
 
 async def awaited_snapshot(core: AsyncConnection, table: TablePath) -> LakeSnapshot | None:
-    """The newest snapshot, for those who wait for one; None before the first.
+    """Return the newest snapshot for a caller that waits for one; None before the first.
 
     Raises:
         NoLakeError: if the table has no lake, so that none will ever come.
@@ -140,9 +145,15 @@ async def awaited_snapshot(core: AsyncConnection, table: TablePath) -> LakeSnaps
 def lake_covers(
     connection: FlussConnection, table: TablePath | str, target: Target | LakeTarget
 ) -> bool:
-    """Whether the lake holds everything up to the target now. Blocks; two requests or so.
+    """Return whether the lake holds everything up to a target now.
 
-    To ask again and again about the same target, freeze it with `freeze_target` first.
+    It blocks, for about two requests. To check the same target several times, resolve it with
+    `freeze_target` first.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        target: A time, offsets, a receipt, a plan, `latest`, or a resolved target.
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
     core = async_connection(connection)
@@ -157,13 +168,13 @@ def lake_covers(
 def freeze_target(
     connection: FlussConnection, table: TablePath | str, target: Target
 ) -> LakeTarget:
-    """The target as offsets, to be kept and asked about later. Blocks."""
+    """Resolve a target to offsets, which can be stored and checked later. Blocks."""
     path = TablePath.parse(table) if isinstance(table, str) else table
     return run_blocking(resolve_target(async_connection(connection), path, target))
 
 
 INTERVALS_PER_PARTITION_CHECK = 10
-"""How many polls go by between two looks at whether waited-for partitions still exist."""
+"""The number of polls between two checks whether the partitions of a target still exist."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +184,7 @@ class LatestSnapshot:
     path: TablePath
 
     async def ask(self, core: AsyncConnection) -> LakeSnapshot | None:
-        """One request, and one more before the first snapshot: a table without a lake has none."""
+        """Make one request, or two before the first snapshot, to check that there is a lake."""
         return await awaited_snapshot(core, self.path)
 
 
@@ -184,14 +195,14 @@ class PartitionIds:
     path: TablePath
 
     async def ask(self, core: AsyncConnection) -> frozenset[int]:
-        """One request."""
+        """Make one request."""
         found = await backend_of(core).list_partitions(self.path, None)
         return frozenset(p.partition_id for p in found)
 
 
 @dataclass
 class _Covering:
-    """What one waiter makes of the answers."""
+    """Compares the answers of the cluster with the target of one waiter."""
 
     target: LakeTarget
     report: LookReport | None = None
@@ -199,24 +210,24 @@ class _Covering:
     failure: FlussError | None = None
 
     def of_snapshot(self, snapshot: LakeSnapshot | None) -> LakeSnapshot | None:
-        """The snapshot when it covers the target."""
+        """Return the snapshot if it covers the target."""
         self.missing = self.target.missing(snapshot)
         self.failure = None
         if self.missing:
             if self.report is not None:
                 self.report.look(lambda: behind_text("the lake", self.missing))
             return None
-        # Without one, nothing was asked for: an empty table is in the lake from the beginning.
+        # Without a snapshot, only an empty target is covered: there was nothing to tier.
         return LakeSnapshot(-1) if snapshot is None else snapshot
 
     def failed(self, error: FlussError) -> None:
-        """Remember that the cluster gave no answer."""
+        """Remember that the cluster did not answer."""
         self.failure = error
         if self.report is not None:
             self.report.look(lambda: f"the cluster gave no answer: {error}")
 
     def of_partitions(self, present: frozenset[int]) -> None:
-        """A partition that was dropped before it was tiered never comes."""
+        """Raise if a partition of the target was dropped: the lake will never cover it."""
         gone = [
             BucketRange(place[0], None, place[1], max(0, held), wanted)
             for place, (held, wanted) in self.missing.items()
@@ -226,7 +237,7 @@ class _Covering:
             raise PartitionGoneError(self.target.table, gone)
 
     def looks(self, interval_s: float) -> list[Look]:
-        """The questions to ask."""
+        """Return the requests to make."""
         path = self.target.table.path
         looks = [Look(LatestSnapshot(path), self.of_snapshot, interval_s, self.failed)]
         if any(place[0] is not None for place in self.target.offsets):
@@ -245,12 +256,24 @@ async def wait_for_snapshot(
     poll_interval_s: float = POLL_INTERVAL_S,
     report: LookReport | None = None,
 ) -> LakeSnapshot:
-    """Wait until the lake holds everything up to `covers`; the snapshot that does.
+    """Wait until the lake holds everything up to `covers`, and return the snapshot that does.
 
-    The target is resolved once and frozen; a time that cannot be told yet is asked for again when
-    it may be. Cancelling stops the waiting and nothing else. `WaitTimedOutError` after
-    `timeout_s`; `TableIdentityChangedError` or `PartitionGoneError` when it cannot come any more.
-    With a facade connection the waiting runs on the client's I/O thread, else on this loop.
+    The target is resolved to offsets once. If Fluss cannot resolve a time yet, the call tries again
+    later. Cancelling only stops the waiting. With a connection of the facade, the waiting runs on
+    the client's I/O thread, otherwise on this event loop.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        covers: A time, offsets, a receipt, a plan, `latest`, or a resolved target.
+        timeout_s: How long to wait; None waits without end.
+        poll_interval_s: The time between two requests.
+        report: Called after each request with what it found.
+
+    Raises:
+        WaitTimedOutError: `timeout_s` has passed.
+        TableIdentityChangedError: The table was dropped and created again.
+        PartitionGoneError: A partition of the target was dropped.
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
     return await on_its_loop(
@@ -266,7 +289,7 @@ def wait_for_snapshot_blocking(
     timeout_s: float | None = None,
     poll_interval_s: float = POLL_INTERVAL_S,
 ) -> LakeSnapshot:
-    """`wait_for_snapshot` for code without an event loop."""
+    """Wait as `wait_for_snapshot` does, in code without an event loop."""
     path = TablePath.parse(table) if isinstance(table, str) else table
     return run_blocking(
         _wait(async_connection(connection), path, covers, timeout_s, poll_interval_s)

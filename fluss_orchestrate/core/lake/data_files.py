@@ -1,8 +1,8 @@
 """Writing Iceberg data files: Parquet, row group by row group, so that memory stays bounded.
 
 pyiceberg writes whole tables, or streams into tables without partitions. Here a file has an
-explicit partition, takes batches as they come, and tells its statistics when it is closed. A file
-is not part of a table until it is committed; `delete_files` takes back those that never were.
+explicit partition, takes batches one by one, and returns its statistics when it is closed. A file
+is not part of a table until it is committed; `delete_files` deletes those that never were.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ log = logging.getLogger(__name__)
 FILE_BYTES_MAX = 256 << 20
 """A file that has grown to this is closed, and the next one begun."""
 OPEN_FILES_MAX = 16
-"""Partitions that are written at the same time; the least recently used one is closed."""
+"""The largest number of partitions with an open file; the least recently used one is closed."""
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the columns and types of `target`; a column it lacks is null.
+    """Return the batch with exactly the columns and types of `target`; a missing column is null.
 
-    Timestamps below a microsecond are cut, as Iceberg's format has none; any other value that the
-    type cannot hold is an error.
+    Timestamps are cut to microseconds, because Iceberg has no smaller unit. Any other value that
+    does not fit the type is an error.
     """
     columns = []
     for field in target:
@@ -48,7 +48,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         column = batch.column(at)
         try:
             columns.append(
-                column.cast(field.type, safe=not _has_nanoseconds(column.type))
+                column.cast(field.type, safe=not has_nanoseconds(column.type))
                 if column.type != field.type
                 else column
             )
@@ -59,14 +59,15 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def _has_nanoseconds(kind: pa.DataType) -> bool:
+def has_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether values of a type have digits below a microsecond."""
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
         return bool(kind.unit == "ns")
-    return any(_has_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
+    return any(has_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
 
 
 class DataFileWriter:
-    """One data file. `close` gives what a commit needs; `abort` leaves nothing behind."""
+    """Writes one data file. `close` returns what a commit needs; `abort` deletes the file."""
 
     def __init__(
         self,
@@ -156,7 +157,7 @@ class DataFileWriter:
         )
 
     def abort(self) -> None:
-        """Give the file up."""
+        """Delete the file."""
         try:
             self._writer.close()
             self._stream.close()
@@ -166,7 +167,7 @@ class DataFileWriter:
 
 
 class PartitionedWriter:
-    """Spreads rows over the partitions of an Iceberg table as its partition spec says."""
+    """Writes rows into one file per partition, as the partition spec of the Iceberg table says."""
 
     def __init__(self, table: Table, label: str) -> None:
         self._table = table
@@ -234,14 +235,14 @@ class PartitionedWriter:
         return self._done
 
     def abort(self) -> None:
-        """Give everything up."""
+        """Delete all files."""
         while self._open:
             self._open.popitem()[1].abort()
         delete_files(self._table, [file.file_path for file in self._done])
 
 
 def partition_key(table: Table, values: Sequence[Any]) -> PartitionKey:
-    """The partition of these values of the spec's fields, transforms applied already."""
+    """Return the partition of these values, which are results of the transforms of the spec."""
     from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 
     spec = table.spec()

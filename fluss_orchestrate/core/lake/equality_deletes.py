@@ -10,7 +10,7 @@ more, the data files are read once for each group of keys, and one bit per row s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ _PATH_FIELD_ID = 2147483546
 """The field id of `file_path` in position-delete files, fixed by Iceberg's specification."""
 
 Bools = npt.NDArray[np.bool_]
+Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,23 @@ class LiveFile:
     equalities: tuple[DeleteFile, ...]
 
 
-class KeySet:
-    """Keys with a sequence number each, and the test which rows have one of them.
+@dataclass(frozen=True, slots=True)
+class ReplacedKeys:
+    """Keys whose rows come from elsewhere, in a form that can be read more than once.
 
-    Null equals null, as Iceberg's specification says for equality deletes.
+    Attributes:
+        ids: The field ids of the key's columns, ascending.
+        count: How many keys there are.
+        batches: Begins to read the keys, in the columns of `ids` and the types that Iceberg has.
     """
+
+    ids: Ids
+    count: int
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+
+
+class KeySet:
+    """A set of keys, each with a sequence number, and the test which rows have one of them."""
 
     def __init__(
         self, columns: Sequence[pa.ChunkedArray], sequences: npt.NDArray[np.int64]
@@ -91,7 +104,7 @@ class KeySet:
         np.maximum.at(self._sequences, codes, sequences)
 
     def holds(self, columns: Sequence[pa.Array], sequence_number: int = -1) -> Bools:
-        """Which rows have a key of the set whose sequence number is above `sequence_number`."""
+        """Return which rows have a key whose sequence number is above `sequence_number`."""
         count = len(columns[0])
         if not len(self._sequences):
             return np.zeros(count, np.bool_)
@@ -133,10 +146,10 @@ def live_files(table: Table, snapshot_id: int | None = None) -> list[LiveFile]:
                 continue
             found = positions if content == DataFileContent.POSITION_DELETES else equalities
             deletes = DeleteFile(entry.data_file, _sequence_of(entry))
-            found.setdefault(_scope(table, entry.data_file), []).append(deletes)
+            found.setdefault(scope_of(table, entry.data_file), []).append(deletes)
     files = []
     for entry in data:
-        scope, at = _scope(table, entry.data_file), _sequence_of(entry)
+        scope, at = scope_of(table, entry.data_file), _sequence_of(entry)
         by_key = equalities.get(scope, [])
         if scope is not None:
             by_key = [*by_key, *equalities.get(None, [])]
@@ -161,7 +174,7 @@ def _sequence_of(entry: ManifestEntry) -> int:
     return 0 if number is None else int(number)
 
 
-def _scope(table: Table, file: DataFile) -> Any:
+def scope_of(table: Table, file: DataFile) -> Any:
     """The partition of a file; None for a file of a spec without partitions."""
     if table.specs()[file.spec_id].is_unpartitioned():
         return None
@@ -170,7 +183,7 @@ def _scope(table: Table, file: DataFile) -> Any:
 
 
 def _may_name(file: DataFile, path: str) -> bool:
-    """Whether a position-delete file may name a data file, by the bounds of its paths."""
+    """Return whether a position-delete file may name a data file, by the bounds of its paths."""
     lower = (file.lower_bounds or {}).get(_PATH_FIELD_ID)
     upper = (file.upper_bounds or {}).get(_PATH_FIELD_ID)
     # Equal bounds name one file. An upper bound that was cut to a prefix is not equal to the lower.
@@ -201,7 +214,6 @@ def read_with_deletes(
         EqualityDeleteError: A delete file cannot be applied. It is raised before any row of the
             partition is returned.
     """
-    from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     schema = table.schema()
@@ -209,10 +221,43 @@ def read_with_deletes(
     shown = [schema.find_field(name).field_id for name in names]
     target = schema_to_pyarrow(_schema_of(schema, shown), include_field_ids=False)
     files = live_files(table, snapshot_id)
-    _check(table, files)
-    read = _Read(table, shown, AlwaysTrue() if row_filter is None else row_filter, keys_max)
-    batches = (batch.select(names) for group in _groups(table, files) for batch in read.rows(group))
+    batches = read_live(table, files, names, row_filter, keys_max=keys_max)
     return pa.RecordBatchReader.from_batches(target, batches)
+
+
+def read_live(
+    table: Table,
+    files: Sequence[LiveFile],
+    columns: Sequence[str],
+    row_filter: BooleanExpression | None = None,
+    *,
+    replaced: ReplacedKeys | None = None,
+    keys_max: int = KEYS_MAX,
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of some data files with the deletes of each applied.
+
+    Args:
+        table: The Iceberg table.
+        files: The data files.
+        columns: The columns to read.
+        row_filter: A filter of the rows.
+        replaced: Keys whose rows are left out, whatever file has them.
+        keys_max: How many deleted and replaced keys are kept in memory at the same time.
+
+    Raises:
+        EqualityDeleteError: A file cannot be read, or its deletes cannot be applied. It is raised
+            before any row is returned.
+    """
+    from pyiceberg.expressions import AlwaysTrue
+
+    schema = table.schema()
+    names = list(columns)
+    shown = [schema.find_field(name).field_id for name in names]
+    check_readable(table, files)
+    wanted = AlwaysTrue() if row_filter is None else row_filter
+    read = _Read(table, shown, wanted, keys_max, replaced)
+    groups = _groups(table, files)
+    return (batch.select(names) for group in groups for batch in read.rows(group))
 
 
 def _schema_of(schema: Schema, ids: Iterable[int]) -> Schema:
@@ -222,15 +267,15 @@ def _schema_of(schema: Schema, ids: Iterable[int]) -> Schema:
 
 
 def _groups(table: Table, files: Iterable[LiveFile]) -> list[list[LiveFile]]:
-    """Data files that share delete files."""
+    """Return groups of data files that share delete files."""
     groups: dict[Any, list[LiveFile]] = {}
     for file in files:
-        groups.setdefault(_scope(table, file.file), []).append(file)
+        groups.setdefault(scope_of(table, file.file), []).append(file)
     return list(groups.values())
 
 
-def _check(table: Table, files: Iterable[LiveFile]) -> None:
-    """Raise for every file that cannot be read or applied."""
+def check_readable(table: Table, files: Iterable[LiveFile]) -> None:
+    """Raise `EqualityDeleteError` if a file cannot be read, or its deletes cannot be applied."""
     from pyiceberg.manifest import FileFormat
 
     top = {f.field_id: f.field_type for f in table.schema().fields}
@@ -259,34 +304,44 @@ def _check(table: Table, files: Iterable[LiveFile]) -> None:
 
 
 def has_exact_equality(kind: IcebergType) -> bool:
-    """Whether values of a type can be compared as keys: not floating-point, not nested."""
+    """Return whether values of a type can be compared as keys: not floating-point, not nested."""
     from pyiceberg.types import DoubleType, FloatType, PrimitiveType
 
     return isinstance(kind, PrimitiveType) and not isinstance(kind, (FloatType, DoubleType))
 
 
-Ids = tuple[int, ...]
+_EVERYWHERE = np.iinfo(np.int64).max
+"""The sequence number of replaced keys: above that of every file."""
 
 
 class _Read:
     """A read of some columns of a table."""
 
     def __init__(
-        self, table: Table, shown: Sequence[int], row_filter: BooleanExpression, keys_max: int
+        self,
+        table: Table,
+        shown: Sequence[int],
+        row_filter: BooleanExpression,
+        keys_max: int,
+        replaced: ReplacedKeys | None,
     ) -> None:
         self._table = table
         self._shown = list(shown)
         self._filter = row_filter
         self._keys_max = keys_max
+        self._replaced = replaced
 
     def rows(self, group: Sequence[LiveFile]) -> Iterator[pa.RecordBatch]:
-        """The rows of data files that share delete files."""
+        """Return the rows of data files that share delete files."""
         by_ids: dict[Ids, dict[str, DeleteFile]] = {}
         for live in group:
             for deletes in live.equalities:
                 ids = tuple(sorted(deletes.file.equality_ids or ()))
                 by_ids.setdefault(ids, {})[deletes.file.file_path] = deletes
         count = sum(d.file.record_count for found in by_ids.values() for d in found.values())
+        if self._replaced is not None and self._replaced.count:
+            count += self._replaced.count
+            by_ids.setdefault(self._replaced.ids, {})
         chunks = self._chunks(by_ids)
         if count <= self._keys_max:
             sets = list(chunks)
@@ -301,21 +356,30 @@ class _Read:
             yield from self._unmarked(live, gone.get(live.file.file_path))
 
     def _chunks(self, by_ids: dict[Ids, dict[str, DeleteFile]]) -> Iterator[tuple[Ids, KeySet]]:
-        """The deleted keys, at most `keys_max` (and the rest of one batch) at a time."""
+        """Yield the deleted keys, at most `keys_max` (and the rest of one batch) at a time."""
         for ids, found in by_ids.items():
             held: list[pa.RecordBatch] = []
             sequences: list[npt.NDArray[np.int64]] = []
             rows = 0
-            for deletes in found.values():
-                for batch in self._stream(deletes.file, (), ids, everything=True):
-                    held.append(batch)
-                    sequences.append(np.full(batch.num_rows, deletes.sequence_number, np.int64))
-                    rows += batch.num_rows
-                    if rows >= self._keys_max:
-                        yield ids, _key_set(held, sequences)
-                        held, sequences, rows = [], [], 0
+            for batch, sequence_number in self._keys(ids, found.values()):
+                held.append(batch)
+                sequences.append(np.full(batch.num_rows, sequence_number, np.int64))
+                rows += batch.num_rows
+                if rows >= self._keys_max:
+                    yield ids, _key_set(held, sequences)
+                    held, sequences, rows = [], [], 0
             if held:
                 yield ids, _key_set(held, sequences)
+
+    def _keys(self, ids: Ids, found: Iterable[DeleteFile]) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """The keys of these columns that are deleted or replaced, with their sequence numbers."""
+        for deletes in found:
+            for batch in self._stream(deletes.file, (), ids, everything=True):
+                yield batch, deletes.sequence_number
+        if self._replaced is not None and self._replaced.ids == ids:
+            for batch in self._replaced.batches():
+                if batch.num_rows:
+                    yield batch, _EVERYWHERE
 
     def _filtered(
         self, live: LiveFile, sets: Sequence[tuple[Ids, KeySet]]
@@ -357,6 +421,8 @@ class _Read:
             at += count
 
     def _applies(self, live: LiveFile, ids: Ids) -> bool:
+        if self._replaced is not None and self._replaced.ids == ids:
+            return True
         return any(tuple(sorted(d.file.equality_ids or ())) == ids for d in live.equalities)
 
     def _columns(self, batch: pa.RecordBatch, ids: Ids) -> list[pa.Array]:

@@ -1,4 +1,4 @@
-"""Errors of the lake and of tiering. They stand under the client's root, `FlussError`."""
+"""Errors of the lake and of tiering. Their base class is the client's `FlussError`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NoLakeError(LakeError):
 
 
 class LakeRangeError(LakeError):
-    """The lake does not hold exactly the offsets that were asked for."""
+    """The lake does not have exactly the requested offsets."""
 
     def __init__(self, table: TablePath, message: str, expected: int = -1, found: int = -1) -> None:
         super().__init__(table, message)
@@ -41,24 +41,13 @@ class CommitConflictError(ClientError):
 
 
 class TieringNotAllowedError(ClientError):
-    """Tiering was not asked for: it takes the place of the cluster's own tiering service."""
+    """Tiering was not allowed by the caller: it replaces the cluster's own tiering service."""
 
     def __init__(self) -> None:
         super().__init__(
             "tiering is off unless asked for: pass allow_tiering=True where no other tiering "
             "service (Flink) works on these tables"
         )
-
-
-class KeyTableTieringError(UnsupportedError):
-    """Tables with a primary key cannot be tiered by this yet."""
-
-    def __init__(self, table: TablePath) -> None:
-        super().__init__(
-            f"{table} has a primary key: tiering of key tables is not offered yet; run the "
-            "cluster's own tiering service for it"
-        )
-        self.table = table
 
 
 class RowDeltaError(UnsupportedError):
@@ -78,27 +67,33 @@ class EqualityDeleteError(UnsupportedError):
 
 
 class TieringFencedError(LakeError):
-    """The coordinator gave this round of the table to another worker; nothing was committed."""
+    """The coordinator assigned the table to another worker; nothing was committed."""
 
     retriable = True
 
 
 class TieringVerifyError(LakeError):
-    """What was written is not what the offsets say; nothing was told to the cluster."""
+    """The written rows do not match the offsets; nothing was committed to the cluster."""
 
 
 class TieringContendedError(LakeError):
-    """Others kept committing to the table's lake; this round was given up."""
+    """Other processes kept committing to the table's lake; this round was ended."""
+
+    retriable = True
+
+
+class LakeContendedError(LakeError):
+    """Others kept committing to the table's lake; this step of maintenance was given up."""
 
     retriable = True
 
 
 class WaitTimedOutError(LakeError):
-    """What was waited for did not come in time; waiting again loses nothing."""
+    """The wait timed out; waiting again loses nothing."""
 
     retriable = True
     unmet: str = ""
-    """What did not come, and how far it was at the last look."""
+    """What the caller waited for, and its state at the last check."""
 
     @classmethod
     def after(cls, table: TablePath, seconds: float, unmet: str) -> WaitTimedOutError:

@@ -1,9 +1,9 @@
 """Reading the data files of an Iceberg table with every null in its place.
 
-pyiceberg's reader makes an empty list of a null one where the elements are rows, and an empty map
-of a null one where the values are rows. So tables with such columns are read here: each data file
-by itself, columns found by their field ids, rows that a delete file names left out. Other tables
-are read by pyiceberg.
+pyiceberg's reader returns an empty list for a null list of rows, and an empty map for a null map
+whose values are rows. So tables with such columns are read here: each data file by itself, columns
+found by their field ids, without the rows that a delete file names. Other tables are read by
+pyiceberg.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FIELD_ID = b"PARQUET:field_id"
 def read_tasks(
     table: Table, projected: Schema, row_filter: BooleanExpression, tasks: Sequence[FileScanTask]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some data files of a table, in the columns of `projected`.
+    """Return the rows of some data files of a table, in the columns of `projected`.
 
     Raises:
         UnsupportedError: A column holds lists or maps of rows, and a file is not Parquet, or its
@@ -49,7 +49,7 @@ def read_tasks(
 
 
 def read_scan(scan: DataScan, table: Table, limit: int | None = None) -> pa.RecordBatchReader:
-    """The rows of a scan of a table; at most `limit` of them."""
+    """Return the rows of a scan of a table; at most `limit` of them."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     projected = scan.projection()
@@ -82,7 +82,7 @@ def read_file(
 
 
 def _loses_nulls(kind: IcebergType) -> bool:
-    """Whether pyiceberg's reader would make something empty of a null in such a column."""
+    """Return whether pyiceberg's reader would make a null in such a column an empty value."""
     from pyiceberg.types import ListType, MapType, StructType
 
     if isinstance(kind, StructType):
@@ -151,7 +151,7 @@ class _FileRead:
         return pa.RecordBatch.from_arrays(columns, names=[f.name for f in self._fields])
 
     def _constant(self, field: NestedField, count: int) -> pa.Array:
-        """A column that the file lacks: a value of its partition, a default, or null."""
+        """Return a column that the file lacks: a value of its partition, a default, or null."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow
         from pyiceberg.transforms import IdentityTransform
 
@@ -166,7 +166,7 @@ class _FileRead:
 
 
 def _deleted_rows(io: FileIO, task: FileScanTask) -> np.ndarray:
-    """The positions within the file that its delete files name."""
+    """Return the positions within the file that its delete files name."""
     from pyiceberg.manifest import DataFileContent, FileFormat
 
     found = [np.zeros(0, np.int64)]
@@ -186,7 +186,7 @@ def _deleted_rows(io: FileIO, task: FileScanTask) -> np.ndarray:
 
 
 def _by_id(fields: Any) -> dict[int, pa.Field]:
-    """The fields of an Arrow schema or struct by their ids in Iceberg."""
+    """Return the fields of an Arrow schema or struct by their Iceberg ids."""
     found = {}
     for field in fields:
         if field.metadata is None or _FIELD_ID not in field.metadata:
@@ -199,7 +199,7 @@ def _by_id(fields: Any) -> dict[int, pa.Field]:
 
 
 def _project(array: pa.Array, present: pa.DataType, wanted: IcebergType) -> pa.Array:
-    """An array of a data file with the fields of the table, nulls at every level as they are."""
+    """Return an array of a data file with the fields of the table; nulls stay at every level."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyiceberg.types import ListType, MapType, StructType
 
@@ -228,7 +228,7 @@ def _project(array: pa.Array, present: pa.DataType, wanted: IcebergType) -> pa.A
 
 
 def _offsets(array: pa.Array) -> pa.Array:
-    """The offsets of a list or map, null where the list is: so Arrow makes a null of it."""
+    """Return the offsets of a list or map, null for a null list, so that Arrow keeps the null."""
     offsets = array.offsets
     nulls = pa.concat_arrays([array.is_null(), pa.array([False])])
     return pc.if_else(nulls, pa.scalar(None, offsets.type), offsets)

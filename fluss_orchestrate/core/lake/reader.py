@@ -1,8 +1,9 @@
-"""Reading exactly some offsets of a log table from Iceberg, in their order, or an error.
+"""Reading exact ranges of offsets of a log table from Iceberg, in order.
 
-Every row in the lake has its `__bucket`, `__offset` and `__timestamp`. What is given back has the
-table's own types again; only digits below a microsecond are lost, which Iceberg's timestamps do
-not have. Deleted offsets can be read like this, but not changelogs: the lake holds their result.
+Every row in the lake has its `__bucket`, `__offset` and `__timestamp`. The result has the types of
+the Fluss table; only digits below a microsecond are lost, which Iceberg's timestamps do not have.
+Offsets that retention deleted can be read in this way. Changelogs cannot: the lake has only their
+result.
 
 One file at a time is in memory, or those that overlap after a compaction.
 """
@@ -32,15 +33,16 @@ from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask, Table
 
 FROM_THE_FIRST = -1
-"""As the start of a range: whatever the lake's first offset is."""
+"""As the start of a range: the first offset of the lake."""
 
 
 @dataclass(frozen=True)
 class LakeRead:
-    """A lake at one snapshot, and the columns that are wanted of it."""
+    """A lake at one snapshot, and the columns to read of it."""
 
     table: Table
     snapshot_id: int
@@ -56,9 +58,12 @@ class LakeRead:
         return pa.schema(fields + [METADATA_FIELDS[name] for name in self.metadata_columns])
 
     def batches(self, part: BucketRange) -> Iterator[pa.RecordBatch]:
-        """The rows of [start, stop), all of them and in order, or `LakeRangeError`.
+        """Return the rows of [start, stop), complete and in order.
 
-        With `FROM_THE_FIRST` as start: from the first one that the lake has.
+        With `FROM_THE_FIRST` as start: from the first offset that the lake has.
+
+        Raises:
+            LakeRangeError: The lake does not have all of them.
         """
         at = part.start
         for group in _groups(self._tasks(part), self._offset_id()):
@@ -134,17 +139,10 @@ def _filter(info: TableInfo, part: BucketRange) -> BooleanExpression:
 
 def _groups(tasks: Sequence[FileScanTask], offset_id: int) -> Iterator[list[FileScanTask]]:
     """Files by their offsets; those that overlap come together."""
-    from pyiceberg.conversions import from_bytes
-    from pyiceberg.types import LongType
-
-    def bounds(task: FileScanTask) -> tuple[int, int]:
-        file = task.file
-        low = from_bytes(LongType(), file.lower_bounds[offset_id])
-        return int(low), int(from_bytes(LongType(), file.upper_bounds[offset_id]))
-
     group: list[FileScanTask] = []
     end = -1
-    for (low, high), task in sorted(((bounds(t), t) for t in tasks), key=lambda pair: pair[0]):
+    found = ((offset_bounds(task.file, offset_id), task) for task in tasks)
+    for (low, high), task in sorted(found, key=lambda pair: pair[0]):
         if group and low > end:
             yield group
             group = []
@@ -152,6 +150,15 @@ def _groups(tasks: Sequence[FileScanTask], offset_id: int) -> Iterator[list[File
         end = max(end, high)
     if group:
         yield group
+
+
+def offset_bounds(file: DataFile, offset_id: int) -> tuple[int, int]:
+    """The lowest and the highest offset in a data file; `offset_id` is the column's field id."""
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.types import LongType
+
+    low = from_bytes(LongType(), file.lower_bounds[offset_id])
+    return int(low), int(from_bytes(LongType(), file.upper_bounds[offset_id]))
 
 
 def _is_sorted(batch: pa.RecordBatch) -> bool:
@@ -166,7 +173,7 @@ def open_lake(
     metadata_columns: Sequence[str] = (),
     overrides: Mapping[str, str] | None = None,
 ) -> tuple[LakeRead, Mapping[tuple[int | None, int], int]] | None:
-    """The newest snapshot that Fluss says is readable, with its offsets; None before the first."""
+    """Return the newest readable snapshot with its offsets; None before the first."""
     backend = backend_of(connection)
     try:
         snapshot = run_blocking(backend.get_lake_snapshot(info.table_path, None, True))
@@ -185,7 +192,7 @@ def open_lake(
 def lake_reader(
     connection: FlussConnection, overrides: Mapping[str, str] | None = None
 ) -> LakeReader:
-    """What `IncrementalScan(lake_reader=…)` takes: reads a plan's ranges from the lake."""
+    """Return a `lake_reader` for `IncrementalScan`: it reads ranges of a plan from the lake."""
 
     def read(plan: ScanPlan) -> Iterator[pa.RecordBatch]:
         info = planned_table(connection, plan)
@@ -202,7 +209,7 @@ def lake_reader(
 
 
 def planned_table(connection: FlussConnection, plan: ScanPlan) -> TableInfo:
-    """The plan's table with the schema that the plan has pinned."""
+    """Return the table of a plan with the schema of the plan."""
     backend = backend_of(connection)
     info = run_blocking(backend.get_table_info(plan.table.path))
     found = TableIdentity.of(connection.config.resolved_alias(), info)
@@ -225,10 +232,13 @@ def read_lake_offsets(
     metadata_columns: Sequence[str] = (),
     overrides: Mapping[str, str] | None = None,
 ) -> pa.RecordBatchReader:
-    """Exactly the rows with start ≤ offset < stop of one bucket, from the lake, in order.
+    """Return exactly the rows with start ≤ offset < stop of one bucket from the lake, in order.
 
-    `place` is the partition's name (None without partitions) and the bucket. `LakeRangeError`
-    when the lake does not hold all of them; part of the rows may have been given by then.
+    `place` is the name of the partition (None without partitions) and the bucket.
+
+    Raises:
+        LakeRangeError: The lake does not have all of them; some rows may have been returned by
+            then.
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
     info = table_info(connection, path)

@@ -154,7 +154,7 @@ class EqualityDeleteWriter(DataFileWriter):
 
 
 class _PartitionedDeletes(PartitionedWriter):
-    """Spreads keys over the partitions of a table, as equality-delete files."""
+    """Writes keys into one equality-delete file per partition of a table."""
 
     def __init__(self, table: Table, label: str, ids: Sequence[int]) -> None:
         from pyiceberg.schema import Schema
@@ -218,7 +218,7 @@ class RowDeltaWriter:
         self._deletes.abort()
 
 
-def _producer() -> tuple[type[Any], type[Any]]:
+def row_delta_classes() -> tuple[type[Any], type[Any]]:
     """PyIceberg's classes with what they lack: manifests of delete files."""
     try:
         from pyiceberg.manifest import (
@@ -323,7 +323,7 @@ def commit_row_delta(
     operation = Operation.APPEND
     if delta.deletes:
         operation = Operation.OVERWRITE if delta.data else Operation.DELETE
-    made: _FastAppendFiles = _producer()[0](
+    made: _FastAppendFiles = row_delta_classes()[0](
         operation=operation,
         transaction=transaction,
         io=base.io,
@@ -420,7 +420,7 @@ def _rewrite(
     wanted: KeySet,
     writer: PartitionedWriter,
 ) -> bool:
-    """Write the rows of a file that do not have one of the keys; False if it has none of them."""
+    """Write the rows of a file that have none of the keys; return False if no row has one."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.table import FileScanTask
 

@@ -1,7 +1,8 @@
 """The current state of a table in one call.
 
 A log table: what is in the lake, then the tail that is only in the log. A key table: its rows as
-the servers hold them, made exact by its changelog. Every bucket is exact at an offset of its own,
+the servers hold them, made exact by its changelog, or the rows of its lake with the changelog after
+them. Every bucket is exact at an offset of its own,
 but **the buckets are not one snapshot**: while others write, one bucket may be a little newer than
 another. `as_of` pins the offsets, so that two reads give the same.
 """
@@ -23,7 +24,7 @@ from fluss_client.engine import (
     run_blocking,
     spec_to_name,
 )
-from fluss_client.errors import PartitionNotExistError, SchemaError
+from fluss_client.errors import ConfigError, PartitionNotExistError, SchemaError
 from fluss_orchestrate.core.errors import PositionUnknownError
 from fluss_orchestrate.core.incremental.planning.bounds import known_offsets
 from fluss_orchestrate.core.incremental.planning.guards import check_identity
@@ -36,12 +37,16 @@ from fluss_orchestrate.core.incremental.planning.settings import Offsets
 from fluss_orchestrate.core.incremental.reading.reader import PlanReading
 from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
 from fluss_orchestrate.core.lake.covers import LakeTarget, Target, resolve_target
+from fluss_orchestrate.core.lake.errors import LakeRangeError, NoLakeError
+from fluss_orchestrate.core.lake.key_reader import KeyPart, KeyReader, lake_parts, union_parts
 from fluss_orchestrate.core.lake.reader import FROM_THE_FIRST, LakeRead, open_lake
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt, whole_position
 from fluss_orchestrate.deprecated import accepts_old_parameters
 
 SMALL_LIMIT = 10_000
+READS = ("current", "lake", "union")
+"""What `read_table` can read."""
 
 
 @accepts_old_parameters("read_table")
@@ -54,16 +59,29 @@ def read_table(
     *,
     catalog: Mapping[str, str] | None = None,
     limit: int | None = None,
+    read: str = "current",
 ) -> pa.RecordBatchReader:
-    """Everything that a table holds, batch by batch, in bounded memory.
+    """Read all rows of a table, batch by batch, in bounded memory.
 
-    `partition` is a partition's name, or its values by column. `as_of` is a time, offsets, a
-    receipt or a plan: exactly what had been written up to there, as long as the log (of a key
-    table: its changelog, with old rows) is still there from that offset on. Each bucket by itself
-    is exact; the buckets together are not one snapshot. The rows of a key table come from its
-    latest KV snapshot and the changelog after it. Partitions that were dropped are not read,
-    though the lake may still have them. `limit` is the number of rows to return at most: any rows,
-    and of a key table a few rows without reading all of it.
+    Each bucket is exact by itself; the buckets together are not one snapshot. The rows of a key
+    table come from its latest KV snapshot and the changelog after it. Partitions that were dropped
+    are not read, even if the lake still has them.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        columns: The columns to read; None reads all.
+        partition: The name of a partition, or its values by column; None reads all partitions.
+        as_of: A time, offsets, a receipt or a plan: the rows as they were there. The log (of a key
+            table: its changelog, with old rows) must still exist from that offset on.
+        catalog: Properties of the Iceberg catalog that replace those of the table's lake.
+        limit: The largest number of rows. Any rows are returned, and a key table is not read to its
+            end.
+
+    `read` is `current`, `lake` or `union`. `lake` returns what the newest readable snapshot of the
+    lake holds. `union` returns the current rows from the lake and the log after it, which is what
+    `current` does for a log table; of a key table it needs no KV snapshot, and `as_of` works
+    without old rows in the changelog where a lake snapshot is early enough.
 
     Raises:
         StateUnavailableError: A bucket of a key table has no KV snapshot that can be opened, no
@@ -72,7 +90,12 @@ def read_table(
         ScanLostError: The server was lost while it collected a bucket's rows.
         UnsupportedError: `as_of` for a key table whose changelog has no old rows
             (`table.changelog.image` is not FULL).
+        NoLakeError: `read` is `lake` or `union`, and the table has no lake.
+        LakeRangeError: `read` is `lake`, and nothing of the table is in the lake yet.
+        EqualityDeleteError: Deletes in the lake of a key table cannot be applied.
+        ConfigError: `read` is something else, or `as_of` is combined with `lake`.
     """
+    _check_read(read, as_of)
     path = TablePath.parse(table) if isinstance(table, str) else table
     core = async_connection(connection)
     view = run_blocking(observe_table(core, path))
@@ -92,8 +115,13 @@ def read_table(
     ]
     ends = [view.range_of(p, 0, stops[p]) for p in places]
     schema = pa.schema([info.schema.arrow.field(name) for name in names])
-    if not info.has_primary_key():
+    if read == "lake":
+        batches = _lake(connection, view, ends, names, catalog)
+    elif not info.has_primary_key():
         batches = _log(connection, view, ends, names, catalog)
+    elif read == "union":
+        reader = KeyReader(connection, info, names, catalog)
+        batches = _parts(reader, union_parts(connection, view, ends, catalog))
     elif as_of is None:
         batches = read_keys(connection, info, ends, names, limit)
     else:
@@ -104,6 +132,37 @@ def read_table(
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
+def _check_read(read: str, as_of: object) -> None:
+    if read not in READS:
+        raise ConfigError(f"read takes one of {', '.join(READS)}, not {read!r}")
+    if read == "lake" and as_of is not None:
+        raise ConfigError("a lake snapshot is read as it is: use as_of with read='union'")
+
+
+def _parts(reader: KeyReader, parts: Sequence[KeyPart]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        yield from reader.batches(part)
+
+
+def _lake(
+    connection: FlussConnection,
+    view: TableView,
+    ends: Sequence[BucketRange],
+    names: Sequence[str],
+    overrides: Mapping[str, str] | None,
+) -> Iterator[pa.RecordBatch]:
+    """What the lake holds, and nothing of the log."""
+    if view.info.has_primary_key():
+        reader = KeyReader(connection, view.info, names, overrides)
+        return _parts(reader, lake_parts(connection, view, ends, overrides))
+    if not has_lake(view.info):
+        raise NoLakeError(view.info.table_path)
+    opened = _opened(connection, view.info, names, overrides)
+    if opened is None:
+        raise LakeRangeError(view.info.table_path, "nothing of it is in the lake yet")
+    return _lake_batches(opened[0], _cut(connection, view, ends, opened[1])[0])
+
+
 def _first_rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     left = limit
     while left > 0 and (batch := next(batches, None)) is not None:
@@ -112,7 +171,7 @@ def _first_rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Re
 
 
 def _named(view: TableView, offsets: Offsets) -> dict[Place, int]:
-    """Offsets that a caller gives; a bucket that they do not name would be left out silently."""
+    """Return offsets that a caller passed, and refuse those that leave out a bucket."""
     given = known_offsets(view, offsets)
     missing = [place for place in view.latest if place not in given]
     if missing:
@@ -123,7 +182,7 @@ def _named(view: TableView, offsets: Offsets) -> dict[Place, int]:
 def read_receipt(
     connection: FlussConnection, receipt: Receipt, columns: Sequence[str] | None = None
 ) -> pa.RecordBatchReader:
-    """The rows in the ranges of a receipt of a log table, as far as the log still holds them.
+    """Return the rows in the ranges of a receipt of a log table that the log still has.
 
     Rows that others wrote into the same ranges meanwhile are among them.
     """
@@ -191,7 +250,7 @@ def _log(
 
 @dataclass(frozen=True, slots=True)
 class LakeAndTail:
-    """What of a log table comes from which place; each range can be read by itself."""
+    """Which ranges of a log table are in the lake, and which are only in the log."""
 
     snapshot_id: int | None
     """The snapshot of the lake that holds `in_lake`."""
@@ -205,7 +264,7 @@ def lake_and_tail(
     ends: Sequence[BucketRange],
     overrides: Mapping[str, str] | None = None,
 ) -> LakeAndTail:
-    """Where the rows of a log table are, up to the ends of these ranges."""
+    """Return where the rows of a log table are, up to the ends of these ranges."""
     names = view.info.get_column_names()
     opened = _opened(connection, view.info, names, overrides)
     if opened is None:
@@ -221,7 +280,7 @@ def read_lake_part(
     names: Sequence[str],
     overrides: Mapping[str, str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one range of `LakeAndTail.in_lake`."""
+    """Return the rows of one range of `LakeAndTail.in_lake`."""
     table = load_lake_table(info, connection.config.resolved_alias(), overrides)
     yield from LakeRead(table, snapshot_id, info, names, ()).batches(part)
 
@@ -241,7 +300,7 @@ def _cut(
     ends: Sequence[BucketRange],
     held: Mapping[Place, int],
 ) -> tuple[list[BucketRange], list[BucketRange]]:
-    """The ranges that the lake holds, and those that only the log has."""
+    """Return the ranges that the lake has, and those that only the log has."""
     earliest = run_blocking(
         offsets_of(backend_of(connection), view.info, view.partition_ids(), OffsetSpec.earliest())
     )

@@ -1,4 +1,4 @@
-"""How far the lake is behind the log, bucket by bucket, in offsets and in time."""
+"""The lag of the lake behind the log, for each bucket, in offsets and in time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROBES_AT_ONCE_MAX = 32
 
 @dataclass(frozen=True, slots=True)
 class BucketLag:
-    """One bucket of the lake against its log."""
+    """How far one bucket of the lake is behind its log."""
 
     partition_id: int | None
     partition: str | None
@@ -37,11 +37,11 @@ class BucketLag:
     earliest: int
     latest: int
     lag_ms: int | None
-    """Age of the oldest row that is not in the lake; 0 without one, None if not asked for."""
+    """The age of the oldest row that is not in the lake; 0 without one, None if not requested."""
 
     @property
     def lag_offsets(self) -> int:
-        """How many offsets of the log are not in the lake."""
+        """The number of offsets of the log that are not in the lake."""
         held = self.earliest if self.lake_offset is None else self.lake_offset
         return max(0, self.latest - held)
 
@@ -53,7 +53,14 @@ class BucketLag:
 
 @dataclass(frozen=True, slots=True)
 class LakeStatus:
-    """A table's lake as it was at one moment."""
+    """The lake of a table at one moment.
+
+    Attributes:
+        table: The identity of the table.
+        snapshot: The newest lake snapshot; None if there is none.
+        buckets: How far each bucket is behind.
+        observed_ms: When this was observed, in milliseconds since 1970.
+    """
 
     table: TableIdentity
     snapshot: LakeSnapshot | None
@@ -62,26 +69,26 @@ class LakeStatus:
 
     @property
     def snapshot_id(self) -> int | None:
-        """The newest snapshot; None before the first."""
+        """The id of the newest snapshot; None before the first."""
         return None if self.snapshot is None else self.snapshot.snapshot_id
 
     @property
     def lag_offsets(self) -> int:
-        """Offsets of all buckets that are not in the lake."""
+        """The number of offsets of all buckets that are not in the lake."""
         return sum(b.lag_offsets for b in self.buckets)
 
     @property
     def lag_ms(self) -> int | None:
-        """Age of the oldest row that is not in the lake; None if times were not asked for."""
+        """The age of the oldest row that is not in the lake; None if times were not requested."""
         ages = [b.lag_ms for b in self.buckets]
         return None if None in ages else max((a for a in ages if a is not None), default=0)
 
     def covers(self, target: LakeTarget) -> bool:
-        """Whether the snapshot held everything up to a frozen target."""
+        """Return whether the snapshot holds everything up to a resolved `target`."""
         return target.covered_by(self.snapshot)
 
     def to_json(self) -> dict[str, Any]:
-        """The status as plain values."""
+        """Return the status as plain values."""
         return {
             "table": self.table.to_json(),
             "snapshot_id": self.snapshot_id,
@@ -104,10 +111,10 @@ class LakeStatus:
 
 
 async def read_status(core: AsyncConnection, table: TablePath, times: bool = True) -> LakeStatus:
-    """Look at the lake of a table. Runs on the connection's own loop.
+    """Read the status of the lake of a table. Runs on the event loop of the connection.
 
-    With `times`, one more request per bucket that is behind. The log is looked at after the
-    lake, so that the lake never seems to be ahead.
+    `times` takes one more request per bucket that is behind. The log is read after the lake, so
+    that the lake never seems to be ahead.
     """
     snapshot = await latest_snapshot(core, table)
     view = await observe_table(core, table)
@@ -169,7 +176,13 @@ async def _ages(
 def lake_status(
     connection: FlussConnection, table: TablePath | str, *, times: bool = True
 ) -> LakeStatus:
-    """The lake of a table as it is now. Blocks."""
+    """Return the status of the lake of a table. Blocks.
+
+    Args:
+        connection: The connection to the cluster.
+        table: The table, as a path or as `database.table`.
+        times: Also find the commit time of the first row of each bucket that is not in the lake.
+    """
     path = TablePath.parse(table) if isinstance(table, str) else table
     status = run_blocking(read_status(async_connection(connection), path, times))
     record("fluss.lake.lag", status.lag_offsets, table=status.table.uri)

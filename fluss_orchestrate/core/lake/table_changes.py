@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluss_orchestrate.core.lake.commits import commit_once, without_retries
-from fluss_orchestrate.core.lake.row_delta import _producer
+from fluss_orchestrate.core.lake.rewrites import rewrite_class
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -103,7 +103,7 @@ def commit_change(table: Table, change: TableChange) -> int:
     operation = Operation.APPEND
     if change.deletes or change.removed:
         operation = Operation.OVERWRITE if change.data else Operation.DELETE
-    made = _changed_files()(
+    made = rewrite_class()(
         operation=operation,
         transaction=transaction,
         io=base.io,
@@ -116,69 +116,3 @@ def commit_change(table: Table, change: TableChange) -> int:
     made.commit()
     commit_once(table, transaction, made.snapshot_id)
     return int(made.snapshot_id)
-
-
-def _changed_files() -> type[Any]:
-    """PyIceberg's class with what it lacks: removing data files and delete files alike."""
-    from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus
-
-    row_delta, deletes_writer = _producer()
-
-    class ChangedFiles(row_delta):  # type: ignore[misc, valid-type]
-        removed_paths: Collection[str] = ()
-        _removed_files: Sequence[DataFile] = ()
-
-        def _existing_manifests(self) -> list[Any]:
-            found: list[Any] = super()._existing_manifests()
-            if not self.removed_paths:
-                return found
-            kept: list[Any] = []
-            removed: list[DataFile] = []
-            for manifest in found:
-                entries = manifest.fetch_manifest_entry(self._io, discard_deleted=True)
-                gone = [e.data_file for e in entries if e.data_file.file_path in self.removed_paths]
-                if gone:
-                    removed += gone
-                    manifest = self._rewritten(manifest, entries)
-                kept.append(manifest)
-            self._removed_files = removed
-            return kept
-
-        def _rewritten(self, manifest: Any, entries: Sequence[Any]) -> Any:
-            """Write a manifest again, in which the removed files are marked as deleted."""
-            spec = self.spec(manifest.partition_spec_id)
-            if manifest.content == ManifestContent.DELETES:
-                writer = deletes_writer(
-                    spec,
-                    self.schema(),
-                    self.new_manifest_output(),
-                    self._snapshot_id,
-                    self._compression,
-                )
-            else:
-                writer = self.new_manifest_writer(spec)
-            with writer:
-                for entry in entries:
-                    is_gone = entry.data_file.file_path in self.removed_paths
-                    writer.add_entry(
-                        ManifestEntry.from_args(
-                            status=ManifestEntryStatus.DELETED
-                            if is_gone
-                            else ManifestEntryStatus.EXISTING,
-                            snapshot_id=self._snapshot_id if is_gone else entry.snapshot_id,
-                            sequence_number=entry.sequence_number,
-                            file_sequence_number=entry.file_sequence_number,
-                            data_file=entry.data_file,
-                        )
-                    )
-            return writer.to_manifest_file()
-
-        def _summary(self, snapshot_properties: Any = None) -> Any:
-            # Set here only: PyIceberg would otherwise look for them among the data files.
-            self._deleted_data_files = set(self._removed_files)
-            try:
-                return super()._summary(snapshot_properties)
-            finally:
-                self._deleted_data_files = set()
-
-    return ChangedFiles

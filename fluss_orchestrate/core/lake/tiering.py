@@ -1,13 +1,15 @@
-"""Tiering of log tables into Iceberg, without a Flink cluster.
+"""Tiering into Iceberg, without a Flink cluster.
 
-A round takes what is in the log and not in the lake, writes it as data files, and commits twice:
-to Iceberg, against the snapshot it began with and never repeated, then to Fluss. Fluss may delete
-what it is told is in the lake, so it is told only what was counted: rows = sum of (end - start).
+A round takes what is in the log and not in the lake, writes it as files, and commits twice: to
+Iceberg, against the snapshot it began with and never repeated, then to Fluss. Fluss may delete what
+it is told is in the lake, so it is told only what was counted. Of a log table, rows = sum of
+(end - start). Of a key table, all changes were read, and Iceberg has as many rows and deleted keys
+as their last images are.
 
 A crash between the commits leaves a snapshot that Fluss does not know. Every round first looks for
-one and makes it known; only then are Fluss's offsets the end of the lake. So each row gets into
-the lake once, also when several workers try: of those that began with the same snapshot, one
-commits.
+such a snapshot and commits it to Fluss; only then the offsets of Fluss are the end of the lake. So
+each row is in the lake once, also if several workers try: of those that began with the same
+snapshot, only one commits.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fluss_client import (
@@ -27,8 +28,8 @@ from fluss_client import (
     TableInfo,
     TablePath,
 )
+from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, backend_of, run_blocking, table_info
-from fluss_client.errors import LakeSnapshotNotExistError
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.position import place_order
 from fluss_orchestrate.core.errors import RetentionPassedError
@@ -43,20 +44,29 @@ from fluss_orchestrate.core.lake.commits import commit_append
 from fluss_orchestrate.core.lake.data_files import delete_files
 from fluss_orchestrate.core.lake.errors import (
     CommitConflictError,
-    KeyTableTieringError,
-    LakeError,
     NoLakeError,
     TieringContendedError,
     TieringNotAllowedError,
     TieringVerifyError,
 )
+from fluss_orchestrate.core.lake.known_lake import (
+    COMMIT_USER,
+    COMMIT_USER_KEY,
+    OFFSETS_KEY,
+    Known,
+    KnownLake,
+    oldest_to_keep,
+)
+from fluss_orchestrate.core.lake.rewrites import commit_rewrite
+from fluss_orchestrate.core.lake.row_delta import RowDelta, commit_row_delta
 from fluss_orchestrate.core.lake.tiering_files import (
     RangeWriter,
     TieredFiles,
     TieringProgressHook,
     evolved,
-    write_ranges,
+    write_log_ranges,
 )
+from fluss_orchestrate.core.lake.tiering_keys import write_key_ranges
 from fluss_orchestrate.core.metrics import record_receipt
 from fluss_orchestrate.core.plan import BucketRange, Place
 from fluss_orchestrate.core.receipts import Receipt
@@ -64,23 +74,21 @@ from fluss_orchestrate.deprecated import accepts_old_parameters
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-    from pyiceberg.table.snapshots import Snapshot
 
 log = logging.getLogger(__name__)
-COMMIT_USER_KEY, COMMIT_USER = "commit-user", "__fluss_lake_tiering"
-OFFSETS_KEY = "fluss-offsets"
-KEEP_ALL_SNAPSHOTS = -1
-SNAPSHOTS_KEPT = 10
-"""How many snapshots Fluss keeps the offsets of."""
 ROUND_ATTEMPTS_MAX = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What Fluss knows of a table's lake: a snapshot (None before the first) and its offsets."""
-
-    snapshot_id: int | None
-    offsets: Mapping[Place, int]
+def write_ranges(
+    core: AsyncConnection,
+    info: TableInfo,
+    table: Table,
+    ranges: Sequence[BucketRange],
+    progress: TieringProgressHook = lambda *_: None,
+) -> TieredFiles:
+    """Write the files of a round in this process; the `RangeWriter` that is used by default."""
+    write = write_key_ranges if info.has_primary_key() else write_log_ranges
+    return write(core, info, table, ranges, progress)
 
 
 @accepts_old_parameters("tier_table")
@@ -93,12 +101,32 @@ def tier_table(
     progress: TieringProgressHook = lambda *_: None,
     write: RangeWriter = write_ranges,
 ) -> Receipt:
-    """Bring everything that is in a log table now into its lake, once. Blocks.
+    """Bring everything that is in a table now into its lake, once. Blocks.
 
     For tests, demos and small clusters, where no tiering service runs: it does not ask the
-    coordinator for the table. The receipt has what this call added; no rows and no snapshot id if
-    the lake had everything. `KeyTableTieringError` for a table with a primary key. `write` says
-    who writes the files; the commits are always made here.
+    coordinator for the table. Of a key table, a bucket that the lake does not have yet comes from
+    its key state, and later rounds bring the last change of each key.
+
+    Args:
+        connection: The connection.
+        table: The table.
+        allow_tiering: Says that no other tiering service works on the table.
+        catalog: Properties of the Iceberg catalog that differ from those of the table.
+        progress: Called with the rows written so far and the rows of the round.
+        write: Who writes the files; the commits are always made here.
+
+    Returns:
+        What this call added: rows of the log, or changes of a key table. It has no rows if the
+        lake had everything.
+
+    Raises:
+        TieringNotAllowedError: `allow_tiering` is not set.
+        NoLakeError: The table has no lake.
+        RetentionPassedError: A part of the log was deleted before it came into the lake.
+        StateUnavailableError: The state of a bucket of a key table cannot be read.
+        RowDeltaError: The Iceberg table of a key table cannot take rows by its key.
+        TieringVerifyError: What was written is not what the offsets say.
+        TieringContendedError: Others kept committing to the Iceberg table.
     """
     if not allow_tiering:
         raise TieringNotAllowedError
@@ -108,7 +136,7 @@ def tier_table(
 
 
 class TieringRound:
-    """Tiers one table once. `confirm` is called right before each commit and raises to stop it."""
+    """Tiers one table once. `confirm` is called right before each commit, and raises to stop it."""
 
     def __init__(
         self,
@@ -119,8 +147,6 @@ class TieringRound:
         progress: TieringProgressHook = lambda *_: None,
         write: RangeWriter = write_ranges,
     ) -> None:
-        if info.has_primary_key():
-            raise KeyTableTieringError(info.table_path)
         if not has_lake(info):
             raise NoLakeError(info.table_path)
         self._connection = connection
@@ -128,14 +154,15 @@ class TieringRound:
         self._alias = connection.config.resolved_alias()
         self._info = info
         self._overrides = overrides
-        self._confirm = confirm
+        self._lake = KnownLake(connection, info, confirm)
         self._progress = progress
         self._write = write
 
     def run(self) -> Receipt:
-        """Bring the lake to where the log is now, beginning again when another commit came first.
+        """Copy the rows up to the end of the log; begin again if another commit came first.
 
-        `TieringContendedError` if that happens too often.
+        Raises:
+            TieringContendedError: Other commits came first too often.
         """
         started = now_ms()
         for attempt in range(ROUND_ATTEMPTS_MAX):
@@ -149,14 +176,14 @@ class TieringRound:
         )
 
     def _try(self, started: int) -> Receipt | None:
-        """One round; None if it has to begin again."""
+        """Make one attempt; return None if it has to begin again."""
         # What the lake holds is what Fluss knows only if both are looked at in this order, and
         # the commit goes against just this table.
         table = evolved(self._load(), self._info)
         if table is None:
             return None
-        known = self._known()
-        if not self._is_current(table, known):
+        known = self._lake.known()
+        if not self._lake.is_current(table, known):
             return None
         view = run_blocking(observe_offsets(self._backend, self._alias, self._info))
         if not self._has_newest_schema():
@@ -167,7 +194,7 @@ class TieringRound:
         files = self._write(
             async_connection(self._connection), self._info, table, ranges, self._progress
         )
-        ends = {**known.offsets, **{r.place: r.stop for r in ranges}}
+        ends = {**known.offsets, **{r.place: r.stop for r in files.ranges}}
         try:
             path = self._prepare(files, ends)
         except BaseException:
@@ -175,7 +202,7 @@ class TieringRound:
             raise
         summary = {COMMIT_USER_KEY: COMMIT_USER, OFFSETS_KEY: path}
         try:
-            snapshot_id = commit_append(table, files.files, summary)
+            snapshot_id = self._commit(table, files, summary)
         except CommitConflictError as error:
             log.info("%s: another commit came first: %s", self._info.table_path, error)
             delete_files(table, files.paths)
@@ -186,11 +213,20 @@ class TieringRound:
             for place, end in ends.items()
             if place in view.latest
         ]
-        self._tell_fluss(known, snapshot_id, path, buckets, _oldest_to_keep(table))
+        self._tell_fluss(known, snapshot_id, path, buckets, oldest_to_keep(table))
         return record_receipt(self._receipt(started, snapshot_id, files, view))
 
+    def _commit(self, table: Table, files: TieredFiles, summary: Mapping[str, str]) -> int:
+        if files.replaced:
+            return commit_rewrite(
+                table, files.replaced, files.files, summary, added_deletes=files.deletes
+            )
+        if self._info.has_primary_key():
+            return commit_row_delta(table, RowDelta(files.files, files.deletes), summary)
+        return commit_append(table, files.files, summary)
+
     def _has_newest_schema(self) -> bool:
-        """Whether every row that was there when offsets were looked at has no other columns."""
+        """Return whether no row that existed when the offsets were read has other columns."""
         newest = run_blocking(self._backend.get_table_info(self._info.table_path))
         if newest.table_id == self._info.table_id and newest.schema_id != self._info.schema_id:
             self._info = newest
@@ -200,67 +236,15 @@ class TieringRound:
     def _load(self) -> Table:
         return load_lake_table(self._info, self._alias, self._overrides)
 
-    def _known(self) -> Known:
-        path = self._info.table_path
-        try:
-            snapshot = run_blocking(self._backend.get_lake_snapshot(path, None, False))
-        except LakeSnapshotNotExistError:
-            return Known(None, {})
-        offsets = {
-            (b.partition_id, b.bucket_id): offset
-            for b, offset in snapshot.table_buckets_offset.items()
-        }
-        return Known(snapshot.snapshot_id, offsets)
-
-    def _is_current(self, table: Table, known: Known) -> bool:
-        """Whether Fluss knows the newest snapshot of tiering; if a crash kept it, tell it now."""
-        newest = newest_tiered(table)
-        if known.snapshot_id == (None if newest is None else newest.snapshot_id):
-            return True
-        if known.snapshot_id is not None:
-            last = table.refresh().snapshot_by_id(known.snapshot_id)
-            if last is None:
-                raise LakeError(
-                    self._info.table_path,
-                    f"Fluss knows lake snapshot {known.snapshot_id}, the Iceberg table does not: "
-                    "it was rolled back, or expired though it was in use; put it back first",
-                )
-            if newest is None or (last.sequence_number or 0) >= (newest.sequence_number or 0):
-                # Another worker has committed since the table was loaded.
-                return False
-        assert newest is not None
-        path = None if newest.summary is None else newest.summary[OFFSETS_KEY]
-        if path is None:
-            raise LakeError(
-                self._info.table_path,
-                f"Iceberg snapshot {newest.snapshot_id} does not say which offsets it holds",
-            )
-        log.warning(
-            "%s: telling Fluss of lake snapshot %s, which it does not know",
-            self._info.table_path,
-            newest.snapshot_id,
-        )
-        # Tablet servers hear of the offsets with the next commit, which names every bucket.
-        self._tell_fluss(known, newest.snapshot_id, path, [], KEEP_ALL_SNAPSHOTS)
-        return False
-
     def _tell_fluss(
         self,
         known: Known,
         snapshot_id: int,
         path: str,
         buckets: Sequence[BucketCommit],
-        oldest_to_keep: int,
+        keep: int,
     ) -> None:
-        self._confirm()
-        if self._known().snapshot_id != known.snapshot_id:
-            # Another worker has told Fluss of it already, and may have gone on from there.
-            return
-        run_blocking(
-            self._backend.commit_lake_snapshot(
-                self._info, snapshot_id, path, buckets, oldest_to_keep
-            )
-        )
+        self._lake.tell(known, snapshot_id, path, buckets, keep)
 
     def _ranges(self, view: TableView, known: Known) -> list[BucketRange]:
         if not view.latest:
@@ -270,8 +254,10 @@ class TieringRound:
         ranges, lost = [], []
         for place in sorted(view.latest, key=place_order):
             first = earliest.get(place, 0)
-            start = known.offsets.get(place, first)
-            if start < first:
+            # A bucket of a key table that was never tiered comes from its state, not from its log.
+            unknown = 0 if self._info.has_primary_key() else first
+            start = max(0, known.offsets.get(place, unknown))
+            if start < first and not (start == 0 and self._info.has_primary_key()):
                 lost.append(view.range_of(place, start, first))
             if start < view.latest[place]:
                 ranges.append(view.range_of(place, start, view.latest[place]))
@@ -282,30 +268,28 @@ class TieringRound:
 
     def _prepare(self, files: TieredFiles, ends: Mapping[Place, int]) -> str:
         expected = sum(r.count for r in files.ranges)
-        if files.rows != expected:
+        # Changes of a key table are counted where they are read: empty batches use up offsets too.
+        if files.rows != expected and not self._info.has_primary_key():
             raise TieringVerifyError(
                 self._info.table_path,
                 f"{files.rows} rows were read for {expected} offsets; nothing was committed",
             )
-        self._confirm()
-        # All offsets, not only those that moved: what the lake holds then depends on nothing
-        # that another worker tells Fluss meanwhile.
-        offsets = {self._bucket(place): end for place, end in ends.items()}
-        return run_blocking(
-            self._backend.prepare_lake_snapshot(self._info, offsets, ignore_previous=True)
-        )
+        return self._lake.prepare(ends)
 
     def _verify(self, snapshot_id: int, files: TieredFiles) -> None:
-        """Iceberg's own count decides whether Fluss is told."""
+        """Compare with Iceberg's own count of rows before anything is committed to Fluss."""
         mine = self._load().snapshot_by_id(snapshot_id)
-        added = None if mine is None or mine.summary is None else mine.summary["added-records"]
-        expected = sum(r.count for r in files.ranges)
-        if added is None or int(added) != expected:
-            raise TieringVerifyError(
-                self._info.table_path,
-                f"Iceberg counts {added} new rows in snapshot {snapshot_id}, not {expected}; "
-                "Fluss was told nothing",
-            )
+        is_log = not self._info.has_primary_key()
+        rows = sum(r.count for r in files.ranges) if is_log else files.data_rows
+        wanted = {"added-records": rows, "added-equality-deletes": files.deleted_keys}
+        for name, expected in wanted.items():
+            counted = None if mine is None or mine.summary is None else mine.summary[name]
+            if mine is None or int(counted or 0) != expected:
+                raise TieringVerifyError(
+                    self._info.table_path,
+                    f"Iceberg has {name}={counted} in snapshot {snapshot_id}, not {expected}; "
+                    "Fluss was told nothing",
+                )
 
     def _bucket(self, place: Place) -> TableBucket:
         return TableBucket(self._info.table_id, place[1], partition_id=place[0])
@@ -313,6 +297,8 @@ class TieringRound:
     def _receipt(
         self, started: int, snapshot_id: int | None, files: TieredFiles | None, view: TableView
     ) -> Receipt:
+        # A bucket that comes from its key state may end behind what was looked at before.
+        ends = {} if files is None else {r.place: r.stop for r in files.ranges}
         return Receipt(
             kind="tier",
             table=TableIdentity.of(self._alias, self._info),
@@ -322,30 +308,19 @@ class TieringRound:
             snapshot_id=snapshot_id,
             started_ms=started,
             finished_ms=now_ms(),
-            details={"files": 0 if files is None else len(files.files)},
-            position=dict(view.latest),
+            details=_details(files),
+            position={**view.latest, **ends},
         )
 
 
-def tiered_snapshots(table: Table) -> list[Snapshot]:
-    """The snapshots of the table's main line that tiering made, the newest first."""
-    found = []
-    at = table.current_snapshot()
-    while at is not None:
-        if at.summary is not None and at.summary[COMMIT_USER_KEY] == COMMIT_USER:
-            found.append(at)
-        at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
+def _details(files: TieredFiles | None) -> dict[str, int]:
+    if files is None:
+        return {"files": 0}
+    found = {"files": len(files.files)}
+    if files.deletes or files.data_rows != files.rows:
+        found |= {
+            "delete_files": len(files.deletes),
+            "rows_written": files.data_rows,
+            "keys_deleted": files.deleted_keys,
+        }
     return found
-
-
-def newest_tiered(table: Table) -> Snapshot | None:
-    """The newest snapshot that tiering made."""
-    return next(iter(tiered_snapshots(table)), None)
-
-
-def _oldest_to_keep(table: Table) -> int:
-    made = tiered_snapshots(table)
-    if len(made) < SNAPSHOTS_KEPT:
-        return KEEP_ALL_SNAPSHOTS
-    oldest: int = made[SNAPSHOTS_KEPT - 1].snapshot_id
-    return oldest

@@ -1,4 +1,4 @@
-"""The data files of one round of tiering: the log's rows with their place and time.
+"""The data files of one round of tiering of a log table: the log's rows with their place and time.
 
 One bucket after the other is read and written, so memory is bounded by the scanner's read-ahead
 and one row group. A file belongs to one bucket of one partition: its partition tuple is the
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 BUCKET, OFFSET, TIMESTAMP = "__bucket", "__offset", "__timestamp"
 SYSTEM_COLUMNS = (BUCKET, OFFSET, TIMESTAMP)
 PIECES_AT_ONCE_MAX = 16
-_SYSTEM_FIELDS = [
+SYSTEM_FIELDS = [
     pa.field(BUCKET, pa.int32(), nullable=False),
     pa.field(OFFSET, pa.int64(), nullable=False),
     pa.field(TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False),
@@ -53,28 +53,36 @@ TieringProgressHook = Callable[[int, int], None]
 
 @dataclass
 class TieredFiles:
-    """What one round wrote, not committed yet."""
+    """The files that one round wrote and did not commit yet."""
 
     table: Table
     ranges: Sequence[BucketRange]
     files: list[DataFile] = field(default_factory=list)
     rows: int = 0
+    """How many rows of the log, or changes of the changelog, were taken."""
+    deletes: list[DataFile] = field(default_factory=list)
+    """Equality-delete files of a key table."""
+    replaced: set[str] = field(default_factory=set)
+    """Paths of files of the Iceberg table that these files take the place of."""
+    data_rows: int = 0
+    """How many rows the data files hold."""
+    deleted_keys: int = 0
     newest_ms: dict[Place, int] = field(default_factory=dict)
     """The commit time of the last row of each place."""
 
     @property
     def bytes(self) -> int:
         """Size of all files."""
-        return sum(int(file.file_size_in_bytes) for file in self.files)
+        return sum(int(file.file_size_in_bytes) for file in (*self.files, *self.deletes))
 
     @property
     def paths(self) -> list[str]:
         """Where the files are."""
-        return [str(file.file_path) for file in self.files]
+        return [str(file.file_path) for file in (*self.files, *self.deletes)]
 
 
 class RangeWriter(Protocol):
-    """Who writes the files of a round: this process (`write_ranges`), or many by Spark."""
+    """Who writes the files of a round: this process (`tiering.write_ranges`), or many by Spark."""
 
     def __call__(
         self,
@@ -84,10 +92,13 @@ class RangeWriter(Protocol):
         ranges: Sequence[BucketRange],
         progress: TieringProgressHook,
     ) -> TieredFiles:
-        """Every offset of the ranges once and in order, as files that nobody refers to yet."""
+        """Write every offset of the ranges once, as files that nobody refers to yet.
+
+        The ranges of what is returned may end behind those that were given (key tables).
+        """
 
 
-def write_ranges(
+def write_log_ranges(
     core: AsyncConnection,
     info: TableInfo,
     table: Table,
@@ -101,6 +112,7 @@ def write_ranges(
         for part in ranges:
             for rows in _write_range(core, info, written, part):
                 written.rows += rows
+                written.data_rows += rows
                 progress(written.rows, total)
     except BaseException:
         delete_files(table, written.paths)
@@ -111,30 +123,30 @@ def write_ranges(
 def _write_range(
     core: AsyncConnection, info: TableInfo, written: TieredFiles, part: BucketRange
 ) -> Iterator[int]:
-    """Write one range; the rows of each piece as they are written."""
+    """Write one range, and yield the number of rows of each batch after it was written."""
     table = written.table
-    key = _partition_of(table, info, part)
+    key = partition_of(table, info, part)
     label = f"{part.bucket:05d}-{part.start}-{part.stop}"
     writer: DataFileWriter | None = None
     at = part.start
     try:
-        for piece in _pieces(core, info, part):
+        for piece in read_pieces(core, info, part):
             count = piece.batch.num_rows
             if count == 0:
                 continue
             if piece.base_offset != at:
-                raise _gap(info, part, at, piece.base_offset)
+                raise gap_error(info, part, at, piece.base_offset)
             if writer is not None and writer.is_full:
                 written.files.append(writer.close())
                 writer = None
             if writer is None:
                 writer = DataFileWriter(table, key, label)
-            writer.write(_with_place(piece, part.bucket))
+            writer.write(with_place(piece, part.bucket))
             at += count
             written.newest_ms[part.place] = piece.timestamp
             yield count
         if at != part.stop:
-            raise _gap(info, part, at, part.stop)
+            raise gap_error(info, part, at, part.stop)
         if writer is not None:
             written.files.append(writer.close())
             writer = None
@@ -143,7 +155,8 @@ def _write_range(
             writer.abort()
 
 
-def _gap(info: TableInfo, part: BucketRange, at: int, found: int) -> TieringVerifyError:
+def gap_error(info: TableInfo, part: BucketRange, at: int, found: int) -> TieringVerifyError:
+    """The error of a log that does not go on where it ended."""
     return TieringVerifyError(
         info.table_path,
         f"bucket {part.bucket} of partition {part.partition or '-'} goes on with offset {found} "
@@ -151,9 +164,15 @@ def _gap(info: TableInfo, part: BucketRange, at: int, found: int) -> TieringVeri
     )
 
 
-def _pieces(core: AsyncConnection, info: TableInfo, part: BucketRange) -> Iterator[RecordBatch]:
+def read_pieces(
+    core: AsyncConnection,
+    info: TableInfo,
+    part: BucketRange,
+    columns: Sequence[int] | None = None,
+) -> Iterator[RecordBatch]:
+    """The rows of a range with their offsets; pieces without rows say how far the log was read."""
     ranges = {part.table_bucket(info.table_id): (part.start, part.stop)}
-    projection = Projection.of(info.schema, None)
+    projection = Projection.of(info.schema, columns)
 
     async def opened() -> RangeReader:
         return RangeReader(backend_of(core), info, ranges, projection, core.config, True)
@@ -166,21 +185,27 @@ def _pieces(core: AsyncConnection, info: TableInfo, part: BucketRange) -> Iterat
         asyncio.run_coroutine_threadsafe(reader.close(), runtime().loop)
 
 
-def _with_place(piece: RecordBatch, bucket: int) -> pa.RecordBatch:
+def with_place(piece: RecordBatch, bucket: int) -> pa.RecordBatch:
+    """The rows of a piece with their bucket, offset and time."""
     count = piece.batch.num_rows
     offsets = np.arange(piece.base_offset, piece.base_offset + count, dtype=np.int64)
     columns = [
         *piece.batch.columns,
         pa.repeat(pa.scalar(bucket, pa.int32()), count),
         pa.array(offsets),
-        pa.repeat(pa.scalar(piece.timestamp * 1000, _SYSTEM_FIELDS[2].type), count),
+        pa.repeat(pa.scalar(piece.timestamp * 1000, SYSTEM_FIELDS[2].type), count),
     ]
     return pa.RecordBatch.from_arrays(
-        columns, schema=pa.schema([*piece.batch.schema, *_SYSTEM_FIELDS])
+        columns, schema=pa.schema([*piece.batch.schema, *SYSTEM_FIELDS])
     )
 
 
-def _partition_of(table: Table, info: TableInfo, part: BucketRange) -> PartitionKey:
+def partition_of(table: Table, info: TableInfo, part: BucketRange) -> PartitionKey:
+    """The partition of the Iceberg table that the rows of a bucket belong to.
+
+    Raises:
+        LakeError: The Iceberg table is partitioned in another way.
+    """
     values = (
         {} if part.partition is None else parse_partition_name(part.partition, info.partition_keys)
     )
@@ -196,10 +221,10 @@ def _partition_of(table: Table, info: TableInfo, part: BucketRange) -> Partition
 
 
 def evolved(table: Table, info: TableInfo) -> Table | None:
-    """The table if it has every column of the Fluss table; else None, after adding them.
+    """Return the table if it has every column of the Fluss table; otherwise add them, return None.
 
-    New columns go before the system columns. The table is not given back then, because it may
-    hold more than what the caller loaded: load it again.
+    New columns are added before the system columns. The caller must load the table again, because
+    it may have changed since the caller loaded it.
     """
     from pyiceberg.exceptions import CommitFailedException
 

@@ -1,9 +1,10 @@
-"""A worker that tiers what the coordinator hands out.
+"""A worker that tiers the tables that the coordinator assigns to it.
 
-The coordinator gives each table to one worker at a time and takes it back from one that stays
-silent for two minutes. So the worker renews in the background, and asks once more right before
-each commit: a table that was given to another is left alone. Commits themselves are not fenced by
-the coordinator; that two rounds never add the same rows is the doing of `tiering`.
+The coordinator assigns each table to one worker at a time, and assigns it again if the worker sends
+no heartbeat for two minutes. So the worker sends heartbeats in the background, and asks once more
+right before each commit: it does not commit to a table that was assigned to another worker. The
+coordinator does not check commits themselves; `tiering` makes sure that two rounds never add the
+same rows.
 """
 
 from __future__ import annotations
@@ -17,13 +18,9 @@ from types import TracebackType
 from fluss_client import FlussConnection, TieringTable
 from fluss_client.engine import backend_of, run_blocking, runtime
 from fluss_client.errors import FlussError
-from fluss_orchestrate.core.lake.errors import (
-    KeyTableTieringError,
-    TieringFencedError,
-    TieringNotAllowedError,
-)
-from fluss_orchestrate.core.lake.tiering import TieringRound
-from fluss_orchestrate.core.lake.tiering_files import RangeWriter, write_ranges
+from fluss_orchestrate.core.lake.errors import TieringFencedError, TieringNotAllowedError
+from fluss_orchestrate.core.lake.tiering import TieringRound, write_ranges
+from fluss_orchestrate.core.lake.tiering_files import RangeWriter
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.deprecated import accepts_old_parameters
 
@@ -33,11 +30,10 @@ IDLE_INTERVAL_S = 5.0
 
 
 class TieringWorker:
-    """Tiers tables one after the other, as the coordinator hands them out. Blocks.
+    """Tiers tables one after the other, as the coordinator assigns them. Blocks.
 
-    Log tables only: a key table is given back at once, for a service that can do it. Any number
-    of workers may run. `run` gives the receipt of each table that it tiered to `on_receipt`;
-    `write` says who writes the files of a round.
+    Log tables and key tables. Any number of workers may run. `run` gives the receipt of each table
+    that it tiered to `on_receipt`; `write` says who writes the files of a round.
     """
 
     @accepts_old_parameters("TieringWorker")
@@ -63,7 +59,7 @@ class TieringWorker:
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Work until `stop` is called from another thread; a table that fails is given back."""
+        """Tier tables until another thread calls `stop`; return failed ones to the coordinator."""
         while not self._stop.is_set():
             try:
                 receipt = self.run_once()
@@ -76,13 +72,13 @@ class TieringWorker:
                 self._stop.wait(self._idle_interval_s)
 
     def stop(self) -> None:
-        """Let `run` return after the table that it is at."""
+        """Let `run` return after the current table."""
         self._stop.set()
 
     def run_once(self) -> Receipt | None:
-        """Take one table and tier it; None if there was none, or one that cannot be tiered.
+        """Take one table and tier it; None if there was none.
 
-        An error is reported to the coordinator, which hands the table out again, and raised.
+        An error is raised, and reported to the coordinator, which assigns the table again.
         """
         given = self._beat(request=True)
         if given is None:
@@ -91,10 +87,6 @@ class TieringWorker:
         try:
             with lease:
                 receipt = self._tier(given, lease)
-        except KeyTableTieringError as error:
-            log.warning("%s", error)
-            self._beat(failed=given)
-            return None
         except BaseException as error:
             if not isinstance(error, TieringFencedError):
                 self._beat(failed=given)
@@ -134,7 +126,7 @@ class TieringWorker:
 
 
 class _Lease:
-    """A table that was handed out, renewed in the background while it is worked on."""
+    """A table that was assigned to this worker, renewed in the background while it is tiered."""
 
     def __init__(self, connection: FlussConnection, given: TieringTable, interval_s: float) -> None:
         self._connection = connection
@@ -161,7 +153,7 @@ class _Lease:
             runtime().loop.call_soon_threadsafe(task.cancel)
 
     def confirm(self) -> None:
-        """Ask the coordinator whether the table is still this worker's; raise if it is not."""
+        """Raise if the coordinator has assigned the table to another worker."""
         run_blocking(self._beat())
         if self._lost is not None:
             assert self._given.table_path is not None
@@ -176,7 +168,7 @@ class _Lease:
             try:
                 await self._beat()
             except FlussError as error:
-                # One that is missed does no harm; the next may come through.
+                # One missing heartbeat does no harm; the next one may arrive.
                 log.warning("renewing %s: %s", self._given.table_path, error)
 
     async def _beat(self) -> None:

@@ -38,10 +38,16 @@ def open_rows(
     columns: Sequence[str] | None = None,
     types: pa.Schema | None = None,
 ) -> pa.RecordBatchReader:
-    """The rows of a file, or of all files of one format under a folder, by path.
+    """Return a reader of the rows of a file, or of all files of one format in a folder.
 
-    The same files give the same rows in the same order. CSV and JSON say little about types: with
-    `types`, such as the target's columns, their values are read as those and not guessed at.
+    The same files give the same rows in the same order.
+
+    Args:
+        path: The file or the folder.
+        format: The format, such as `parquet` or `csv`; None takes it from the name of the file.
+        columns: The columns to read; None reads all.
+        types: The types of the columns, such as those of the target. CSV and JSON say little about
+            types; without `types` they are guessed.
     """
     files = source_files(path, format)
     kind = format or FORMATS[files[0].suffix.lower()]

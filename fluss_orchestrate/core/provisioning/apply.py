@@ -104,7 +104,12 @@ Change = CreateDatabase | CreateTable | AddColumns | SetOptions | CreatePartitio
 
 @dataclass(frozen=True, slots=True)
 class ProvisionPlan:
-    """What `apply` would do, in order; printing it shows one step per line."""
+    """The changes that `apply_tables` would make, in order. Printing it shows one change per line.
+
+    Attributes:
+        changes: The changes.
+        specs: The specs that they come from.
+    """
 
     changes: tuple[Change, ...]
     specs: tuple[TableSpec, ...]
@@ -115,7 +120,7 @@ class ProvisionPlan:
         return not self.changes
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The steps as plain values."""
+        """Return the changes as plain values."""
         return [{"change": type(c).__name__, "what": str(c)} for c in self.changes]
 
     def __str__(self) -> str:
@@ -214,7 +219,12 @@ LAKE_RACE_PAUSE = Backoff(first_ms=50, max_ms=50)
 
 
 def plan_tables(connection: FlussConnection, specs: Iterable[TableSpec]) -> ProvisionPlan:
-    """What must change so that every table is as its spec asks; changes nothing."""
+    """Return the changes that bring every table in line with its spec; make none of them.
+
+    Args:
+        connection: The connection to the cluster.
+        specs: The tables as they shall be.
+    """
     admin = connection.get_admin().result()
     wanted = tuple(specs)
     changes: list[Change] = []
@@ -245,9 +255,15 @@ def apply_tables(
     planned: ProvisionPlan | Iterable[TableSpec],
     on_change: Callable[[Change], None] | None = None,
 ) -> list[Change]:
-    """Carry a plan out and check the result; returns what this run did.
+    """Make the changes of a plan, and check the result. Nothing is dropped or rebuilt.
 
-    Never drops or rebuilds anything. `on_change` is told of each step before it is taken.
+    Args:
+        connection: The connection to the cluster.
+        planned: The plan, or the specs to plan and apply.
+        on_change: Called with each change before it is made.
+
+    Returns:
+        The changes that this call made.
     """
     if not isinstance(planned, ProvisionPlan):
         planned = plan_tables(connection, planned)

@@ -53,20 +53,41 @@ _KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnSpec:
-    """A column: its name, its type by Fluss's or Arrow's name, and a comment."""
+    """A column of a table spec.
+
+    Attributes:
+        name: The name of the column.
+        type: The type by the name that Fluss or Arrow gives it.
+        comment: The comment; None for none.
+    """
 
     name: str
     type: str
     comment: str | None = None
 
     def data_type(self) -> DataType:
-        """The logical type."""
+        """Return the data type."""
         return read_type(self.type, self.name)
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What a table shall be like. Values that are left out are the cluster's to choose."""
+    """What a table shall be like. The cluster decides what is left out.
+
+    Attributes:
+        table: The table, as `database.table`.
+        columns: The columns.
+        primary_key: The columns of the primary key; empty for a log table.
+        partition_keys: The partition columns; empty for a table without partitions.
+        bucket_keys: The columns that decide the bucket of a row.
+        buckets: The number of buckets.
+        properties: Properties that Fluss understands.
+        custom_properties: Properties that Fluss stores for you.
+        lake: Whether the table has a lake.
+        lake_freshness: The freshness of the lake, such as `3min`.
+        partitions: Partitions that shall exist, by the values of their columns.
+        comment: The comment; None for none.
+    """
 
     table: str
     columns: tuple[ColumnSpec, ...]
@@ -96,7 +117,13 @@ class TableSpec:
 
     @classmethod
     def of_arrow(cls, table: str, schema: pa.Schema, **options: Any) -> TableSpec:
-        """A spec with the columns of an Arrow schema."""
+        """Return a spec with the columns of an Arrow schema.
+
+        Args:
+            table: The table, as `database.table`.
+            schema: The Arrow schema.
+            **options: Further fields of the spec.
+        """
         columns = tuple(
             ColumnSpec(f.name, str(from_arrow(f.type, f.nullable, f.name))) for f in schema
         )
@@ -108,7 +135,7 @@ class TableSpec:
         return TablePath.parse(self.table)
 
     def options(self) -> dict[str, str]:
-        """The table options that the spec asks for."""
+        """Return the properties of the table, with those of its lake."""
         options = {key: _text(value) for key, value in self.properties.items()}
         if self.lake is not None:
             options[LAKE_ENABLED] = _text(self.lake)
@@ -117,12 +144,12 @@ class TableSpec:
         return options
 
     def schema(self) -> Schema:
-        """The schema that the spec asks for."""
+        """Return the schema of the table."""
         columns = [Column(c.name, c.data_type(), c.comment) for c in self.columns]
         return Schema.of(columns, self.primary_key)
 
     def descriptor(self) -> TableDescriptor:
-        """What creates the table."""
+        """Return the descriptor that creates the table."""
         try:
             return TableDescriptor(
                 self.schema(),
@@ -138,7 +165,11 @@ class TableSpec:
 
     @classmethod
     def from_mapping(cls, value: Mapping[str, Any]) -> TableSpec:
-        """A spec from plain values, such as YAML gives; unknown keys are refused."""
+        """Return a spec from a `value` of plain data, such as a YAML file contains.
+
+        Raises:
+            SchemaError: A key is unknown, or a value is not valid.
+        """
         name = value.get("table") if isinstance(value, Mapping) else None
         if not isinstance(name, str):
             raise SchemaError("a table spec needs 'table: database.table'")
@@ -169,7 +200,7 @@ class TableSpec:
 
 
 def load_table_specs(source: str | Path) -> list[TableSpec]:
-    """The specs in a YAML file, or in YAML text when `source` is no path to a file."""
+    """Return the specs in a YAML file, or in YAML text if `source` is not the path of a file."""
     try:
         import yaml
     except ImportError:

@@ -28,19 +28,24 @@ PARTITIONS_AHEAD_MAX = 1_000
 
 @dataclass(frozen=True)
 class PartitionWindow:
-    """Which partitions of a table shall exist, relative to now."""
+    """Which time partitions of a table shall exist, relative to now.
+
+    Attributes:
+        table: The table, as `database.table`.
+        unit: `hour`, `day`, `month`, `quarter` or `year`.
+        ahead: How many partitions after the current one are created ahead of time.
+        retain: How many partitions before the current one are kept; None drops none.
+        key: The partition column that contains the time; needed if there are several columns.
+        others: For each other partition column, the values to create for each period.
+        time_zone: The time zone in which partitions begin.
+    """
 
     table: str
     unit: str
-    """`hour`, `day`, `month`, `quarter` or `year`."""
     ahead: int = 2
-    """How many partitions after the current one exist beforehand."""
     retain: int | None = None
-    """How many partitions before the current one stay; None drops nothing."""
     key: str | None = None
-    """The partition column that holds the time; needed when there are several."""
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """For further partition columns: the values to create for each period."""
     time_zone: str = "UTC"
 
     def __post_init__(self) -> None:
@@ -55,7 +60,7 @@ class PartitionWindow:
                 check_partition_texts(self.table, {key: value})
 
     def rule(self) -> AutoPartition:
-        """How partitions are named."""
+        """Return the rule by which the partitions are named."""
         try:
             unit = TimeUnit[self.unit.upper()]
         except KeyError:
@@ -95,7 +100,7 @@ def plan_partition_window(
     guards: Sequence[PartitionGuard] | None = None,
     store: CheckpointStore | None = None,
 ) -> WindowPlan:
-    """What to create and drop; changes nothing.
+    """Return which partitions to create and to drop; change nothing.
 
     Args:
         connection: Where the table is.
@@ -141,7 +146,11 @@ def plan_partition_window(
 
 
 def apply_partition_window(connection: FlussConnection, planned: WindowPlan) -> WindowPlan:
-    """Create and drop as planned, and record the drops for scans; may be repeated.
+    """Create and drop partitions as planned, and record the drops for scans. It may be repeated.
+
+    Args:
+        connection: The connection to the cluster.
+        planned: The plan from `plan_partition_window`.
 
     Returns:
         The plan as it was carried out: a partition that a guard keeps by now is in `kept`.

@@ -84,7 +84,7 @@ class FlussTableSink:
         return f"fluss:{self._connection.config.resolved_alias()}/{self._path}"
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """Return what was written for the plan; None if the plan is not finished."""
+        """Return what was written for a `plan`; None if the plan is not finished."""
         if plan.is_empty:
             return SinkResult(0)
         done = self._load(plan, self._target()).done()
@@ -92,6 +92,10 @@ class FlussTableSink:
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Send every unit of the plan, then record that the plan is finished.
+
+        Args:
+            plan: The plan.
+            read: Returns a reader of the rows of a part of the plan.
 
         Raises:
             SinkSchemaError: The plan has the column `_change_type` and the table is a log table.

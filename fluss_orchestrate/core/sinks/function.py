@@ -40,6 +40,10 @@ class FunctionSink:
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Call the function with one reader of the whole plan.
 
+        Args:
+            plan: The plan.
+            read: Returns a reader of the rows of a part of the plan.
+
         Raises:
             SinkError: The function did not read all rows.
         """

@@ -132,13 +132,17 @@ class IcebergSink:
         return f"iceberg:{self._catalog.name}/{self._identifier}"
 
     def position(self, name: str) -> TablePosition | None:
-        """Return the position of a checkpoint in the table; None if it holds no plan of it."""
+        """Return the position of the checkpoint called `name` in the table.
+
+        Returns:
+            The position, or None if the table holds no plan of the checkpoint.
+        """
         table = self._target.find()
         at = None if table is None else position_of(table, name)
         return None if at is None else at.offsets
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """Return what the table holds of the plan; None if it does not hold the plan.
+        """Return what the table holds of a `plan`; None if it does not hold the plan.
 
         Raises:
             SinkPositionError: The plan does not begin where the table's position is.
@@ -153,6 +157,10 @@ class IcebergSink:
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Write data files, then commit them together with the plan's id and end.
+
+        Args:
+            plan: The plan.
+            read: Returns a reader of the rows of a part of the plan.
 
         Raises:
             SinkSchemaError: The columns of the rows do not fit the table.
@@ -198,7 +206,12 @@ class IcebergSink:
         return self._mirror.read(name, schema)
 
     def reset_position(self, name: str, position: TablePosition | None = None) -> None:
-        """Set or remove the position of a checkpoint, after the rows were corrected by hand."""
+        """Set or remove the position of a checkpoint, after the rows were corrected by hand.
+
+        Args:
+            name: The name of the checkpoint.
+            position: The new position; None removes it.
+        """
         self._target.reset_position(name, position)
 
     @property

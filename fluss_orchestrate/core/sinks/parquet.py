@@ -82,7 +82,7 @@ class ParquetSink:
         return f"parquet:{self._fs.type_name}:{self._directory}"
 
     def file_name(self, plan: ScanPlan, part: BucketRange) -> str:
-        """Return the name of the file that holds one range of a plan."""
+        """Return the name of the file that contains the range `part` of a `plan`."""
         partition = "p" if part.partition_id is None else f"p{part.partition_id}"
         return (
             f"t{plan.table.table_id}-{partition}-b{part.bucket}-{part.start:020d}-{part.stop:020d}"
@@ -90,7 +90,7 @@ class ParquetSink:
         )
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """Return what the directory holds of the plan; None if a file of the plan is missing."""
+        """Return what the directory holds of a `plan`; None if a file of the plan is missing."""
         rows = size = 0
         files = []
         for part in plan.ranges:
@@ -102,7 +102,12 @@ class ParquetSink:
         return SinkResult(rows, size, {"files": files}, moved=0)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
-        """Write the files that are missing, several at once."""
+        """Write the files that are missing, several at once.
+
+        Args:
+            plan: The plan.
+            read: Returns a reader of the rows of a part of the plan.
+        """
         self._fs.create_dir(self._directory, recursive=True)
         given_up = threading.Event()
 
@@ -135,7 +140,7 @@ class ParquetSink:
         )
 
     def discard(self, plan: ScanPlan) -> int:
-        """Delete the files of a plan that was abandoned.
+        """Delete the files of a `plan` that was abandoned.
 
         Returns:
             The number of deleted files.

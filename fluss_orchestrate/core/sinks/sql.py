@@ -139,7 +139,11 @@ class SqlSink:
 
     @hides_sql
     def position(self, name: str) -> TablePosition | None:
-        """Return the position of a checkpoint in the table; None if it holds no plan of it."""
+        """Return the position of the checkpoint called `name` in the table.
+
+        Returns:
+            The position, or None if the table holds no plan of the checkpoint.
+        """
         self._prepare(name)
         with self._engine.connect() as connection:
             at = self._state(connection, name)[1]
@@ -147,7 +151,7 @@ class SqlSink:
 
     @hides_sql
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """Return what the table holds of the plan; None if it does not hold the plan.
+        """Return what the table holds of a `plan`; None if it does not hold the plan.
 
         Raises:
             SinkPositionError: The plan does not begin where the table's position is.
@@ -161,6 +165,10 @@ class SqlSink:
     @hides_sql
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Insert all rows and move the position, in one transaction.
+
+        Args:
+            plan: The plan.
+            read: Returns a reader of the rows of a part of the plan.
 
         Raises:
             SinkValueError: A value cannot be stored; nothing of the plan was written.
@@ -187,7 +195,12 @@ class SqlSink:
 
     @hides_sql
     def reset_position(self, name: str, position: TablePosition | None = None) -> None:
-        """Set or remove the position of a checkpoint, after the rows were corrected by hand."""
+        """Set or remove the position of a checkpoint, after the rows were corrected by hand.
+
+        Args:
+            name: The name of the checkpoint.
+            position: The new position; None removes it.
+        """
         self._prepare(name)
         mine = self._mine(name)
         with self._engine.begin() as connection:

@@ -35,11 +35,24 @@ def submit_load(
     on_started: OnStarted | None = None,
     timeout_s: float | None = None,
 ) -> Receipt:
-    """Run the load by spark-submit and wait for it; its receipt, once every row is in the table.
+    """Run a bulk load with spark-submit, and wait until every row is in the table.
 
-    Called again with the same spec, whatever became of earlier calls, it resumes the load. With a
-    `Config`, its secrets go to driver and executors by environment; with a `ClusterRef` they find
-    their own. `SubmitError` says in one sentence what went wrong.
+    Call it again with the same spec to resume the load, whatever happened to earlier calls.
+
+    Args:
+        submit: How to submit.
+        spec: The load.
+        cluster: The cluster. The secrets of a `Config` go to the driver and the executors by
+            environment variables; with a `ClusterRef`, they find their own.
+        on_log: Called with each line of Spark's log.
+        on_started: Called with the `RunningSubmit` when the application has started.
+        timeout_s: How long to wait; None waits without end.
+
+    Returns:
+        The receipt of the load.
+
+    Raises:
+        SubmitError: The submit failed; the message says why in one sentence.
     """
     ref = cluster
     if isinstance(cluster, Config):

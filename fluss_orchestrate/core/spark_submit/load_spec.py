@@ -23,12 +23,17 @@ _SECRET_OPTION = re.compile(r"(?i)passw|secret|token|credential|access.?key")
 
 @dataclass(frozen=True)
 class LoadSource:
-    """Where rows come from.
+    """The source of the rows of a bulk load.
 
-    `parquet`, `orc`, `csv` and `json` have `paths`; `table` and `iceberg` a `table`; `query` a
-    Spark SQL `query`; `jdbc` a `table` or a `query`. `options` are those of Spark's reader (of
-    `iceberg`: the catalog's properties). `secret_options` names, per option, the environment
-    variable of the driver that holds its value.
+    Attributes:
+        kind: `parquet`, `orc`, `csv` or `json` (with `paths`), `table` or `iceberg` (with `table`),
+            `query` (with `query`) or `jdbc` (with `table` or `query`).
+        paths: The files or folders.
+        table: The name of the table.
+        query: A Spark SQL query; for `jdbc`, a query of the database.
+        options: The options of Spark's reader; for `iceberg`, the properties of the catalog.
+        secret_options: For each secret option, the environment variable of the driver that contains
+            it.
     """
 
     kind: str
@@ -65,7 +70,7 @@ class LoadSource:
         return {name for name in ("paths", "table", "query") if getattr(self, name)}
 
     def to_json(self) -> dict[str, Any]:
-        """The source as plain values."""
+        """Return the source as plain values."""
         return {
             "kind": self.kind,
             "paths": list(self.paths),
@@ -78,24 +83,36 @@ class LoadSource:
 
 @dataclass(frozen=True)
 class BulkLoadSpec:
-    """One bulk load. The load id stands for these rows for good: submitting it again resumes it."""
+    """One bulk load. A load id always means the same rows: submitting it again resumes the load.
+
+    Attributes:
+        source: The source of the rows.
+        table: The table to load, as `database.table`.
+        load_id: The name of the load.
+        transform_sql: Spark SQL over the view `source`, applied before `columns`.
+        columns: The source column of each table column, where their names differ.
+        provision: A table spec as in YAML; the table is created or extended before the load.
+        create_partitions: Create the partitions that the rows need.
+        order_by: For key tables: of rows with the same key, the one with the greatest value in this
+            column is loaded.
+        staging: A folder that the driver and the executors can reach, for rows that are not in
+            Parquet files.
+        dead_letter: A folder for rows that do not fit the table; without it, the first such row
+            ends the load.
+        batch_bytes: The size of a batch.
+        keep_staging: Keep the staged files after the load.
+    """
 
     source: LoadSource
     table: str
     load_id: str
     transform_sql: str | None = None
-    """Spark SQL over the view `source`, applied before `columns`."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Table column → source column, where their names differ."""
     provision: Mapping[str, Any] | None = None
-    """A table spec as in YAML; the table is created or extended before the load."""
     create_partitions: bool = False
     order_by: str | None = None
-    """Key tables: of rows with the same key the one with the greatest value here is loaded."""
     staging: str | None = None
-    """A folder that driver and executors reach, for rows that are not in Parquet files already."""
     dead_letter: str | None = None
-    """A folder for rows that do not fit the table; without it, the first one ends the load."""
     batch_bytes: int = 2 << 20
     keep_staging: bool = False
 
@@ -110,7 +127,7 @@ class BulkLoadSpec:
             raise ConfigError(f"batch_bytes lies between 1024 and 8 MiB, not {self.batch_bytes}")
 
     def to_json(self) -> str:
-        """The spec as JSON text."""
+        """Return the spec as JSON text."""
         value = {"version": SPEC_VERSION}
         value |= {f.name: getattr(self, f.name) for f in fields(self)}
         value["source"] = self.source.to_json()  # type: ignore[assignment]
@@ -119,7 +136,11 @@ class BulkLoadSpec:
 
     @classmethod
     def from_json(cls, text: str) -> BulkLoadSpec:
-        """The spec from `to_json`; one of a newer version is refused."""
+        """Return the spec from the `text` that `to_json` returned.
+
+        Raises:
+            CorruptDataError: The text is not a spec, or was written by a newer version.
+        """
         try:
             value = json.loads(text)
             if value.pop("version") > SPEC_VERSION:

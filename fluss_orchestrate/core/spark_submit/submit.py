@@ -38,7 +38,13 @@ OnLog = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class SubmitResult:
-    """How a spark-submit ended."""
+    """How a spark-submit ended.
+
+    Attributes:
+        application_id: The id of the application; None if it is not known.
+        exit_code: The exit code of spark-submit.
+        log_tail: The last lines of its log, without secrets.
+    """
 
     application_id: str | None
     exit_code: int
@@ -56,7 +62,10 @@ class Prepared:
 
 
 class RunningSubmit:
-    """A spark-submit under way; `kill` may be called from any thread, and more than once."""
+    """A spark-submit that is running. `kill` may be called from any thread, and more than once.
+
+    `SparkSubmit.run` passes it to `on_started`; do not call the constructor.
+    """
 
     def __init__(self, submit: SparkSubmit, tree: ProcessTree) -> None:
         self._submit = submit
@@ -70,7 +79,11 @@ class RunningSubmit:
         return self._tree.pid
 
     def kill(self, grace_s: float = KILL_GRACE_S) -> None:
-        """End the job: every process that was started here, and a driver elsewhere."""
+        """End the job: every process that was started here, and a driver that runs elsewhere.
+
+        Args:
+            grace_s: How long the processes may take to end by themselves.
+        """
         self._tree.kill(grace_s)
         command = self._submit.kill_command(self.application_id, self.driver_pod)
         if command:
@@ -84,11 +97,23 @@ OnStarted = Callable[[RunningSubmit], None]
 
 @dataclass(frozen=True)
 class SparkSubmit:
-    """How to submit: to whom, and with what. The same value may be used many times.
+    """How to run spark-submit. The same value may be used many times.
 
-    `secrets` are environment variables for driver and executors. They go by environment and by a
-    properties file that only this user can read; never as arguments, and they are blotted out of
-    the log. `ship_packages` sends our own packages along; by default to masters other than local.
+    Attributes:
+        master: The URL of the Spark master.
+        deploy_mode: `client` or `cluster`.
+        name: The name of the application.
+        conf: Properties of Spark.
+        env: Environment variables for the driver and the executors.
+        secrets: Secret environment variables for the driver and the executors. They are passed by
+            environment and by a properties file that only this user can read, never as arguments,
+            and they are removed from the log.
+        py_files: Further Python files for the executors.
+        extra_arguments: Further options of spark-submit, such as `("--queue", "etl")`.
+        ship_packages: Send the packages of this project along; by default to all masters but local
+            ones.
+        python: PYSPARK_PYTHON of the driver and the executors; by default this Python.
+        spark_submit: The path of spark-submit; by default that of pyspark.
     """
 
     master: str = "local[*]"
@@ -99,10 +124,8 @@ class SparkSubmit:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     py_files: tuple[str, ...] = ()
     extra_arguments: tuple[str, ...] = ()
-    """Further options of spark-submit, such as `("--queue", "etl")`."""
     ship_packages: bool | None = None
     python: str | None = None
-    """PYSPARK_PYTHON of driver and executors; by default this Python."""
     spark_submit: str | None = None
 
     def __post_init__(self) -> None:
@@ -129,11 +152,16 @@ class SparkSubmit:
         return self.master.startswith("local")
 
     def with_secrets(self, secrets: Mapping[str, str]) -> SparkSubmit:
-        """The same with more secret variables."""
+        """Return the same value with more `secrets`."""
         return replace(self, secrets={**self.secrets, **secrets})
 
     def command(self, application: str, arguments: Sequence[str] = ()) -> list[str]:
-        """The argument list, without any secret; `run` adds a properties file where it must."""
+        """Return the argument list, without any secret; `run` may add a properties file.
+
+        Args:
+            application: The Python file to run.
+            arguments: Its arguments.
+        """
         return self._command(application, arguments, Prepared(self._all_conf(), self.py_files))
 
     @contextmanager
@@ -168,13 +196,18 @@ class SparkSubmit:
         return {**defaults, **self.conf}
 
     def environment(self) -> dict[str, str]:
-        """The variables that spark-submit runs with."""
+        """Return the environment variables of spark-submit."""
         python = self.python or sys.executable
         own = {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
         return {**os.environ, **own, **self.env, **self.secrets}
 
     def kill_command(self, application_id: str | None, driver_pod: str | None) -> list[str] | None:
-        """What ends a driver that runs elsewhere; None where there is none."""
+        """Return the command that ends a driver that runs elsewhere; None if there is none.
+
+        Args:
+            application_id: The id of the application, if it is known.
+            driver_pod: The pod of the driver on Kubernetes, if it is known.
+        """
         if self.deploy_mode == "client":
             return None
         if self.master.startswith("yarn") and application_id:
@@ -193,7 +226,15 @@ class SparkSubmit:
         on_started: OnStarted | None = None,
         timeout_s: float | None = None,
     ) -> SubmitResult:
-        """Submit and wait. Whatever ends the wait early, be it SIGTERM, ends the job as well."""
+        """Submit an application and wait for it. If the wait ends early, the job is ended too.
+
+        Args:
+            application: The Python file to run.
+            arguments: Its arguments.
+            on_log: Called with each line of Spark's log.
+            on_started: Called with the `RunningSubmit` when the application has started.
+            timeout_s: How long to wait; None waits without end.
+        """
         with ExitStack() as stack:
             prepared = stack.enter_context(self.prepared())
             command = self._command(application, arguments, prepared)
@@ -233,7 +274,7 @@ class SparkSubmit:
             return SubmitResult(running.application_id, code, tail)
 
     def blotted(self, line: str) -> str:
-        """A line of the log without the secrets that are in it."""
+        """Return a `line` of the log with the secrets in it replaced."""
         for value in self.secrets.values():
             if value:
                 line = line.replace(value, _SECRET_SHOWN)

@@ -26,10 +26,15 @@ class FlussTypeHandler(Protocol):
         """Full names of the classes that it takes, subclasses included."""
 
     def to_arrow(self, frame: Any) -> pa.RecordBatchReader:
-        """The frame's rows, in the same order every time."""
+        """Return a reader of the rows of a `frame`, in the same order every time."""
 
     def from_arrow(self, open_rows: OpenRows, wanted: str) -> Any:
-        """A frame of the class `wanted`, which is one of `type_names`."""
+        """Return a frame.
+
+        Args:
+            open_rows: Opens a reader of the rows.
+            wanted: The class of the frame, one of `type_names`.
+        """
 
 
 class ArrowHandler:
@@ -132,7 +137,7 @@ HANDLERS: list[FlussTypeHandler] = [
 
 
 def register_type_handler(handler: FlussTypeHandler) -> None:
-    """Have another kind of frame taken; it goes before those that are there."""
+    """Register the `handler` of another kind of frame. It is tried before those that exist."""
     HANDLERS.insert(0, handler)
 
 

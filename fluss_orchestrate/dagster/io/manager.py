@@ -27,12 +27,23 @@ from fluss_orchestrate.dagster.work import table_info
 class FlussIOManager(dg.ConfigurableIOManager):
     """Stores what assets return in Fluss, and loads it for others.
 
-    The last two parts of an asset's key are database and table; the output of an op that is no
-    asset has a table of its own in `database`, of which a run loads what it stored itself. Arrow,
-    pandas, polars and PySpark frames are taken; an input's annotation says what is given, an Arrow
-    table without one.
-    `write_mode`, `schema_policy` and the options of a table that is to be created may stand in an
-    asset's metadata; `columns` and `read_mode` in an input's.
+    The last two parts of an asset's key are the database and the table. The output of an op that is
+    not an asset has a table of its own in `database`, of which a run loads what it stored itself.
+    Arrow, pandas, polars and PySpark frames are accepted. An input gets the class of its
+    annotation, or an Arrow table if it has none.
+
+    The metadata of an asset may set `write_mode`, `schema_policy` and the options of a table to
+    create; that of an input may set `columns` and `read_mode`.
+
+    Attributes:
+        fluss: The resource with the connection.
+        database: The database of assets whose key has one part.
+        write_mode: `append`, `upsert`, `overwrite_partition` or `error`; by default as the kind of
+            the table requires.
+        schema_policy: `error` or `add_columns`, for columns that a table lacks.
+        create_tables: Create a table on its first write.
+        create_partitions: Create the partitions that rows need. Those of the run are always
+            created.
     """
 
     fluss: dg.ResourceDependency[FlussResource]
@@ -52,11 +63,20 @@ class FlussIOManager(dg.ConfigurableIOManager):
     _root_run_id: str | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Remember the run that retries and re-executions come from."""
+        """Remember the run that retries and re-executions come from.
+
+        Args:
+            context: The context of the resource.
+        """
         self._root_run_id = None if context.run is None else root_run_id(context.run)
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        """Write a frame, once however often the step is tried."""
+        """Write a frame, once for all tries of the step.
+
+        Args:
+            context: The context of the output.
+            obj: The frame.
+        """
         if obj is None:
             raise ConfigError(
                 f"{Stored.of(context).name} returned None: return a frame, which may be empty, or "
@@ -80,7 +100,11 @@ class FlussIOManager(dg.ConfigurableIOManager):
         context.add_output_metadata({k: v for k, v in told.items() if k not in own})
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """The table, or the asked-for partitions and columns of it, as the wanted frame."""
+        """Return the table, or the wanted partitions and columns of it, as the class of the input.
+
+        Args:
+            context: The context of the input.
+        """
         upstream = context.upstream_output
         own = {} if upstream is None else upstream.definition_metadata
         choices = self._choices(own, context.definition_metadata)

@@ -62,13 +62,18 @@ Covers = OneCovers | Mapping[str, OneCovers]
 
 
 def lake_asset_key(table: str) -> dg.AssetKey:
-    """The key of a table's lake as an asset: `lake/database/table`."""
+    """Return the asset key of the lake of a `table`: `lake/database/table`."""
     path = TablePath.parse(table)
     return dg.AssetKey(["lake", path.database_name, path.table_name])
 
 
 def fluss_lake_asset(table: str, **options: Any) -> dg.AssetSpec:
-    """A table's lake as an external asset, for a snapshot sensor to materialise."""
+    """Return the lake of a table as an external asset, for a snapshot sensor to materialise.
+
+    Args:
+        table: The table, as `database.table`.
+        **options: Further arguments of `AssetSpec`.
+    """
     if options.get("freshness_policy") is not None:
         raise ConfigError(
             f"the lake of {table}: a policy here would fail whenever nothing is written, because "
@@ -81,7 +86,7 @@ def fluss_lake_asset(table: str, **options: Any) -> dg.AssetSpec:
 
 
 def lake_freshness_key(lake: dg.AssetKey) -> dg.AssetKey:
-    """The key of the asset that tells how fresh a lake is: the lake's, then `freshness`."""
+    """Return the key of the freshness asset of a `lake`: its own key, then `freshness`."""
     return dg.AssetKey([*lake.path, "freshness"])
 
 
@@ -92,11 +97,17 @@ def fluss_lake_freshness_asset(
     factor: float = 3.0,
     **options: Any,
 ) -> dg.AssetSpec:
-    """How fresh a table's lake is, as an external asset with a freshness policy.
+    """Return the freshness of a table's lake as an external asset with a freshness policy.
 
-    A snapshot sensor with `report_freshness=True` materialises it. It warns when the lake neither
-    got a snapshot nor held everything for `freshness` (`table.datalake.freshness` as text, or the
-    table itself), and fails at `factor` times that.
+    A snapshot sensor with `report_freshness=True` materialises it. The policy warns if the lake got
+    no snapshot and did not hold everything for the time `freshness`, and fails after `factor` times
+    that.
+
+    Args:
+        table: The table, as `database.table`.
+        freshness: `table.datalake.freshness` as text, or the table itself.
+        factor: After how many times the freshness the policy fails.
+        **options: Further arguments of `AssetSpec`.
     """
     lake = lake_asset_key(table)
     given = {
@@ -123,16 +134,26 @@ def build_fluss_lake_snapshot_sensor(
     tick_timeout_s: float = TICK_TIMEOUT_S,
     **sensor_options: Any,
 ) -> dg.SensorDefinition:
-    """Watch the lakes of many tables with one sensor.
+    """Return a sensor that watches the lakes of many tables.
 
-    Each new snapshot is a materialisation, without a run, of the table's lake asset
-    (`fluss_lake_asset`, or the key that a mapping gives). With `request_runs`, it is a run of
-    `job` or `asset_selection` instead, tagged with table and snapshot. `covers` is a condition:
-    `latest`, a time, offsets, a receipt or a plan, or a function of the current time that gives
-    one; or a mapping of tables to these. It is resolved once, kept until the lake covers it,
-    reported once, then resolved again. With `report_freshness`, the table's
-    `fluss_lake_freshness_asset` is materialised as long as the lake is fresh; let the sensor tick
-    more often than the table's freshness.
+    It reports each new snapshot as a materialisation, without a run, of the table's lake asset.
+
+    Args:
+        tables: The tables; a mapping also gives the key of each lake asset. By default the key is
+            that of `fluss_lake_asset`.
+        name: The name of the sensor.
+        covers: A target: `latest`, a time, offsets, a receipt or a plan; a function that returns
+            one for the current time; or a mapping of tables to these. It is resolved once, reported
+            once the lake covers it, then resolved again.
+        request_runs: Request a run of `job` or `asset_selection`, tagged with table and snapshot,
+            instead of reporting a materialisation.
+        report_freshness: Materialise the table's `fluss_lake_freshness_asset` as long as the lake
+            is fresh. The sensor must tick more often than the freshness of the table.
+        job: The job to run.
+        asset_selection: The assets to materialise.
+        resource_key: The key of the `FlussResource`.
+        tick_timeout_s: How long one tick may take.
+        **sensor_options: Further arguments of Dagster's sensor.
     """
     if request_runs and job is None and asset_selection is None:
         raise ConfigError(f"sensor {name}: request_runs needs a job or an asset_selection")

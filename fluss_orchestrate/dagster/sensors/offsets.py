@@ -37,11 +37,24 @@ def build_fluss_offset_sensor(
     store: CheckpointStore | None = None,
     **sensor_options: Any,
 ) -> dg.SensorDefinition:
-    """Request a run when a checkpoint is `min_offsets` behind its table.
+    """Return a sensor that requests a run when a checkpoint is behind its table.
 
-    With `max_wait_s`, fewer are enough once the oldest has waited so long. While a run that this
-    sensor asked for is under way, no other is; one that failed is asked for again after
-    `retry_after_s`, under another run key, because Dagster runs a key only once.
+    While a run that this sensor requested is not finished, it requests no other. A run that failed
+    is requested again after `retry_after_s`, under another run key, because Dagster runs a key only
+    once.
+
+    Args:
+        table: The table, as `database.table`.
+        checkpoint: The name of the checkpoint.
+        name: The name of the sensor; by default made of the table's name.
+        job: The job to run.
+        asset_selection: The assets to materialise.
+        min_offsets: How many offsets the checkpoint must be behind.
+        max_wait_s: After this time, fewer offsets are enough.
+        retry_after_s: The time before a failed run is requested again.
+        resource_key: The key of the `FlussResource`.
+        store: Where checkpoints are kept; by default a table in the cluster.
+        **sensor_options: Further arguments of Dagster's sensor.
     """
     own = name or f"fluss_offsets_{table.replace('.', '_')}"
 

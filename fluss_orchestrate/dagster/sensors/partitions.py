@@ -26,11 +26,21 @@ def build_fluss_partition_sensor(
     resource_key: str = "fluss",
     **sensor_options: Any,
 ) -> dg.SensorDefinition:
-    """Add the partitions that a table has got, and remove those that it has not any more.
+    """Return a sensor that keeps dynamic partitions in line with the partitions of a table.
 
-    Keys are Fluss's own names: the value of the partition column, or the values of several with
-    `$` between them. With `request_runs`, each new partition is also a run of `job` or
-    `asset_selection`.
+    The keys are the names that Fluss uses: the value of the partition column, or the values of
+    several columns with `$` between them.
+
+    Args:
+        table: The table, as `database.table`.
+        partitions_def: The dynamic partitions.
+        name: The name of the sensor; by default made of the table's name.
+        remove_dropped: Remove the keys of partitions that were dropped.
+        request_runs: Request a run of `job` or `asset_selection` for each new partition.
+        job: The job to run.
+        asset_selection: The assets to materialise.
+        resource_key: The key of the `FlussResource`.
+        **sensor_options: Further arguments of Dagster's sensor.
     """
     own = name or f"fluss_partitions_{table.replace('.', '_')}"
     kept_as = partitions_def.name

@@ -66,9 +66,17 @@ def run_load(
     frame: DataFrame | None = None,
     on_line: Say = say,
 ) -> Receipt:
-    """Load what the spec says, once under its load id; the receipt of the whole load.
+    """Load the rows of a spec into its table, once under its load id.
 
-    `frame` stands in for the spec's source, and is staged.
+    Args:
+        spark: The session.
+        spec: The load.
+        cluster: The cluster.
+        frame: A DataFrame that replaces the source of the spec. It is staged.
+        on_line: Called with each line of the report.
+
+    Returns:
+        The receipt of the whole load.
     """
     started_ms = now_ms()
     connection = cluster.connection()

@@ -58,7 +58,7 @@ class FlussDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "fluss"
 
     @property
@@ -66,7 +66,7 @@ class FlussDataSource(DataSource):
         return SourceOptions.of(self.options)
 
     def schema(self) -> StructType:
-        """The columns that a read gives when no others are asked for."""
+        """Return the columns that a read returns by default."""
         options = self._options
         connection = options.cluster.connection()
         struct = self._struct(connection, options)
@@ -85,7 +85,7 @@ class FlussDataSource(DataSource):
         return _struct(info, options.names("columns") or info.get_column_names(), metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What reads a batch."""
+        """Return the reader of a batch query for a `schema`."""
         options = self._options
         if self._groups is None and not PLANS_ONCE:
             raise needs_version(
@@ -96,13 +96,18 @@ class FlussDataSource(DataSource):
         return FlussReader(options, schema, self._groups)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """What writes a batch."""
+        """Return the writer of a batch query.
+
+        Args:
+            schema: The schema of the rows.
+            overwrite: Whether Spark's mode is `overwrite`.
+        """
         from fluss_orchestrate.spark.source.writing import batch_writer
 
         return batch_writer(self._options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """What reads a stream."""
+        """Return the reader of a streaming query for a `schema`."""
         from fluss_orchestrate.spark.source.streaming import stream_reader
 
         return stream_reader(self._options, schema)
@@ -110,7 +115,12 @@ class FlussDataSource(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """What writes a stream."""
+        """Return the writer of a streaming query.
+
+        Args:
+            schema: The schema of the rows.
+            overwrite: Whether rows shall be replaced, which a stream cannot do.
+        """
         from fluss_orchestrate.spark.source.writing import stream_writer
 
         return stream_writer(self._options, schema, overwrite)
@@ -145,7 +155,10 @@ class FlussReader(DataSourceReader):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("fluss")` known to a session; also where Spark does not find it by itself."""
+    """Register `format("fluss")` with the session `spark`.
+
+    It is needed where Spark does not find the installed package by itself.
+    """
     register_source(spark, FlussDataSource)
 
 

@@ -20,7 +20,7 @@ from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
 from fluss_orchestrate.core.row_filter import RowFilter
 from fluss_orchestrate.core.times import as_time_ms
 
-MODES = ("current", "log", "changelog", "lake")
+MODES = ("current", "log", "changelog", "lake", "union")
 NAMES = {
     "bootstrap.servers": "the address: host:port[,host:port] or embedded:PATH",
     "cluster": "the alias under which every process finds its secrets",

@@ -15,6 +15,7 @@ from fluss_client.engine import CHANGELOG_IMAGE, BlockingState, async_connection
 from fluss_client.errors import UnsupportedError
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.incremental.reading.reader import PlanReading, ReadOptions
+from fluss_orchestrate.core.lake.key_reader import KeyPart, KeyReader
 from fluss_orchestrate.core.lake.reader import lake_reader, planned_table
 from fluss_orchestrate.core.lake.state import read_keys, read_lake_part
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
@@ -23,12 +24,16 @@ from fluss_orchestrate.spark.errors import FrameChangedError
 from fluss_orchestrate.spark.source.types import gathered, shown
 
 ROWS_AT_ONCE = 1 << 16
-PLAN, KEYS, LAKE = "plan", "keys", "lake"
+PLAN, KEYS, LAKE, UNION = "plan", "keys", "lake", "union"
 
 
 @dataclass(frozen=True)
 class Part:
-    """Ranges of one kind: a plan, rows of a key table as they are, or a snapshot of the lake."""
+    """Ranges of one kind.
+
+    A plan, rows of a key table as they are, a snapshot of a log table's lake, or rows of a key
+    table from a snapshot of its lake and the changelog after it (`KeyPart`).
+    """
 
     kind: str
     plan: ScanPlan
@@ -106,6 +111,11 @@ def _part_batches(
         yield from PlanReading(connection, plan, ReadOptions(lake_reader=lake)).batches()
         return
     info = planned_table(connection, plan)
+    if part.kind == UNION:
+        reader = KeyReader(connection, info, plan.columns)
+        for one in plan.ranges:
+            yield from reader.batches(KeyPart(part.snapshot_id, one))
+        return
     for one in plan.ranges:
         if part.kind == KEYS:
             if limit is not None:

@@ -23,11 +23,12 @@ from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
 from fluss_orchestrate.core.incremental.reading.columns import METADATA_FIELDS
 from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.lake.catalog import has_lake
+from fluss_orchestrate.core.lake.key_reader import KeyPart, lake_parts, union_parts
 from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.lake.state import lake_and_tail
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, BucketRange, ScanPlan
 from fluss_orchestrate.spark.source.options import SourceOptions
-from fluss_orchestrate.spark.source.parts import KEYS, LAKE, PLAN, Part, part_of
+from fluss_orchestrate.spark.source.parts import KEYS, LAKE, PLAN, UNION, Part, part_of
 
 RECORDS_PER_SPLIT = 500_000
 SPLITS_BY_BUCKET_MAX = 64
@@ -36,24 +37,25 @@ SPLITS_BY_BUCKET_MAX = 64
 def split_parts(
     connection: FlussConnection, parts: Sequence[Part], options: SourceOptions
 ) -> list[list[Part]]:
-    """What each Spark partition reads: a log is cut anywhere, anything else between buckets.
+    """Return the parts that each Spark partition reads.
 
-    With a limit the first rows of a log are known by their offsets. Anything else is read by one
-    task then, one part after the other, until there are enough.
+    A log is split anywhere, anything else between buckets. With a limit, the first rows of a log
+    are known by their offsets. Anything else is then read by one task, one part after the other,
+    until there are enough rows.
     """
     limit = options.number("limit")
     if limit is not None and not _is_plain_log(parts, options):
         return [list(parts)] if parts else []
-    pieces: list[Part] = []
+    split: list[Part] = []
     for part in parts:
         plan = part.plan
         if not _is_log(part):
-            pieces += [replace(part, plan=replace(plan, ranges=(r,))) for r in plan.ranges]
+            split += [replace(part, plan=replace(plan, ranges=(r,))) for r in plan.ranges]
             continue
         if limit is not None:
             plan = replace(plan, ranges=_first(plan.ranges, limit))
-        pieces += [replace(part, plan=piece) for piece in split_plan(connection, plan, options)]
-    return [[piece] for piece in pieces]
+        split += [replace(part, plan=some) for some in split_plan(connection, plan, options)]
+    return [[part] for part in split]
 
 
 def _is_log(part: Part) -> bool:
@@ -69,9 +71,9 @@ def _is_plain_log(parts: Sequence[Part], options: SourceOptions) -> bool:
 def split_plan(
     connection: FlussConnection, plan: ScanPlan, options: SourceOptions
 ) -> list[ScanPlan]:
-    """A plan of the log cut as asked for, by default into pieces that are worth a task.
+    """Split a plan of the log as the options say, by default into parts that are worth a task.
 
-    A changelog is cut between buckets only, so it may come in fewer pieces.
+    A changelog is split between buckets only, so there may be fewer parts.
     """
     count = options.number("split.count")
     records = options.number("split.records", "scan.maxrecordsperpartition")
@@ -135,7 +137,7 @@ def mode_of(options: SourceOptions, has_key: bool) -> str:
             f"option('read', '{changes}') or 'current'"
         )
     ranged = options.start is not None or options.until is not None
-    if mode in ("current", "lake") and (ranged or options.metadata):
+    if mode in ("current", "lake", "union") and (ranged or options.metadata):
         raise ConfigError(
             f"start, until and metadata belong to the log: use option('read', '{changes}')"
         )
@@ -174,8 +176,9 @@ def _table_parts(
     whole = [view.range_of(p, 0, stop) for p, stop in view.latest.items() if stop > 0]
     whole = list(in_partitions(options, view, whole))
     if view.info.has_primary_key():
-        if mode == "lake":
-            raise ConfigError(f"{options.table} has a primary key, and its lake is not read yet")
+        if mode in ("lake", "union"):
+            choose = lake_parts if mode == "lake" else union_parts
+            return _key_parts(empty, choose(connection, view, whole))
         return [_keys_part(empty, view.info, whole, options)] if whole else []
     found = lake_and_tail(connection, view, whole)
     parts = []
@@ -184,6 +187,17 @@ def _table_parts(
     if found.tail and mode != "lake":
         parts.append(part_of(empty, found.tail, PLAN))
     return parts
+
+
+def _key_parts(empty: ScanPlan, chosen: Sequence[KeyPart]) -> list[Part]:
+    """Parts by the snapshot of the lake that their buckets are read from."""
+    by_snapshot: dict[int | None, list[BucketRange]] = {}
+    for one in chosen:
+        by_snapshot.setdefault(one.snapshot_id, []).append(one.part)
+    return [
+        part_of(empty, ranges, UNION, snapshot_id=snapshot_id)
+        for snapshot_id, ranges in by_snapshot.items()
+    ]
 
 
 def _keys_part(

@@ -177,8 +177,8 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = projected(empty_plan(view), view.info.get_column_names(), names)
         plan = replace(plan, ranges=tuple(ranges))
         connection = self._options.cluster.connection()
-        pieces = split_plan(connection, plan, self._options)
-        return [PartsPartition([Part(PLAN, piece)]) for piece in pieces]
+        plans = split_plan(connection, plan, self._options)
+        return [PartsPartition([Part(PLAN, some)]) for some in plans]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one Spark partition."""

@@ -139,6 +139,8 @@ public class Peer {
                     return limit(table, request.get("limit").asInt());
                 case "lookup":
                     return lookup(table, request);
+                case "snapshot":
+                    return snapshot(table, request.get("snapshot").asLong());
                 default:
                     throw new IllegalArgumentException(call);
             }
@@ -312,6 +314,26 @@ public class Peer {
             }
         }
         return found;
+    }
+
+    /** The rows of a KV snapshot of bucket 0: how many, the sum of the first column, the time. */
+    private Object snapshot(Table table, long snapshot) throws Exception {
+        TableBucket bucket = new TableBucket(table.getTableInfo().getTableId(), 0);
+        long rows = 0;
+        long sum = 0;
+        long started = System.nanoTime();
+        try (BatchScanner scanner = table.newScan().createBatchScanner(bucket, snapshot)) {
+            var batch = scanner.pollBatch(Duration.ofSeconds(20));
+            while (batch != null) {
+                while (batch.hasNext()) {
+                    sum += batch.next().getLong(0);
+                    rows++;
+                }
+                batch.close();
+                batch = scanner.pollBatch(Duration.ofSeconds(20));
+            }
+        }
+        return List.of(rows, sum, System.nanoTime() - started);
     }
 
     private Object lookup(Table table, JsonNode request) throws Exception {

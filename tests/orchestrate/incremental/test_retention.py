@@ -17,8 +17,7 @@ import pyarrow as pa
 import pytest
 
 from fluss_client import Config, FlussConnection, FlussTable
-from fluss_client.model.cluster import OffsetSpec
-from fluss_client.model.lake import BucketCommit
+from fluss_client.model.cluster import BucketCommit, OffsetSpec
 from fluss_client.model.table import TableBucket
 from fluss_client.runtime import runtime
 from fluss_client.testing import LocalCluster

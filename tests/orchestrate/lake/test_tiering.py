@@ -18,7 +18,6 @@ import pytest
 
 from fluss_client import Config, FlussConnection, TablePath
 from fluss_orchestrate.core.lake import (
-    KeyTableTieringError,
     NoLakeError,
     TieringNotAllowedError,
     TieringVerifyError,
@@ -308,12 +307,12 @@ def test_nothing_is_committed_when_the_count_is_wrong(
 ) -> None:
     path = new_table(buckets=1)
     append(connection, path, 0, 40)
-    real = tiering_files._pieces
+    real = tiering_files.read_pieces
 
     def loses_some(*args: Any) -> Any:
         yield from list(real(*args))[1:]
 
-    monkeypatch.setattr(tiering_files, "_pieces", loses_some)
+    monkeypatch.setattr(tiering_files, "read_pieces", loses_some)
     with pytest.raises(TieringVerifyError, match="was expected"):
         tier_table(connection, path, allow_tiering=True)
     monkeypatch.undo()
@@ -336,12 +335,6 @@ def test_too_many_rows_in_iceberg_are_not_told_to_fluss(
 def test_off_unless_asked_for(connection: FlussConnection, new_table: NewTable) -> None:
     with pytest.raises(TieringNotAllowedError, match="allow_tiering"):
         tier_table(connection, new_table())
-
-
-def test_key_tables_are_not_offered_yet(connection: FlussConnection, new_table: NewTable) -> None:
-    path = new_table(layout="turns", primary_keys=["id"])
-    with pytest.raises(KeyTableTieringError, match="not offered yet"):
-        tier_table(connection, path, allow_tiering=True)
 
 
 def test_without_a_lake(connection: FlussConnection, new_table: NewTable) -> None:

@@ -11,16 +11,24 @@ import pytest
 
 from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import FencedTieringEpochError
-from fluss_client.model.lake import HeartbeatResult
+from fluss_client.model.cluster import HeartbeatResult
 from fluss_orchestrate.core.lake import (
     TieringFencedError,
     TieringNotAllowedError,
     TieringWorker,
     lake_covers,
     lake_status,
+    read_with_deletes,
     tiering_worker,
 )
-from tests.orchestrate.lake.tables import append, as_rows, full_scan, lake_rows, lake_table
+from tests.orchestrate.lake.tables import (
+    append,
+    as_rows,
+    full_scan,
+    lake_rows,
+    lake_table,
+    upsert,
+)
 
 pytestmark = pytest.mark.usefixtures("only_tierer")
 NewTable = Callable[..., TablePath]
@@ -139,13 +147,14 @@ def test_off_unless_asked_for(connection: FlussConnection) -> None:
         TieringWorker(connection)
 
 
-def test_key_tables_are_given_back(
-    connection: FlussConnection, new_table: NewTable, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_key_tables_are_handed_out_too(connection: FlussConnection, new_table: NewTable) -> None:
     path = new_table(primary_keys=["id"], freshness="1s")
+    upsert(connection, path, 0, 40)
     worker = TieringWorker(connection, allow_tiering=True)
-    deadline = time.monotonic() + HAND_OUT_TIMEOUT_S
-    while str(path) not in caplog.text and time.monotonic() < deadline:
-        worker.run_once()
-        time.sleep(0.1)
-    assert f"{path} has a primary key" in caplog.text
+    assert work_until(worker, path).rows == 40
+    upsert(connection, path, 20, 60)
+    receipt = work_until(worker, path)
+    assert receipt.details["rows_written"] == 40
+    assert receipt.details["keys_deleted"] == 20
+    found = read_with_deletes(lake_table(connection, path)).read_all()
+    assert as_rows(found).column("id").to_pylist() == list(range(60))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import fluss_client.codec.keys as key_codec
 from fluss_client.codec.keys import (
     KeyEncoding,
-    batch,
     check_key_columns,
     encode_key_scalar,
     encode_keys,
@@ -50,7 +50,7 @@ def test_keys_as_the_reference(case: Any) -> None:
     expected = [encode_key(row, types, encoding.value) for row in rows]
     assert encode_keys(columns, types, names, encoding).to_list() == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "CHUNK_ROWS", 3)
+        patch.setattr(key_codec, "CHUNK_ROWS", 3)
         assert encode_keys(columns, types, names, encoding).to_list() == expected
     # Raw ticks, which Arrow converts, and what Arrow shows for them give the same key.
     single = [encode_key_scalar(row, types, names, encoding) for row in rows]

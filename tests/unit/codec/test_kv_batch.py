@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from fluss_client.codec.batches.kv_batch import (
     HEADER_SIZE,
     decode_kv_batch,
+    decode_value,
+    decode_value_batch,
+    decode_values,
     encode_kv_batch,
     kv_record_sizes,
 )
-from fluss_client.codec.batches.value_batch import decode_value, decode_value_batch, decode_values
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.binary.crc32c import crc32c
 from fluss_client.errors import CorruptDataError, FlussError, RowError

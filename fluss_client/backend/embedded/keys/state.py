@@ -1,33 +1,35 @@
 """The key state (table `kv`): finds, writes, deletes and streams many keys in one statement each.
 
+It also answers look-ups: by whole keys, by prefixes, and the first rows of a bucket.
+
 One SQLite call per row costs more than the work for the row. So a batch is passed as two
 parameters: all keys and values in one blob, and a JSON array with one number per record. The number
 holds where the record starts and how long its key and value are, in as many bits as the batch
-needs; `substr` extracts them in SQL.
-"""
+needs; `substr` extracts them in SQL."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 
-from fluss_client.backend.embedded.store.catalog import check_exists, find_bucket
+from fluss_client.backend.contract import LookupAnswer
+from fluss_client.backend.embedded.store.catalog import check_exists, find_bucket, no_bucket
 from fluss_client.backend.embedded.store.database import Database
-from fluss_client.codec.batches.value_batch import SchemaIds, decode_values
+from fluss_client.codec.batches.kv_batch import SchemaIds, decode_values
 from fluss_client.codec.binary.blobs import Blobs, join
-from fluss_client.errors import ClosedError
+from fluss_client.errors import ClosedError, FlussError, NonPrimaryKeyTableError
 from fluss_client.model.table import TableBucket, TableInfo
 
 STATEMENT_BYTES_MAX = 32 << 20
 STATEMENT_ROWS_MAX = 100_000
 BUCKET_BYTES = 4
 NUMBER_BITS = 63
-
 _KEY = "substr(:data, j.value >> :start, (j.value >> :middle) & :key_mask)"
 _VALUE = (
     "substr(:data, (j.value >> :start) + ((j.value >> :middle) & :key_mask), j.value & :value_mask)"
@@ -38,8 +40,9 @@ _PUT = (
     "ON CONFLICT DO UPDATE SET value = excluded.value"
 )
 _DELETE = f"DELETE FROM kv WHERE key IN (SELECT {_KEY} FROM json_each(:spans) AS j)"
-
 Ints = npt.NDArray[np.int64]
+_KEY_IN_BUCKET = "SELECT kv.value FROM bucket LEFT JOIN kv ON kv.key = ? WHERE bucket.no = ?"
+_Find = Callable[[sqlite3.Connection, int, Blobs], tuple[Blobs, Ints]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +201,112 @@ class LocalCursor:
         connection, self._connection = self._connection, None
         if connection is not None:
             await asyncio.to_thread(connection.close)
+
+
+def lookup(
+    connection: sqlite3.Connection, table: TableInfo, keys: Mapping[TableBucket, Blobs]
+) -> dict[TableBucket, LookupAnswer]:
+    """Return the values of complete keys."""
+    return _answers(connection, table, keys, _point)
+
+
+def prefix_lookup(
+    connection: sqlite3.Connection, table: TableInfo, keys: Mapping[TableBucket, Blobs]
+) -> dict[TableBucket, LookupAnswer]:
+    """Return the values of all keys with some prefixes, in key order per prefix."""
+    return _answers(connection, table, keys, _prefix)
+
+
+def _answers(
+    connection: sqlite3.Connection,
+    table: TableInfo,
+    keys: Mapping[TableBucket, Blobs],
+    find: _Find,
+) -> dict[TableBucket, LookupAnswer]:
+    answers = {}
+    for place, wanted in keys.items():
+        try:
+            number = _bucket_number(connection, table, place)
+            values, counts = find(connection, number, wanted)
+            answers[place] = LookupAnswer(values, counts)
+        except FlussError as error:
+            answers[place] = LookupAnswer(Blobs.from_list([]), np.zeros(0, np.int64), error)
+    return answers
+
+
+def lookup_few(
+    connection: sqlite3.Connection,
+    table: TableInfo,
+    keys: Sequence[tuple[TableBucket, bytes]],
+    prefix: bool,
+    numbers: dict[TableBucket, int],
+) -> list[list[bytes] | FlussError]:
+    """Look up a few keys one by one; `numbers` caches the numbers of buckets."""
+    answers: list[list[bytes] | FlussError] = []
+    for place, key in keys:
+        try:
+            if prefix:
+                number = _bucket_number(connection, table, place)
+                answers.append(_with_prefix(connection, number, key))
+            else:
+                answers.append(_of_key(connection, table, place, key, numbers))
+        except FlussError as error:
+            answers.append(error)
+    return answers
+
+
+def _bucket_number(connection: sqlite3.Connection, table: TableInfo, place: TableBucket) -> int:
+    if not table.has_primary_key():
+        raise NonPrimaryKeyTableError(f"{table.table_path} has no primary key")
+    return find_bucket(connection, place).no
+
+
+def _of_key(
+    connection: sqlite3.Connection,
+    table: TableInfo,
+    place: TableBucket,
+    key: bytes,
+    numbers: dict[TableBucket, int],
+) -> list[bytes]:
+    """Read the value, and whether its bucket still exists, in one statement."""
+    number = numbers.get(place)
+    if number is None:
+        number = numbers[place] = _bucket_number(connection, table, place)
+    row = connection.execute(_KEY_IN_BUCKET, (bucket_prefix(number) + key, number)).fetchone()
+    if row is None:
+        numbers.pop(place, None)
+        raise no_bucket(place)
+    return [] if row[0] is None else [row[0]]
+
+
+def _with_prefix(connection: sqlite3.Connection, bucket: int, prefix: bytes) -> list[bytes]:
+    first = bucket_prefix(bucket) + prefix
+    rows = connection.execute(
+        "SELECT value FROM kv WHERE key >= ? AND key < ? ORDER BY key", (first, prefix_end(first))
+    )
+    return [row[0] for row in rows]
+
+
+def _point(connection: sqlite3.Connection, bucket: int, wanted: Blobs) -> tuple[Blobs, Ints]:
+    # In key order SQLite walks its tree once, whatever the order of the request.
+    order = pc.array_sort_indices(wanted.to_arrow()).to_numpy().astype(np.int64)
+    places, values = find_values(connection, bucket_keys(bucket, wanted.take(order)))
+    counts = np.zeros(len(wanted), np.int64)
+    counts[order[places]] = 1
+    return Blobs.from_list(values).take(np.argsort(order[places], kind="stable")), counts
+
+
+def _prefix(connection: sqlite3.Connection, bucket: int, wanted: Blobs) -> tuple[Blobs, Ints]:
+    groups = [_with_prefix(connection, bucket, prefix) for prefix in wanted.to_list()]
+    values = Blobs.from_list([value for group in groups for value in group])
+    return values, np.array([len(group) for group in groups], np.int64)
+
+
+def first_values(connection: sqlite3.Connection, place: TableBucket, limit: int) -> Blobs:
+    """Return the values of the first `limit` keys of a bucket."""
+    number = find_bucket(connection, place).no
+    rows = connection.execute(
+        "SELECT value FROM kv WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
+        (*bucket_range(number), limit),
+    ).fetchall()
+    return Blobs.from_list([row[0] for row in rows])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from fluss_client.backend.embedded.store.catalog import now_ms
 from fluss_client.errors import InvalidProducerIdError, SchemaError
-from fluss_client.model.lake import ProducerOffsets
+from fluss_client.model.cluster import ProducerOffsets
 from fluss_client.model.table import TableBucket, check_name
 
 TTL_DEFAULT_MS = 86_400_000

@@ -20,8 +20,13 @@ from fluss_client.errors import (
     UnknownServerError,
     UnknownTableOrBucketError,
 )
-from fluss_client.model.cluster import LakeSnapshot
-from fluss_client.model.lake import BucketCommit, HeartbeatResult, ProducerOffsets, TieringTable
+from fluss_client.model.cluster import (
+    BucketCommit,
+    HeartbeatResult,
+    LakeSnapshot,
+    ProducerOffsets,
+    TieringTable,
+)
 from fluss_client.model.table import TableBucket, TableInfo, TablePath
 
 PATH_PREFIX = "embedded-offsets:"

@@ -23,7 +23,7 @@ from fluss_client.errors import (
     TableNotExistError,
     UnknownServerError,
 )
-from fluss_client.model.lake import HeartbeatResult, TieringTable
+from fluss_client.model.cluster import HeartbeatResult, TieringTable
 
 COORDINATOR_EPOCH = 0
 WORKER_TIMEOUT_MS = 120_000

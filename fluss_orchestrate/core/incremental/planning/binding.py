@@ -70,7 +70,7 @@ class BindingCheck:
 
     def _check_form(self, plan: ScanPlan) -> None:
         """Refuse a plan whose rows the sink would misread."""
-        # A sink that was written before sinks said so has no form.
+        # A sink of an earlier version of this package has no form.
         form: SinkForm | None = getattr(self._sink, "form", None)
         deletes = self._settings.on_partition_gone == "delete"
         if deletes and (form is None or not form.follows_state):
@@ -147,7 +147,7 @@ class BindingCheck:
             )
 
     def claim(self, head: Event | None, draft: Draft) -> None:
-        """Claim the rows of a scan by cursor with the first plan of a generation."""
+        """Claim all rows from the begin of a scan on, with the first plan of a generation."""
         plan = draft.plan
         ledger = self.ledger(plan.table)
         if ledger is None:
@@ -164,5 +164,5 @@ class BindingCheck:
         ledger.claim_cursor(self._settings.name, generation, begin, extend=goes_on)
 
     def ledger(self, table: TableIdentity) -> CoverageLedger | None:
-        """The claims on the table's rows for the sink; None where nobody knows what the sink is."""
+        """The claims on the table's rows for the sink; None if the sink has no identity."""
         return ledger_of(self._store, self.binding.sink, table, self._settings.name)

@@ -1,4 +1,4 @@
-"""Where a plan begins and ends: every way of saying it, as offsets of each place."""
+"""The begin and the end of a plan as offsets of each place, from every form that users may give."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fluss_orchestrate.core.times import as_time_ms
 async def first_starts(
     backend: Backend, config: Config, view: TableView, start: Start, settings: ScanSettings
 ) -> dict[Place, int]:
-    """Where the first plan begins, for every place there is now."""
+    """Return the first offset of each existing place for the first plan."""
     if start == "latest":
         return dict(view.latest)
     if start in ("earliest", "state"):
@@ -46,8 +46,11 @@ async def first_starts(
 async def ends(
     backend: Backend, config: Config, view: TableView, until: Until, settings: ScanSettings
 ) -> dict[Place, int]:
-    """Where a plan ends, for the places that `until` speaks of. Ends that the log has not reached
-    are a `NotYetError`."""
+    """Return the end of a plan for the places that `until` names.
+
+    Raises:
+        NotYetError: A log has not reached its end yet.
+    """
     if until == "latest":
         return dict(view.latest)
     moment = as_time_ms(until)
@@ -85,7 +88,7 @@ async def ends(
 
 
 def known_offsets(view: TableView, offsets: Offsets) -> dict[Place, int]:
-    """Offsets by place; those of places that the table does not have are refused."""
+    """Return offsets by place, and refuse places that the table does not have."""
     given = place_offsets(offsets)
     unknown = [place for place in given if place not in view.latest]
     if unknown:
@@ -97,7 +100,7 @@ def known_offsets(view: TableView, offsets: Offsets) -> dict[Place, int]:
 
 
 def describe(until: Until) -> str:
-    """The end in a few words, for the history."""
+    """Return a short text of the end of a plan, for the history."""
     if isinstance(until, dt.datetime):
         return until.isoformat()
     if isinstance(until, LakeSnapshot):

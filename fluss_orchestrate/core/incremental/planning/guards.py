@@ -1,7 +1,7 @@
-"""What must hold between a checkpoint and its table before anything is planned or read.
+"""Checks of a checkpoint against its table, before anything is planned or read.
 
-Each guard either lets pass, gives what its policy makes of the matter, or raises a typed error
-that names the ranges.
+Each guard accepts the checkpoint, returns what its policy makes of it, or raises a typed error that
+names the ranges.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ UNKNOWN_END = -1
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What retention did to the starts of a plan."""
+    """The starts of a plan after the check of retention."""
 
     starts: Mapping[Place, int]
     lost: tuple[BucketRange, ...] = ()
-    """Ranges that nobody will read."""
+    """Ranges that are skipped, because they were deleted."""
     from_lake: tuple[BucketRange, ...] = ()
-    """Ranges that only the lake holds."""
+    """Ranges that only the lake has."""
 
 
 def check_identity(expected: TableIdentity, found: TableIdentity) -> None:
-    """Refuse another table, even one of the same name."""
+    """Refuse another table, also one with the same name."""
     if expected != found:
         raise TableIdentityChangedError(expected, found)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCheck:
-    """What became of a position's partitions."""
+    """The result of checking the partitions of a position."""
 
     position: TablePosition
-    """Without the dropped ones."""
+    """The position without the places of dropped partitions."""
     finished: tuple[BucketRange, ...] = ()
     """Dropped after they were read to their end; the ranges are empty."""
     lost: tuple[BucketRange, ...] = ()
-    """What the policy let go unread."""
+    """Ranges that were not read, and that the policy skips."""
     dropped: tuple[tuple[int, str], ...] = ()
     """The id and name of each dropped partition, if its rows are to be deleted from the sink."""
 
     def details(self) -> dict[str, Any]:
-        """The same for the history and the receipt."""
+        """Return the result for the history and the receipt."""
         found: dict[str, Any] = {}
         if self.lost:
             found["gone_ranges"] = [r.to_json() for r in self.lost]
@@ -74,11 +74,11 @@ class PartitionCheck:
 def check_partitions(
     position: TablePosition, view: TableView, records: DropRecords, policy: str
 ) -> PartitionCheck:
-    """Tell dropped partitions that were read to their end from those that were not.
+    """Find the dropped partitions, and distinguish those that were read to their end.
 
-    The records must have been read before the view was taken, so that no partition of a record
-    is in the view. Partitions that were created and dropped since the last plan are known by
-    their records only.
+    The records must have been read before the view was taken, so that no partition of a record is
+    in the view. Partitions that were created and dropped since the last plan are known by their
+    records only.
 
     Raises:
         PartitionGoneError: Rows were not read, or nobody can tell, and the policy is `fail`.
@@ -114,7 +114,10 @@ def unknown_drops(
     after: int,
     to: int,
 ) -> list[BucketRange]:
-    """The rows of partitions that no position knows, dropped by the records in (after, to]."""
+    """Return the rows of dropped partitions that no position contains.
+
+    They are found in the records in (after, to].
+    """
     return [
         record.unread(place, 0)
         for place, record in dropped.items()
@@ -128,9 +131,10 @@ def unknown_drops(
 async def check_not_backwards(
     backend: Backend, view: TableView, ends: Mapping[Place, int], wait_ms: int
 ) -> TableView:
-    """The view, once every log reaches what was read of it.
+    """Return the view in which every log reaches the offsets that were read of it.
 
-    After a failover the new leader's watermark lags for a moment, so this waits before it judges.
+    After a failover the watermark of the new leader lags for a moment, so this waits before it
+    fails.
     """
     deadline = Deadline(wait_ms)
     attempt = 0
@@ -160,7 +164,10 @@ async def check_retention(
     settings: ScanSettings,
     can_read_lake: bool,
 ) -> Retention:
-    """The starts after the policy: untouched, moved to what is left, or kept for the lake."""
+    """Return the starts of a plan as the policy for deleted rows says.
+
+    They are unchanged, moved to the first offset that is left, or kept for a read of the lake.
+    """
     ids = list(dict.fromkeys(place[0] for place in changed))
     earliest = await offsets_of(backend, view.info, ids, OffsetSpec.earliest()) if ids else {}
     lost = [

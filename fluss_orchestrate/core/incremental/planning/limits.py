@@ -1,11 +1,11 @@
-"""Making a plan smaller: so many offsets in all, shared fairly, cut between batches.
+"""Limiting the size of a plan: a number of offsets, shared between places, cut between batches.
 
 A batch is never cut, so an update's two halves (-U, +U), which lie in one batch, stay together.
 
-How many offsets make so many bytes, by a sample of the log.
+A limit in bytes becomes a number of offsets by a sample of the log.
 
-Servers tell rows, not bytes, so a few batches are fetched and weighed in Arrow's form, which is
-what a reader has to hold. What comes of it is an estimate: a limit in bytes is a hint, one in
+Servers report rows, not bytes, so a few batches are fetched and measured in Arrow's form, which is
+what a reader keeps in memory. The result is an estimate: a limit in bytes is a hint, a limit in
 offsets is exact.
 """
 
@@ -22,10 +22,10 @@ PLACES_AT_ONCE_MAX = 32
 
 
 def share(backlogs: Mapping[Place, int], offsets_max: int) -> dict[Place, int]:
-    """How much of each backlog fits into `offsets_max` together.
+    """Return how many offsets of each backlog fit into `offsets_max` together.
 
-    Small backlogs are taken whole, the rest gets equal shares. With less than one offset for each
-    place the largest backlogs get one, so that no place waits for ever.
+    Small backlogs are taken whole, the others get equal shares. If there is less than one offset
+    for each place, the largest backlogs get one, so that no place waits for ever.
     """
     if offsets_max < 1:
         raise ConfigError(f"max_offsets must be at least 1, not {offsets_max}")
@@ -43,7 +43,7 @@ def share(backlogs: Mapping[Place, int], offsets_max: int) -> dict[Place, int]:
 async def capped_stops(
     prober: Prober, starts: Mapping[Place, int], stops: Mapping[Place, int], offsets_max: int
 ) -> dict[Place, int]:
-    """Stops for at most `offsets_max` offsets, rounded up to the end of a batch in each place."""
+    """Return stops for at most `offsets_max` offsets, rounded up to the end of a batch."""
     shares = share({p: stop - starts[p] for p, stop in stops.items()}, offsets_max)
     gate = asyncio.Semaphore(PLACES_AT_ONCE_MAX)
 
@@ -70,7 +70,7 @@ async def whole_updates(
     stops: Mapping[Place, int],
     ends: Mapping[Place, int],
 ) -> dict[Place, int]:
-    """Stops that a user chose, moved on by one where they would cut an update in two."""
+    """Return stops that a user chose, each moved by one if it would cut an update in two."""
     moved = dict(stops)
     for place, stop in stops.items():
         if starts[place] < stop < ends[place] and await prober.is_update_before(place, stop - 1):
@@ -87,7 +87,7 @@ DEFAULT_ROW_BYTES = 100.0
 async def row_bytes(
     prober: Prober, starts: Mapping[Place, int], stops: Mapping[Place, int]
 ) -> float:
-    """Bytes of a row in these ranges, by the start and the middle of the largest ones."""
+    """Return the bytes per row, measured at the start and the middle of the largest ranges."""
     backlogs = {place: stop - starts.get(place, 0) for place, stop in stops.items()}
     largest = sorted(backlogs, key=lambda place: -backlogs[place])[:SAMPLED_PLACES_MAX]
     probes = [
@@ -111,5 +111,5 @@ async def row_bytes(
 async def offsets_of_bytes(
     prober: Prober, starts: Mapping[Place, int], stops: Mapping[Place, int], bytes_max: int
 ) -> int:
-    """About how many offsets of these ranges take `bytes_max`; at least one."""
+    """Return about how many offsets of these ranges take `bytes_max`; at least one."""
     return max(1, int(bytes_max / await row_bytes(prober, starts, stops)))

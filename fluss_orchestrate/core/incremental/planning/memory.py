@@ -1,4 +1,4 @@
-"""What a scan remembers of its plans, so that reading a plan part by part costs no more.
+"""The state that a scan keeps of its plans, so that reading a plan part by part costs no more.
 
 A sink may read thousands of ranges one by one, several at a time. They share one check of the
 plan, the position from which it began, and the commit times that the reads have seen.
@@ -19,12 +19,12 @@ from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan, without
 PLANS_MAX = 16
 UNKNOWN_ROWS = -1
 PREPARED_FRESH_S = 5.0
-"""How long one check of a plan holds for reads of its parts."""
+"""How long one check of a plan is valid for reads of its parts."""
 
 
 @dataclass
 class PlanMemory:
-    """One recorded plan."""
+    """The state that the reads of one recorded plan share."""
 
     begin: TablePosition | None = None
     commit_ms: dict[tuple[Place, int], int] = field(default_factory=dict)
@@ -36,22 +36,22 @@ class PlanMemory:
     _preparing: threading.Lock = field(default_factory=threading.Lock)
 
     def remember(self, plan: ScanPlan) -> None:
-        """This is the whole plan; what was read of it before belongs to another attempt."""
+        """Store the whole plan, and forget what an earlier attempt has read of it."""
         with self._preparing:
             self._plan, self._ranges = plan, frozenset(plan.ranges)
             self._reads.clear()
 
     def new_tally(self, plan: ScanPlan) -> Tally:
-        """For a read of the plan or of a part of it."""
+        """Return the counts for a read of the plan or of a part of it."""
         made = Tally(commit_ms=self.commit_ms)
         with self._preparing:
-            # Reads that were begun and dropped say nothing; one that was finished says all.
+            # Only finished reads count; a read that was dropped before its end says nothing.
             done = [read for read in self._reads.get(plan.plan_id, ()) if read[1].complete]
             self._reads[plan.plan_id] = [*done[:1], (plan, made)]
         return made
 
     def whole_tally(self, plan: ScanPlan) -> Tally | None:
-        """What reads of the plan, or of parts of it, gave together; None unless they gave all."""
+        """Return the counts of all reads together; None unless they have read the whole plan."""
         with self._preparing:
             reads = [read for found in self._reads.values() for read in found if read[1].complete]
         for part, tally in reads:
@@ -68,7 +68,7 @@ class PlanMemory:
         return Tally(rows, size, plan.offsets, True, True, self.commit_ms)
 
     def prepared(self, plan: ScanPlan, prepare: Callable[[ScanPlan], Prepared]) -> Prepared:
-        """The check of a plan that is to be read; for a part of it, that of the whole plan."""
+        """Return the checked plan; for a part of it, that of the whole plan."""
         whole = self._plan
         if whole is None or plan == whole or not self._ranges.issuperset(plan.ranges):
             return prepare(plan)
@@ -80,14 +80,14 @@ class PlanMemory:
 
 
 class PlanMemories:
-    """The last few plans of a scan. On any thread."""
+    """The state of the last few plans of a scan. Threads may share it."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int, int], PlanMemory] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, plan: ScanPlan) -> PlanMemory:
-        """The memory of a plan; its parts have the same."""
+        """Return the state of a plan; the parts of a plan have the same."""
         key = (plan.run_key, plan.sequence, plan.created_ms)
         with self._lock:
             memory = self._kept.get(key)

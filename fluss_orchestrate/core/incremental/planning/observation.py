@@ -15,12 +15,12 @@ from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.plan import BucketRange, Place
 
 PARTITIONS_AT_ONCE_MAX = 64
-"""Calls for offsets that are under way at the same time, one per partition."""
+"""The largest number of concurrent requests for offsets, one per partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """What was seen of a table. Places are in (partition id, bucket) order."""
+    """The observed state of a table. Places are in the order of partition id and bucket."""
 
     info: TableInfo
     identity: TableIdentity
@@ -30,15 +30,15 @@ class TableView:
     """The high watermark of each place."""
 
     def partition_name(self, place: Place) -> str | None:
-        """The name of the place's partition, if it has one."""
+        """Return the name of the partition of a place, if it has one."""
         return None if place[0] is None else self.partitions.get(place[0])
 
     def range_of(self, place: Place, start: int, stop: int) -> BucketRange:
-        """A range of one place with its partition's name."""
+        """Return a range of one place, with the name of its partition."""
         return BucketRange(place[0], self.partition_name(place), place[1], start, stop)
 
     def partition_ids(self) -> list[int | None]:
-        """The ids to ask for offsets with."""
+        """Return the partition ids for requests of offsets."""
         return list(self.partitions) if self.info.is_partitioned() else [None]
 
 

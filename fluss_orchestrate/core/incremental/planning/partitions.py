@@ -1,13 +1,15 @@
-"""Planning while partitions come and go: what is known of those that are gone.
+"""Planning while partitions are created and dropped.
 
-A partition that is gone may have been read to its end or not. The store's records of drops
-(`checkpoints/dropped.py`) tell it for partitions that were dropped through this package. For
-others nobody can: a partition that some plan has seen is an error by default. One that was created,
-filled and dropped between two plans was never seen. All that is left of it is its id: a cluster
-gives out partition ids one by one, to all its tables. An id that no partition of this table has
-was another table's, or one that is gone. The plan notes such ids. With
-`on_partition_unseen="fail"` the partitions of all tables are listed, and ids that nobody has are an
-error. An id above the highest one that exists shows only once a later partition is created.
+A dropped partition was read to its end, or it was not. For partitions that were dropped through
+this package, the store has a record of the drop (`checkpoints/dropped.py`) that answers this. For
+others there is no answer, so a dropped partition that an earlier plan has seen is an error by
+default.
+
+No plan has seen a partition that was created, filled and dropped between two plans. Only its id is
+left: a cluster numbers the partitions of all its tables with one sequence. An id that no partition
+of this table has belongs to another table, or to a dropped partition. The plan notes such ids. With
+`on_partition_unseen="fail"` the partitions of all tables are listed, and an id that none of them
+has is an error. An id above the highest existing one is found once a later partition was created.
 """
 
 from __future__ import annotations
@@ -53,10 +55,10 @@ def draft_upon_drops(
     known: TablePosition | None,
     make: MakeDraft,
 ) -> Draft:
-    """A draft that takes account of dropped partitions, and says what it cannot know.
+    """Return a draft that takes account of dropped partitions, with notes about what is not known.
 
-    Records are read before `make` looks at the table: a partition of a record is then surely not
-    in that view.
+    The records are read before `make` observes the table: so no partition of a record is in that
+    view.
     """
     if known is not None and is_unpartitioned(known.offsets):
         return run_blocking(make(NOTHING_DROPPED))
@@ -74,9 +76,9 @@ def draft_upon_drops(
 
 
 def as_seen(position: TablePosition, drops: int, before: int | None = None) -> TablePosition:
-    """A position that was just taken, with the last record of drops before it.
+    """Return a position that was just taken, with the number of the last record of drops before it.
 
-    `before` is the highest partition id that an earlier look has seen.
+    `before` is the highest partition id that was seen before.
     """
     if is_unpartitioned(position.offsets):
         return position
@@ -87,12 +89,12 @@ def as_seen(position: TablePosition, drops: int, before: int | None = None) -> T
 def with_records(
     store: CheckpointStore, alias: str, path: TablePath, seen: int | None, make: MakeDraft
 ) -> tuple[Draft, DropRecords]:
-    """A draft upon the records after `seen`; upon all of them when those do not explain a gap."""
+    """Return a draft that uses the records after `seen`, or all records if those leave a gap."""
     last = last_drop(store, alias, path)
     if seen is None:
         records = DropRecords({}, last)
     else:
-        # The checkpoint may have come from another store, whose records were more.
+        # The checkpoint may have been imported from another store, which had more records.
         records = drops_after(store, alias, path, seen if seen <= last else NO_RECORDS)
     judged = records.judged
     deadline: Deadline | None = None
@@ -103,7 +105,7 @@ def with_records(
             known_ends = all(r.stop != UNKNOWN_END for r in error.ranges)
             if records.last == NO_RECORDS or known_ends:
                 raise
-            # Somebody may have dropped it just now and be about to record it.
+            # Another process may just have dropped the partition, and will record the drop next.
             if deadline is None:
                 deadline = Deadline(RECORD_WAIT_MS, RECORD_PAUSE)
             elif deadline.passed():
@@ -114,7 +116,7 @@ def with_records(
 
 
 def is_unpartitioned(places: Iterable[Place]) -> bool:
-    """Whether these are places of a table without partitions; one without places may have them."""
+    """Return whether these are places of a table without partitions."""
     return any(partition_id is None for partition_id, _ in places)
 
 
@@ -125,7 +127,7 @@ def unseen_details(
     now: TablePosition,
     records: DropRecords,
 ) -> dict[str, Any]:
-    """Which partitions may have come and gone between two looks, for the history.
+    """Return which partitions may have been created and dropped since the last plan.
 
     Raises:
         PartitionUnseenError: The policy is `fail`, and such a partition was there, of this table
@@ -145,7 +147,7 @@ def unseen_details(
 
 
 def gaps(above: int, ids: Iterable[int]) -> list[IdRange]:
-    """The ranges of numbers above a number that are below the highest id and not among the ids."""
+    """Return the ranges of missing ids, above a number and below the highest id."""
     found = []
     for number in sorted(i for i in ids if i > above):
         if number > above + 1:
@@ -155,10 +157,10 @@ def gaps(above: int, ids: Iterable[int]) -> list[IdRange]:
 
 
 def _check_unseen(connection: FlussConnection, position: TablePosition, ids: list[IdRange]) -> None:
-    """Raise unless every id is one of a partition that exists in the cluster."""
+    """Raise unless each id belongs to a partition that exists in the cluster."""
     backend = backend_of(connection)
     held: set[int] = set()
-    # The listing takes a while. What was created meanwhile is found by the second one.
+    # Listing takes time. The second listing finds the partitions that were created meanwhile.
     for _ in range(2):
         held |= run_blocking(partition_ids(backend))
         left = [part for first, last in ids for part in gaps(first - 1, _within(held, first, last))]
@@ -168,12 +170,12 @@ def _check_unseen(connection: FlussConnection, position: TablePosition, ids: lis
 
 
 def _within(held: set[int], first: int, last: int) -> set[int]:
-    """The held ids of a range, and the id after it, so that a gap at its end shows."""
+    """Return the known ids of a range, and the id after it, so that a gap at its end is found."""
     return {i for i in held if first <= i <= last} | {last + 1}
 
 
 async def partition_ids(backend: Backend) -> set[int]:
-    """The ids of all partitions of all tables that this user may see."""
+    """Return the ids of all partitions of all tables that this user may see."""
     gate = asyncio.Semaphore(TABLES_AT_ONCE_MAX)
 
     async def of_table(path: TablePath) -> list[int]:

@@ -1,6 +1,6 @@
 """Making a plan from a checkpoint and the table as it is.
 
-Nothing is recorded here: a draft is what a store is asked to record.
+Nothing is recorded here: a store records the draft.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ONCE = "once"
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A plan that is not recorded yet, with the position that it begins at."""
+    """A plan that is not recorded yet, with the position at which it begins."""
 
     plan: ScanPlan
     position: TablePosition
@@ -92,7 +92,7 @@ class Planner:
         max_offsets: int | None,
         records: DropRecords = NOTHING_DROPPED,
     ) -> Draft:
-        """What to read next, upon the state of `head` and the store's records of drops."""
+        """Return the next plan, from the state in `head` and the records of dropped partitions."""
         known = None if head is None else head.state.position
         info = await self._table(known)
         view = await observe_offsets(self._backend, self._alias, info)
@@ -196,7 +196,7 @@ class Planner:
         )
 
     def _state_draft(self, view: TableView, run_key: str) -> Draft:
-        """The current rows of a key table as the first plan; the changelog follows from there."""
+        """Return a first plan of the current rows of a key table; the changelog follows."""
         info = view.info
         if not info.has_primary_key():
             raise UnsupportedError(
@@ -216,16 +216,16 @@ class Planner:
 
 
 def _new_generation(draft: Draft, head: Event | None) -> Draft:
-    """The draft as the first plan of a generation.
+    """Return the draft as the first plan of a generation.
 
-    It does not begin where the checkpoint was, so what a sink holds does not lead up to it.
+    It does not begin where the checkpoint was, so it does not follow what a sink holds.
     """
     generation = Generation(next_sequence(head), new_nonce())
     return replace(draft, plan=replace(draft.plan, generation=generation))
 
 
 def columns_of(info: TableInfo, settings: ScanSettings) -> tuple[str, ...]:
-    """The columns to pin in a plan; unknown ones, and clashes with metadata, are refused."""
+    """Return the columns of a plan; refuse unknown columns and names of metadata columns."""
     names = tuple(info.get_column_names())
     if settings.columns is not None:
         for name in settings.columns:
@@ -254,7 +254,7 @@ def _details(
 
 
 def retention_details(kept: Retention) -> dict[str, Any]:
-    """What retention took, for the history and the receipt."""
+    """Return the ranges that retention deleted, for the history and the receipt."""
     details: dict[str, Any] = {}
     if kept.lost:
         details["lost_ranges"] = [r.to_json() for r in kept.lost]

@@ -1,4 +1,4 @@
-"""What a scan is asked for, checked once."""
+"""The settings of a scan, checked once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LakeReader = Callable[[ScanPlan], Iterable[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class ScanSettings:
-    """The choices of one scan."""
+    """The settings of one scan."""
 
     name: str
     path: TablePath
@@ -84,14 +84,14 @@ class ScanSettings:
 
 
 def names_of(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Column names as a tuple; a lone text is a mistake that would be read letter by letter."""
+    """Return column names as a tuple, and refuse a single text, which is a sequence of letters."""
     if isinstance(columns, str):
         raise ConfigError(f"columns takes a list of names, not '{columns}'")
     return None if columns is None else tuple(columns)
 
 
 def place_offsets(offsets: Offsets) -> dict[Place, int]:
-    """Offsets by place, however they were keyed."""
+    """Return offsets by place, from any of the accepted keys."""
     found: dict[Place, int] = {}
     for key, offset in offsets.items():
         if isinstance(key, TableBucket):

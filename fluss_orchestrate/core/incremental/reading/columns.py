@@ -1,4 +1,4 @@
-"""The batches that a scan gives: the plan's columns, then the metadata columns."""
+"""The batches of a scan: the plan's columns, then the metadata columns."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Rows:
     timestamp: int
 
     @classmethod
-    def of(cls, piece: RecordBatch, start: int) -> Rows:
-        """The rows of a piece from an offset on."""
-        skip = max(0, start - piece.base_offset)
-        changes = None if piece.change_types is None else piece.change_types.to_numpy()
+    def of(cls, fetched: RecordBatch, start: int) -> Rows:
+        """Return the rows of a fetched batch from an offset on."""
+        skip = max(0, start - fetched.base_offset)
+        changes = None if fetched.change_types is None else fetched.change_types.to_numpy()
         if not skip:
-            return cls(piece.batch, changes, piece.base_offset, piece.timestamp)
-        batch = piece.batch.slice(skip)
+            return cls(fetched.batch, changes, fetched.base_offset, fetched.timestamp)
+        batch = fetched.batch.slice(skip)
         changes = None if changes is None else changes[skip:]
-        return cls(batch, changes, piece.base_offset + skip, piece.timestamp)
+        return cls(batch, changes, fetched.base_offset + skip, fetched.timestamp)
 
 
 def plan_schema(plan: ScanPlan, table: TableInfo) -> pa.Schema:
-    """The schema of everything that a plan gives; `table` has the plan's schema."""
+    """Return the schema of all batches of a plan; `table` has the schema of the plan."""
     arrow = table.schema.arrow
     fields = [arrow.field(table.schema.index[name]) for name in plan.columns]
     schema = pa.schema(fields + [METADATA_FIELDS[name] for name in plan.metadata_columns])
@@ -60,14 +60,14 @@ def plan_schema(plan: ScanPlan, table: TableInfo) -> pa.Schema:
 
 
 class Shaper:
-    """Puts batches of a plan into their final form."""
+    """Brings the batches of a plan into their final form."""
 
     def __init__(self, plan: ScanPlan, table: TableInfo) -> None:
         self.schema = plan_schema(plan, table)
         self._makers = [_MAKERS[name] for name in plan.metadata_columns]
 
     def shape(self, rows: Rows, where: BucketRange) -> pa.RecordBatch:
-        """The final batch of some rows of one place."""
+        """Return the final batch of some rows of one place."""
         columns = [*rows.batch.columns, *(make(rows, where) for make in self._makers)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

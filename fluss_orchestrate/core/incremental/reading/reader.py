@@ -1,11 +1,12 @@
-"""Reading a plan: the same rows, in (partition, bucket, offset) order, every time, or an error.
+"""Reading a plan: every time the same rows, in the order of partition, bucket and offset.
 
 Buckets are fetched and decoded ahead in parallel, within the bounds of the client's scanner, and
-handed out one after the other. A range whose start is a checkpoint's position is read from one
-offset earlier: the commit time of that last row which the run before has read must be the same as
-then, or the log is another one.
+returned one after the other. A range that starts at the position of a checkpoint is read from one
+offset earlier. That row was the last one of the run before. If its commit time is not the one that
+the checkpoint recorded, the log is not the same any more.
 
-Before a plan is read: is its table still the one, with every offset that the plan names?
+Before a plan is read, its table is checked: it must be the same table, with every offset of the
+plan.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A plan's table with the pinned schema, and what is left of its log."""
+    """A checked plan: its table with the pinned schema, and which offsets the log still has."""
 
     table: TableInfo
     earliest: Mapping[Place, int]
 
 
 async def pinned_table(backend: Backend, alias: str, plan: ScanPlan) -> TableInfo:
-    """The table with the schema that the plan pins, whatever it has become since."""
+    """Return the table with the schema of the plan, also if its schema has changed since."""
     path = plan.table.path
     try:
         info = await backend.get_table_info(path)
@@ -74,9 +75,9 @@ async def pinned_table(backend: Backend, alias: str, plan: ScanPlan) -> TableInf
 async def prepare(
     backend: Backend, alias: str, plan: ScanPlan, backwards_wait_ms: int, lake: bool
 ) -> Prepared:
-    """Check everything that can be checked before the first row.
+    """Check everything that can be checked before the first row is read.
 
-    `lake` says that deleted offsets can be had from there.
+    With `lake`, offsets that retention deleted are no error: they are read from the lake.
     """
     table = await pinned_table(backend, alias, plan)
     ids = list(dict.fromkeys(r.partition_id for r in plan.ranges))
@@ -103,7 +104,7 @@ async def prepare(
 
 
 def lost_ranges(ranges: Sequence[BucketRange], earliest: Mapping[Place, int]) -> list[BucketRange]:
-    """The parts of ranges that the log does not hold any more."""
+    """Return the parts of ranges that the log does not have any more."""
     return [
         replace(r, stop=min(r.stop, earliest[r.place]))
         for r in ranges
@@ -112,7 +113,7 @@ def lost_ranges(ranges: Sequence[BucketRange], earliest: Mapping[Place, int]) ->
 
 
 async def explained(backend: Backend, error: FlussError, plan: ScanPlan) -> FlussError:
-    """An error of reading as the guard that it means, naming the ranges of the plan."""
+    """Return the error of a guard for an error of reading; it names the ranges of the plan."""
     if isinstance(error, TableNotExistError):
         return TableIdentityChangedError(plan.table, None)
     if isinstance(error, PartitionNotExistError):
@@ -130,13 +131,13 @@ async def explained(backend: Backend, error: FlussError, plan: ScanPlan) -> Flus
     return error
 
 
-PIECES_AT_ONCE_MAX = 64
+BATCHES_AT_ONCE_MAX = 64
 SERVER_FAILURES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ScanProgress:
-    """How far a read is."""
+    """How far the reading of a plan is."""
 
     rows: int
     bytes: int
@@ -145,7 +146,7 @@ class ScanProgress:
 
     @property
     def fraction(self) -> float:
-        """From 0 to 1, by offsets."""
+        """The part of the offsets that was read, from 0 to 1."""
         return self.offsets / self.offsets_total if self.offsets_total else 1.0
 
 
@@ -154,7 +155,7 @@ ProgressHook = Callable[[ScanProgress], None]
 
 @dataclass(slots=True)
 class Tally:
-    """What a read has given so far."""
+    """The counts of a reading."""
 
     rows: int = 0
     bytes: int = 0
@@ -162,14 +163,14 @@ class Tally:
     started: bool = False
     complete: bool = False
     commit_ms: dict[tuple[Place, int], int] = field(default_factory=dict)
-    """By place and stop of each range that was read: when its last batch was committed."""
+    """The commit time of the last batch of each range that was read, by place and stop."""
     state: StateCost = field(default_factory=StateCost)
-    """What the read of a `state` plan cost."""
+    """The cost of reading a `state` plan."""
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a read may use beside the log."""
+    """What a reading may use besides the log."""
 
     commit_ms: Mapping[Place, int] = field(default_factory=dict)
     """Commit times of the last rows before the plan's ranges, from the checkpoint."""
@@ -179,7 +180,7 @@ class ReadOptions:
 
 
 def prepare_plan(connection: FlussConnection, plan: ScanPlan, options: ReadOptions) -> Prepared:
-    """Check a plan that is to be read with these options."""
+    """Check a plan that is read next with these options."""
     alias = connection.config.resolved_alias()
     lake = options.lake_reader is not None
     return run_blocking(
@@ -188,7 +189,7 @@ def prepare_plan(connection: FlussConnection, plan: ScanPlan, options: ReadOptio
 
 
 class PlanReading:
-    """One read of one plan, which is checked first unless that was done."""
+    """Reads one plan. It checks the plan first, unless that was done."""
 
     def __init__(
         self,
@@ -211,11 +212,11 @@ class PlanReading:
         return self._shaper.schema
 
     def reader(self) -> pa.RecordBatchReader:
-        """The rows, batch by batch, in bounded memory. Reading stops when it is dropped."""
+        """Return the rows in batches, in bounded memory. Dropping the reader stops the reading."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The same as an iterator of batches."""
+        """Iterate over the batches of the rows."""
         self.tally.started = True
         if self.plan.kind == "state":
             source = read_state(self._core, self.plan, self._prepared.table, self.tally.state)
@@ -228,21 +229,21 @@ class PlanReading:
         self.tally.complete = True
 
     def _segment(self, ranges: Sequence[BucketRange]) -> Iterator[pa.RecordBatch]:
-        """Ranges of different places, which one reader reads together."""
+        """Read ranges of different places with one reader."""
         walk = _Walk(ranges)
-        for piece in self._pieces(ranges):
-            for passed in walk.up_to((piece.bucket.partition_id, piece.bucket.bucket_id)):
+        for fetched in self._fetch(ranges):
+            for passed in walk.up_to((fetched.bucket.partition_id, fetched.bucket.bucket_id)):
                 yield from self._from_lake(passed)
             where = walk.current
             assert where is not None
-            self._check_lead(piece, where)
-            if piece.next_offset <= where.start:
+            self._check_lead(fetched, where)
+            if fetched.next_offset <= where.start:
                 continue
-            yield from self._given(Rows.of(piece, where.start), where)
-            if piece.timestamp >= 0 and piece.next_offset >= where.stop:
-                self.tally.commit_ms[where.place, where.stop] = piece.timestamp
-            first = max(where.start, piece.base_offset)
-            self._moved(piece.next_offset - first, where)
+            yield from self._given(Rows.of(fetched, where.start), where)
+            if fetched.timestamp >= 0 and fetched.next_offset >= where.stop:
+                self.tally.commit_ms[where.place, where.stop] = fetched.timestamp
+            first = max(where.start, fetched.base_offset)
+            self._moved(fetched.next_offset - first, where)
         for passed in walk.rest():
             yield from self._from_lake(passed)
 
@@ -261,16 +262,16 @@ class PlanReading:
                 ScanProgress(tally.rows, tally.bytes, tally.offsets, self.plan.offsets)
             )
 
-    def _check_lead(self, piece: RecordBatch, where: BucketRange) -> None:
+    def _check_lead(self, fetched: RecordBatch, where: BucketRange) -> None:
         expected = self._options.commit_ms.get(where.place)
-        if expected is None or piece.timestamp < 0 or piece.base_offset >= where.start:
+        if expected is None or fetched.timestamp < 0 or fetched.base_offset >= where.start:
             return
-        if piece.timestamp != expected:
+        if fetched.timestamp != expected:
             raise LogWentBackwardsError(
                 self.plan.table,
                 [replace(where, start=where.start - 1, stop=where.start)],
                 f"the last row that was read was committed at {expected}, the one that stands "
-                f"there now at {piece.timestamp}",
+                f"there now at {fetched.timestamp}",
             )
 
     def _log_ranges(self, ranges: Sequence[BucketRange]) -> dict[TableBucket, tuple[int, int]]:
@@ -284,26 +285,26 @@ class PlanReading:
                 found[r.table_bucket(self.plan.table.table_id)] = (start, r.stop)
         return found
 
-    def _pieces(self, ranges: Sequence[BucketRange]) -> Iterator[RecordBatch]:
-        """The pieces of the log in order, going on where it was after a failure of the server."""
+    def _fetch(self, ranges: Sequence[BucketRange]) -> Iterator[RecordBatch]:
+        """Fetch the log in order, and continue at the same offset after a failure of the server."""
         wanted = self._log_ranges(ranges)
         failures = 0
         while wanted:
             try:
-                for piece in self._pieces_once(dict(wanted)):
-                    yield piece
+                for fetched in self._fetch_once(dict(wanted)):
+                    yield fetched
                     failures = 0
-                    stop = wanted[piece.bucket][1]
-                    wanted[piece.bucket] = (piece.next_offset, stop)
-                    if piece.next_offset >= stop:
-                        del wanted[piece.bucket]
+                    stop = wanted[fetched.bucket][1]
+                    wanted[fetched.bucket] = (fetched.next_offset, stop)
+                    if fetched.next_offset >= stop:
+                        del wanted[fetched.bucket]
             except UnknownServerError:
-                # Servers fail so when a segment goes to remote storage while it is read.
+                # Servers answer with this error if a segment is moved to remote storage meanwhile.
                 failures += 1
                 if failures > SERVER_FAILURES_MAX:
                     raise
 
-    def _pieces_once(self, wanted: dict[TableBucket, tuple[int, int]]) -> Iterator[RecordBatch]:
+    def _fetch_once(self, wanted: dict[TableBucket, tuple[int, int]]) -> Iterator[RecordBatch]:
         table, core = self._prepared.table, self._core
         projection = Projection.of(table.schema, _indexes(self.plan, table))
 
@@ -312,16 +313,16 @@ class PlanReading:
 
         reader = run_blocking(opened())
         try:
-            while pieces := run_blocking(reader.read(PIECES_AT_ONCE_MAX)):
-                yield from pieces
+            while batches := run_blocking(reader.read(BATCHES_AT_ONCE_MAX)):
+                yield from batches
         except FlussError as error:
             raise run_blocking(explained(backend_of(core), error, self.plan)) from error
         finally:
-            # A reader may be dropped anywhere, even on the loop itself: nobody waits for its end.
+            # A reader may be dropped on any thread, even on the event loop: do not wait here.
             asyncio.run_coroutine_threadsafe(reader.close(), runtime().loop)
 
     def _from_lake(self, where: BucketRange) -> Iterator[pa.RecordBatch]:
-        """What the log does not hold any more of a range, before the rest of it."""
+        """Read the offsets of a range that the log does not have any more."""
         stop = min(where.stop, self._prepared.earliest[where.place])
         reader = self._options.lake_reader
         if stop <= where.start or reader is None:
@@ -344,7 +345,7 @@ class PlanReading:
 
 
 class _Walk:
-    """The ranges of a segment, passed one by one as pieces come in."""
+    """The ranges of a segment, in the order in which the reader reaches them."""
 
     def __init__(self, ranges: Sequence[BucketRange]) -> None:
         self._ranges = list(ranges)
@@ -355,20 +356,20 @@ class _Walk:
         return self._ranges[self._at] if self._at >= 0 else None
 
     def up_to(self, place: Place) -> Iterator[BucketRange]:
-        """Move on to the range of a place; gives each range that is entered."""
+        """Move on to the range of a place, and yield each range that is entered."""
         while self.current is None or self.current.place != place:
             self._at += 1
             yield self._ranges[self._at]
 
     def rest(self) -> Iterator[BucketRange]:
-        """The ranges that no piece came from."""
+        """Yield the ranges that had no rows."""
         while self._at + 1 < len(self._ranges):
             self._at += 1
             yield self._ranges[self._at]
 
 
 def _segments(ranges: Sequence[BucketRange]) -> Iterator[list[BucketRange]]:
-    """Ranges in groups in which each place occurs once."""
+    """Split ranges into groups in which each place occurs once."""
     group: dict[Place, BucketRange] = {}
     for r in ranges:
         if r.place in group:

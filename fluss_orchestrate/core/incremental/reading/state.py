@@ -24,7 +24,7 @@ from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 
 @dataclass(slots=True)
 class StateCost:
-    """What it cost to read the state of some buckets.
+    """The cost of reading the state of some buckets.
 
     Attributes:
         sources: How many buckets came from a KV snapshot, the changelog alone, a limit scan or a
@@ -40,7 +40,7 @@ class StateCost:
     snapshot_age_ms: int | None = None
 
     def add(self, source: StateSource) -> None:
-        """Add what one bucket cost."""
+        """Add the cost of one bucket."""
         self.sources[source.kind] += 1
         self.bytes_fetched += source.bytes_fetched
         self.changes += source.changes

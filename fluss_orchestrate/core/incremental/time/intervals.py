@@ -1,11 +1,11 @@
-"""Backfills: the rows committed in [since, until), in any order, many at once.
+"""Scans of the rows that were committed in [since, until); the intervals may be read in any order.
 
-Each boundary is resolved to offsets once and recorded under a name of its own; whoever needs it
-later uses what was recorded. So the intervals [a, b) and [b, c) meet exactly, although they were
-planned by different processes at different times. Each interval is a checkpoint of its own, and
-the shared position of the table's scan is never touched.
+Each boundary is resolved to offsets once and recorded under a name of its own; later plans use the
+record. So the intervals [a, b) and [b, c) meet exactly, although different processes plan them at
+different times. Each interval has a checkpoint of its own, and does not change the position of the
+table's other scans.
 
-Resolving a boundary of intervals, and noticing what retention has taken before it.
+Resolving a boundary also finds the places whose rows at the boundary were deleted by retention.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ LOOKS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a time cuts every place of a table."""
+    """The offset of each place of a table at which a time lies."""
 
     position: TablePosition
     lost: tuple[Place, ...]
@@ -77,10 +77,13 @@ class Boundary:
 async def find_boundary(
     backend: Backend, config: Config, settings: ScanSettings, timestamp_ms: int
 ) -> Boundary:
-    """The exact cut of a time; `NotYetError` while it is not final.
+    """Return the exact offsets of a time.
 
-    Partitions that are created while it is looked for may hold rows from before the time, so
-    the look is repeated. Those that come after the last listing cannot: the time had passed then.
+    Partitions that are created during the search may have rows from before the time, so the search
+    is repeated. Those that are created after the last listing cannot: the time had passed then.
+
+    Raises:
+        NotYetError: The offsets are not final yet.
     """
     alias = config.resolved_alias()
     view = await observe(backend, alias, settings.path)
@@ -101,14 +104,14 @@ async def find_boundary(
             "ask again soon",
             NOT_YET_RETRY_MS,
         )
-    # A cut at the very beginning of what is left says nothing about what was before it.
+    # If the cut is the first offset that is left, retention may have deleted rows after the time.
     lost = tuple(p for p, cut in cuts.items() if 0 < earliest.get(p, 0) == cut)
     return Boundary(TablePosition(view.identity, cuts, {}, view.partitions), lost)
 
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """A boundary as the store has it."""
+    """A boundary as the store recorded it."""
 
     position: TablePosition
     lost: frozenset[tuple[int | None, int]]
@@ -116,7 +119,7 @@ class _Recorded:
 
 
 class IntervalScan:
-    """The rows of one table by commit time, interval by interval."""
+    """Reads the rows of one table by intervals of commit time."""
 
     @accepts_old_parameters("IntervalScan")
     def __init__(
@@ -127,39 +130,59 @@ class IntervalScan:
         store: CheckpointStore | None = None,
         **scan_options: Any,
     ) -> None:
-        """`scan_options` are those of `IncrementalScan`; `checkpoint` is the backfill's own."""
+        """Prepare a scan; nothing is read yet.
+
+        Args:
+            connection: The connection to the cluster.
+            table: The table, as a path or as `database.table`.
+            checkpoint: The name of the checkpoints; each interval has one of its own below it.
+            store: Where checkpoints are kept; by default a table in the cluster.
+            **scan_options: Further arguments of `IncrementalScan`.
+        """
         self._scan = IncrementalScan(connection, table, checkpoint, store, **scan_options)
         self.store = self._scan.store
 
     @property
     def settings(self) -> ScanSettings:
-        """What was asked for."""
+        """The settings of the scan."""
         return self._scan.settings
 
     def open_plan(self, plan: ScanPlan, progress: ProgressHook | None = None) -> PlanReading:
-        """A read of the plan that also tells how far it is."""
+        """Return a reading of a plan that also says how far it is.
+
+        Args:
+            plan: The plan.
+            progress: Called with a `ScanProgress` while the rows are read.
+        """
         return self._scan.open_plan(plan, progress)
 
     @property
     def name(self) -> str:
-        """The backfill's name; its intervals are checkpoints `name/[since,until)`."""
+        """The name of the scan; its intervals have the checkpoints `name/[since,until)`."""
         return self._scan.name
 
     def interval_name(self, since: Time, until: Time) -> str:
-        """The checkpoint of one interval."""
+        """Return the name of the checkpoint of the interval from `since` to `until`."""
         return f"{self.name}/[{time_ms(since)},{time_ms(until)})"
 
     def plan(self, run_key: str, since: Time, until: Time, *, sink: Sink | None = None) -> ScanPlan:
-        """The rows committed at or after `since` and before `until`, frozen.
+        """Record the rows that were committed at or after `since` and before `until`.
 
-        The interval has one plan for ever: every run key gets the same ranges, and a run that
-        finds it pending finishes it. `NotYetError` until the end is final.
+        An interval has one plan: every run key gets the same ranges, and a run that finds the plan
+        pending finishes it.
+
+        Args:
+            run_key: The name of the run.
+            since: The begin of the interval.
+            until: The end of the interval; the rows at this time are not in it.
+            sink: Where the rows go. Without a sink, the sink is the caller.
 
         Raises:
             CheckpointBindingError: if the interval belongs to another table, projection or sink.
             RowsTakenError: if another checkpoint brings some of these rows into the same sink;
                 with `on_covered="skip"` they are left out.
             SinkChangesError: if the sink would take deletes of a key table for rows.
+            NotYetError: Rows of the interval may still be committed.
         """
         plan = self._planned(run_key, since, until, sink)[0]
         self._scan.begin_attempt(plan)
@@ -168,7 +191,7 @@ class IntervalScan:
     def _planned(
         self, run_key: str, since: Time, until: Time, sink: Sink | None
     ) -> tuple[ScanPlan, Receipt | None]:
-        """The interval's plan, and the receipt of its commit if it was committed before."""
+        """Return the plan of the interval, and its receipt if it was committed before."""
         first_ms, last_ms = time_ms(since), time_ms(until)
         if first_ms >= last_ms:
             raise ConfigError(f"[{first_ms}, {last_ms}) is no interval: since must be before until")
@@ -196,7 +219,7 @@ class IntervalScan:
         raise lost_too_often(name)
 
     def _claimed(self, ledger: CoverageLedger | None, head: Event | None, draft: Draft) -> Draft:
-        """The draft without rows that others bring into the sink."""
+        """Return the draft without the rows that other checkpoints bring into the sink."""
         plan = draft.plan
         left = plan.ranges
         if ledger is not None:
@@ -209,7 +232,7 @@ class IntervalScan:
         return replace(draft, plan=replace(plan, ranges=left), details=details)
 
     def _known(self, head: Event) -> ScanPlan | None:
-        """The interval's plan, pending or finished; None when it was abandoned or reset."""
+        """Return the plan of the interval; None if it was abandoned or reset."""
         if head.state.pending is not None:
             return head.state.pending
         if head.receipt is None:
@@ -218,13 +241,22 @@ class IntervalScan:
         return None if event is None else event.state.pending
 
     def read(self, plan: ScanPlan, progress: ProgressHook | None = None) -> pa.RecordBatchReader:
-        """The plan's rows in (partition, bucket, offset) order: all of them, or an error."""
+        """Return the rows of a plan in the order of partition, bucket and offset.
+
+        The reader returns all rows of the plan, or raises an error.
+
+        Args:
+            plan: The plan.
+            progress: Called with a `ScanProgress` while the rows are read.
+        """
         return self._scan.read(plan, progress)
 
     def commit(self, plan: ScanPlan, **given: Any) -> Receipt:
-        """Record that the interval is done; arguments as for `IncrementalScan.commit`.
+        """Record that the interval is done, and retire its checkpoint.
 
-        Its checkpoint has nothing left to do then: it is retired, and holds no partition.
+        Args:
+            plan: The plan.
+            **given: The arguments of `IncrementalScan.commit`.
         """
         receipt = self._scan.commit(plan, **{**given, "retire": True})
         head = self.store.head(plan.name)
@@ -244,10 +276,17 @@ class IntervalScan:
         *,
         sink: Sink | None = None,
     ) -> ScanRun:
-        """Plan now; read in the `with` block; commit when it ends without an error.
+        """Plan now, read in the `with` block, and commit when the block ends without an error.
 
-        The interval is the same for every run key. A run key that has committed it is given no
-        rows again; another one is, and a sink that is exact leaves them out.
+        The plan is the same for every run key. A run key that has committed it gets no rows again.
+        Another run key gets them; a sink that is exactly-once does not write them twice.
+
+        Args:
+            run_key: The name of the run.
+            since: The begin of the interval.
+            until: The end of the interval; the rows at this time are not in it.
+            progress: Called with a `ScanProgress` while the rows are read.
+            sink: Where the rows go. Without a sink, the sink is the caller.
         """
         plan, receipt = self._planned(run_key, since, until, sink)
         self._scan.begin_attempt(plan)
@@ -255,12 +294,12 @@ class IntervalScan:
         return ScanRun(self, run_key, plan, progress, committed)
 
     def _boundary(self, timestamp_ms: int) -> _Recorded:
-        """Where a time cuts the table: as recorded, or resolved now and recorded."""
+        """Return the recorded boundary of a time, or resolve and record it."""
         name = f"{RESERVED}at{RESERVED}{self.name}{RESERVED}{timestamp_ms}"
         head = self.store.head(name)
         if head is None:
             core = async_connection(self._scan.connection)
-            # Before the table is looked at: no partition of a record is then in the boundary.
+            # Read before the table is observed: so no partition of a record is in the boundary.
             drops = last_drop(self.store, core.config.resolved_alias(), self._scan.settings.path)
             found: Boundary = run_blocking(
                 find_boundary(backend_of(core), core.config, self._scan.settings, timestamp_ms)
@@ -273,7 +312,7 @@ class IntervalScan:
         return _Recorded(position, lost)
 
     def _drafted(self, name: str, run_key: str, start: _Recorded, stop: _Recorded) -> Draft:
-        """The interval's plan, with what the store knows of dropped partitions."""
+        """Return the plan of the interval, using the records of dropped partitions."""
         make = partial(self._draft, name, run_key, start, stop)
         seen = [start.position.drops_seen, stop.position.drops_seen]
         if is_unpartitioned(stop.position.offsets):
@@ -324,12 +363,7 @@ class IntervalScan:
     def _ranges(
         self, start: _Recorded, stop: _Recorded, view: TableView, records: DropRecords
     ) -> tuple[list[BucketRange], tuple[BucketRange, ...]]:
-        """What lies between two boundaries and can be read, and what was dropped unread.
-
-        Which boundary was recorded first is not known, and clocks are not asked. Partition ids
-        never come back: a partition that exists now and is not in the end's boundary was created
-        after that was resolved, and has no rows of the interval.
-        """
+        """Return the ranges between two boundaries, and those that were dropped unread."""
         ranges, lost, gone = [], [], []
         begins, ends = start.position, stop.position
         dropped = records.of(view.identity)
@@ -339,7 +373,7 @@ class IntervalScan:
             if end is None:
                 if place in view.latest or (record is not None and record.end <= begin):
                     continue
-                # Dropped before the end was resolved, or created after that and dropped since.
+                # It was dropped before the end was resolved, or created after that and dropped.
                 unread = begins.range_from(place, UNKNOWN_END)
                 gone.append(unread if record is None else record.unread(place, begin))
                 continue

@@ -1,18 +1,19 @@
-"""The exact offset at which a time cuts a log.
+"""The exact offset of a time in a log.
 
 The server's answer for a timestamp is approximate, and moves when segments go to remote storage.
 Here it is only a hint: the cut is the start of the first batch whose commit time is at or after
-the timestamp, found by reading batch headers around the hint. Commit times never fall within a
-bucket, so that cut is the same whenever it is asked for, once it is final.
+the timestamp, found by reading batch headers around the hint. Commit times never decrease within a
+bucket, so the cut does not change once it is final.
 
-It is not final yet when rows older than the timestamp may still appear: the timestamp lies in the
-future, rows wait to be replicated, or nothing newer has come and too little time has passed.
+It is not final while rows older than the timestamp may still appear: the timestamp is in the
+future, rows wait to be replicated, or there is no newer row and too little time has passed.
 
-Looking at single batches of a log: where one ends, and when it was committed.
+`Prober` reads single batches of a log: where a batch ends, and when it was committed.
 
-Only the narrowest column is fetched, because the headers are all that matters.
+It fetches only the narrowest column, because only the headers are needed.
 
-What a commit stores beside offsets: when the last batch of each range was committed.
+`last_commit_times` finds what a commit stores beside the offsets: the commit time of the last batch
+of each range.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ FETCH_WAIT_MS = 10
 
 @dataclass(frozen=True, slots=True)
 class BatchMark:
-    """The offsets [start, stop) of one batch, or what follows a probe in it; and its time."""
+    """The offsets [start, stop) of one batch, or of the rest of a probed batch; and its time."""
 
     start: int
     stop: int
@@ -71,7 +72,7 @@ class BatchMark:
 
 
 class Prober:
-    """Asks for batches of one table. Its coroutines run on the I/O thread."""
+    """Reads single batches of one table. Its coroutines run on the I/O thread."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Prober:
         info: TableInfo,
         columns: tuple[int, ...] | None = None,
     ) -> None:
-        """`columns` are for `sizes`; without them the narrowest one is fetched."""
+        """Prepare it; `columns` are for `sizes`, otherwise the narrowest column is fetched."""
         self._backend = backend
         self._config = config
         self._info = info
@@ -90,23 +91,23 @@ class Prober:
         self._columns = columns or (narrowest,)
 
     async def batch_at(self, place: Place, offset: int) -> BatchMark | None:
-        """The batch that holds an offset, from that offset on; None at the end of the log."""
+        """Return the batch with an offset, from that offset on; None at the end of the log."""
         marks = await self.walk(place, offset, ONE_BATCH_BYTES)
         return marks[0] if marks else None
 
     async def walk(self, place: Place, offset: int, bytes_max: int = WALK_BYTES) -> list[BatchMark]:
-        """Some batches from an offset on; none at the end of the log."""
+        """Return some batches from an offset on; none at the end of the log."""
         slices = await self._slices(place, offset, bytes_max)
         return [BatchMark(s.base_offset, s.next_offset, s.timestamp) for s in slices]
 
     async def sizes(self, place: Place, offset: int, bytes_max: int) -> tuple[int, int]:
-        """Rows from an offset on, and the bytes that they take in Arrow's form."""
+        """Return the number of rows from an offset on, and their size in Arrow's form."""
         slices = await self._slices(place, offset, bytes_max)
         batches = [(await asyncio.to_thread(s.decode))[0] for s in slices]
         return sum(b.num_rows for b in batches), sum(b.nbytes for b in batches)
 
     async def is_update_before(self, place: Place, offset: int) -> bool:
-        """Whether the record at an offset is the first half of an update (-U)."""
+        """Return whether the record at an offset is the first half of an update (-U)."""
         slices = await self._slices(place, offset, ONE_BATCH_BYTES)
         if not slices or slices[0].base_offset != offset or not slices[0].row_count:
             return False
@@ -140,7 +141,7 @@ class Prober:
                     raise dropped
 
         def may_repeat(error: FlussError) -> bool:
-            # Servers fail so when a segment goes to remote storage while it is read.
+            # Servers answer with this error if a segment is moved to remote storage meanwhile.
             return error.retriable or isinstance(error, UnknownServerError)
 
         deadline = Deadline(self._config.request_timeout_ms)
@@ -156,20 +157,20 @@ def _bit_width(arrow: pa.DataType) -> float:
 
 PLACES_AT_ONCE_MAX = 32
 SETTLE_MS = 1_000
-"""With one replica: time for a batch between its commit time and its showing."""
+"""With one replica: the time from the commit time of a batch until readers see it."""
 SETTLE_REPLICATED_MS = 30_000
-"""With several: a replica that is slower than this is no longer waited for by servers."""
+"""With several replicas: servers do not wait for a replica that is slower than this."""
 NOT_YET_RETRY_MS = 1_000
 _REPLICATION = "table.replication.factor"
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a time cuts one log."""
+    """The offset of one log at which a time lies."""
 
     offset: int
     closed: bool
-    """Whether a batch at or after the time has come, so that the cut stays for ever."""
+    """Whether there is a batch at or after the time, so that the cut is final."""
 
 
 async def resolve_timestamp(
@@ -179,10 +180,10 @@ async def resolve_timestamp(
     timestamp_ms: int,
     settle_ms: int | None = None,
 ) -> dict[Place, int]:
-    """The first offset committed at or after a time, exactly, for every place of the view.
+    """Return the exact first offset committed at or after a time, for every place of the view.
 
-    `NotYetError` when one of them cannot be told yet. What retention has deleted is not seen: the
-    answer is never before the earliest offset.
+    Raises:
+        NotYetError: The offset of a place is not final yet.
     """
     now = now_ms()
     info = view.info
@@ -204,7 +205,7 @@ async def resolve_timestamp(
     cuts = await _cuts(prober, view, hints, earliest, timestamp_ms)
     wait_ms = timestamp_ms + settle_ms - now
     if not view.latest and wait_ms > 0:
-        # No bucket, hence no server that would say that the time lies in its future.
+        # The table has no bucket, so no server says that the time is in the future.
         raise NotYetError(
             f"{info.table_path} has no partitions yet, and one that is created now may hold rows "
             f"from before {timestamp_ms}; ask again in {wait_ms} ms",
@@ -222,7 +223,7 @@ async def resolve_timestamp(
 
 
 def settle_time_ms(info: TableInfo) -> int:
-    """How long after a time the table's servers may still show rows committed before it."""
+    """Return how long after a time servers may still show rows that were committed before it."""
     replicas = int(info.properties.get(_REPLICATION, "1"))
     return SETTLE_REPLICATED_MS if replicas > 1 else SETTLE_MS
 
@@ -263,7 +264,7 @@ async def _cuts(
 async def find_cut(
     prober: Prober, place: Place, hint: int, earliest: int, latest: int, timestamp_ms: int
 ) -> Cut:
-    """The exact cut of one log that holds [earliest, latest), wherever the hint lies."""
+    """Return the exact cut of a log with the offsets [earliest, latest), wherever the hint is."""
     at = max(earliest, min(hint, latest))
     step = 1
     while at > earliest:
@@ -288,10 +289,10 @@ async def find_cut(
 def last_commit_times(
     connection: FlussConnection, plan: ScanPlan, known: Mapping[tuple[Place, int], int]
 ) -> dict[Place, int]:
-    """Commit times of the batches that hold the last offset of each range.
+    """Return the commit times of the batches with the last offset of each range.
 
-    Those that the reader saw are `known`; the others, of a plan that was read elsewhere, are asked
-    for. One that cannot be had is left out: the next plan then trusts the offsets alone.
+    Those that the reader saw are `known`; the others, of a plan that something else read, are
+    fetched. A time that cannot be fetched is left out: the next plan then checks the offsets only.
     """
     ends = [(r, (r.place, r.stop)) for r in plan.ranges]
     missing = [r for r, end in ends if end not in known]

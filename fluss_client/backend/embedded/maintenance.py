@@ -1,15 +1,18 @@
-"""Checks whether an embedded directory is consistent.
+"""Maintenance of an embedded directory: checking whether it is consistent, and vacuuming.
 
-It checks SQLite's own structure, the counters and references between tables, the log of each bucket
-(contiguous, in time order, every batch readable), and the key state of each bucket (values, row
-count, and the same rows as a replay of the changelog). It reads one snapshot, so other processes
-may use the directory at the same time. Each problem is one sentence.
+The check covers SQLite's own structure, the counters and references between tables, the log of each
+bucket (contiguous, in time order, every batch readable), and the key state of each bucket (values,
+row count, and the same rows as a replay of the changelog). It reads one snapshot, so other
+processes may use the directory at the same time. Each problem is one sentence.
+
+A vacuum deletes expired and dropped data and shrinks the database file.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +25,19 @@ from fluss_client.backend.embedded.keys.merge_engines import (
     has_full_image,
 )
 from fluss_client.backend.embedded.keys.state import BUCKET_BYTES, bucket_range
+from fluss_client.backend.embedded.lake import producer_offsets
 from fluss_client.backend.embedded.lake.iceberg import Lake
-from fluss_client.backend.embedded.log.appends import BATCHES_KEPT, batch_id, unpack
+from fluss_client.backend.embedded.log.appends import BATCHES_KEPT, batch_id, forget_expired, unpack
 from fluss_client.backend.embedded.log.batches import decode_batch
 from fluss_client.backend.embedded.log.reader import HEADER, Header, load
-from fluss_client.backend.embedded.store.catalog import Bucket, Catalog, Stored
+from fluss_client.backend.embedded.log.retention import expire_everything, reclaim_step
+from fluss_client.backend.embedded.store.catalog import Bucket, Catalog, Stored, now_ms
 from fluss_client.backend.embedded.store.database import Database, Settings
 from fluss_client.backend.embedded.store.layout import NO_PARTITION, OFFSET_BITS, OFFSET_MAX
+from fluss_client.backend.embedded.store.write_lock import WriteLock
 from fluss_client.backend.rows import decode_key_rows, distinct_ids, row_format
 from fluss_client.codec.arrow.columns import align_to
-from fluss_client.codec.batches.value_batch import decode_values
+from fluss_client.codec.batches.kv_batch import decode_values
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.keys import encode_keys, key_encoding_for
 from fluss_client.codec.rows import encode_rows
@@ -355,3 +361,69 @@ def _differences(place: str, state: dict[bytes, bytes], held: dict[bytes, bytes]
     keys = sorted(k for k in state.keys() | held.keys() if state.get(k) != held.get(k))
     shown = ", ".join(key.hex() for key in keys[:SHOWN_MAX])
     yield f"{place}: key state and changelog disagree on {len(keys)} keys ({shown} ...)"
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """The result of a vacuum: the number of deleted batches, the size before and after."""
+
+    batches_expired: int
+    bytes_before: int
+    bytes_after: int
+
+
+def vacuum(path: str | Path, settings: Settings | None = None) -> Vacuumed:
+    """Delete expired batches, rows of dropped tables and expired writers; then shrink the file.
+
+    Other processes may read meanwhile; writers wait. Blocks, so never call it on an event loop.
+
+    Args:
+        path: The directory.
+        settings: How to open it; the default waits up to a minute for the write lock.
+
+    Returns:
+        What was deleted, and the size before and after.
+
+    Raises:
+        EmbeddedLockedError: Other processes were writing for longer than the lock timeout.
+    """
+    database = Database(Path(path).expanduser().absolute(), settings)
+    database.prepare(create=False)
+    before = _size(database)
+    try:
+        connection = database.connect(writer=True)
+        try:
+            expired = _clean(database, connection)
+            database.retry_locked(lambda: connection.execute("VACUUM"))
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise database.wrap(error) from error
+    return Vacuumed(expired, before, _size(database))
+
+
+def _clean(database: Database, connection: sqlite3.Connection) -> int:
+    write_lock = WriteLock(database.file)
+    try:
+        database.begin(connection, write_lock)
+    finally:
+        write_lock.close()
+    try:
+        catalog = Catalog(Lake(database.directory).properties)
+        expired = expire_everything(connection, catalog, now_ms())
+        forget_expired(connection, now_ms())
+        producer_offsets.sweep(connection)
+        while reclaim_step(connection):
+            pass
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return expired
+
+
+def _size(database: Database) -> int:
+    files = (database.file, database.file.with_name(database.file.name + "-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())

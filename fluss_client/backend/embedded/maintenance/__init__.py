@@ -1,1 +1,0 @@
-"""Checking and vacuuming the directory of an embedded engine."""

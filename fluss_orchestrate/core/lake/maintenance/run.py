@@ -1,0 +1,428 @@
+"""Maintenance of a table's lake in one call: compact, expire, remove orphans.
+
+Each step commits by itself, so a run that dies loses only the step that it was at, and the next run
+goes on. A commit that loses a race against tiering is tried again. A compaction is a snapshot with
+the same offsets as the one before it, and Fluss is told of it like of a round of tiering.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from fluss_client import FlussConnection, TableInfo, TablePath
+from fluss_client.engine import table_info
+from fluss_client.errors import ConfigError, UnknownServerError
+from fluss_orchestrate.core.checkpoints.events import now_ms
+from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
+from fluss_orchestrate.core.lake.data_files import FILE_BYTES_MAX, delete_files
+from fluss_orchestrate.core.lake.equality_deletes import live_files
+from fluss_orchestrate.core.lake.errors import (
+    CommitConflictError,
+    LakeContendedError,
+    LakeRangeError,
+    NoLakeError,
+)
+from fluss_orchestrate.core.lake.known_lake import (
+    COMMIT_USER,
+    COMMIT_USER_KEY,
+    OFFSETS_KEY,
+    SNAPSHOTS_KEPT,
+    KnownLake,
+    oldest_to_keep,
+)
+from fluss_orchestrate.core.lake.maintenance import compaction, expiry
+from fluss_orchestrate.core.lake.rewrites import commit_rewrite
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+log = logging.getLogger(__name__)
+ATTEMPTS_MAX = 20
+HOUR_MS = 3_600_000
+ORPHAN_AGE_MIN_MS = HOUR_MS
+"""Younger files may belong to a round of tiering that is not committed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceSettings:
+    """What maintenance does.
+
+    Attributes:
+        compact: Whether to write small files, and files with deletes, as few files.
+        expire: Whether to remove old snapshots and their files.
+        remove_orphans: Whether to delete files that nothing refers to.
+        target_file_bytes: The wanted size of a data file.
+        keep_snapshots: How many of the newest snapshots stay. Those that Fluss knows, and those
+            that a branch or a tag names, stay as well.
+        snapshot_age_ms: Only snapshots older than this are removed. A reader that is slower than
+            this needs a pin (`pin_lake`).
+        orphan_age_ms: Only orphans older than this are deleted, at least one hour. It must be
+            longer than any round of tiering.
+    """
+
+    compact: bool = True
+    expire: bool = True
+    remove_orphans: bool = True
+    target_file_bytes: int = FILE_BYTES_MAX
+    keep_snapshots: int = SNAPSHOTS_KEPT
+    snapshot_age_ms: int = 5 * 24 * HOUR_MS
+    orphan_age_ms: int = 3 * 24 * HOUR_MS
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> MaintenanceSettings:
+        """Return settings from plain values; text, as templates and commands give it, is converted.
+
+        Raises:
+            ConfigError: A name is unknown, or a value does not fit.
+        """
+        kinds = {f.name: type(f.default) for f in fields(cls)}
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            if name not in kinds:
+                raise ConfigError(f"maintenance has no setting '{name}'; it has {list(kinds)}")
+            found[name] = _converted(name, value, kinds[name])
+        return cls(**found)
+
+    def __post_init__(self) -> None:
+        if self.orphan_age_ms < ORPHAN_AGE_MIN_MS:
+            raise ConfigError(
+                f"orphan_age_ms must be at least {ORPHAN_AGE_MIN_MS}: younger files may belong to "
+                f"a round of tiering that is not committed yet, not {self.orphan_age_ms}"
+            )
+        if self.target_file_bytes < 1 or self.keep_snapshots < 1 or self.snapshot_age_ms < 0:
+            raise ConfigError(
+                "target_file_bytes and keep_snapshots must be at least 1, snapshot_age_ms at least "
+                "0"
+            )
+
+
+def _converted(name: str, value: Any, kind: type) -> Any:
+    if kind is bool:
+        text = str(value).lower()
+        if text in ("true", "false"):
+            return text == "true"
+    else:
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            pass
+    raise ConfigError(f"setting '{name}' takes {kind.__name__}, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class LakeMaintenance:
+    """What maintenance did, or would do.
+
+    Attributes:
+        table: The table, as `database.table`.
+        dry_run: Whether nothing was changed.
+        snapshot_id: The newest snapshot afterwards.
+        files_before: Data files before.
+        files_after: Data files afterwards; in a dry run, at least so many.
+        files_rewritten: Data files that were written as others.
+        deletes_removed: Delete files that are not needed any more.
+        snapshots_expired: Snapshots that were removed.
+        files_deleted: Files of expired snapshots that were deleted.
+        orphans_deleted: Files that nothing referred to.
+        orphan_bytes: The size of these.
+    """
+
+    table: str
+    dry_run: bool = False
+    snapshot_id: int | None = None
+    files_before: int = 0
+    files_after: int = 0
+    files_rewritten: int = 0
+    deletes_removed: int = 0
+    snapshots_expired: int = 0
+    files_deleted: int = 0
+    orphans_deleted: int = 0
+    orphan_bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        would = "would be " if self.dry_run else ""
+        return (
+            f"{self.table}: {self.files_rewritten} data files {would}rewritten "
+            f"({self.files_before} before, {self.files_after} after), "
+            f"{self.deletes_removed} delete files, {self.snapshots_expired} snapshots with "
+            f"{self.files_deleted} files and {self.orphans_deleted} orphans {would}removed"
+        )
+
+
+def maintain_lake(
+    connection: FlussConnection,
+    table: TablePath | str,
+    *,
+    settings: MaintenanceSettings | None = None,
+    dry_run: bool = False,
+    catalog: Mapping[str, str] | None = None,
+) -> LakeMaintenance:
+    """Compact the lake of a table, expire its snapshots and remove orphans. Blocks.
+
+    It may run beside tiering and readers. Rows do not change. Snapshots that Fluss knows, and those
+    that a branch or a tag names, stay.
+
+    Args:
+        connection: The connection.
+        table: The table: a log table or a key table.
+        settings: What to do.
+        dry_run: Only tell what would be done.
+        catalog: Properties of the Iceberg catalog that differ from those of the table.
+
+    Returns:
+        What was done.
+
+    Raises:
+        NoLakeError: The table has no lake.
+        EqualityDeleteError: Deletes cannot be applied, so files cannot be written anew.
+        LakeContendedError: Others kept committing to the Iceberg table.
+        UnsupportedError: The files of the table cannot be listed.
+    """
+    path = TablePath.parse(table) if isinstance(table, str) else table
+    info = table_info(connection, path)
+    if not has_lake(info):
+        raise NoLakeError(path)
+    work = _Maintenance(connection, info, settings or MaintenanceSettings(), catalog)
+    return work.dry_run() if dry_run else work.run()
+
+
+class _Maintenance:
+    """One run of maintenance."""
+
+    def __init__(
+        self,
+        connection: FlussConnection,
+        info: TableInfo,
+        settings: MaintenanceSettings,
+        overrides: Mapping[str, str] | None,
+    ) -> None:
+        self._info = info
+        self._settings = settings
+        self._alias = connection.config.resolved_alias()
+        self._overrides = overrides
+        self._lake = KnownLake(connection, info)
+        self._done = LakeMaintenance(str(info.table_path))
+
+    def _load(self) -> Table:
+        return load_lake_table(self._info, self._alias, self._overrides)
+
+    def _plan(self, table: Table) -> list[compaction.Group]:
+        keep_order = not self._info.has_primary_key()
+        size = self._settings.target_file_bytes
+        return compaction.plan_compaction(table, size, keep_order=keep_order)
+
+    def _is_known(self, snapshot_id: int) -> bool:
+        try:
+            return self._lake.known(snapshot_id).snapshot_id is not None
+        except UnknownServerError as error:
+            # The server forgets the snapshot just now, or lost its offsets: the next run asks.
+            log.info("%s: snapshot %s stays: %s", self._info.table_path, snapshot_id, error)
+            return True
+
+    def _expirable(self, table: Table) -> list[Any]:
+        settings = self._settings
+        before_ms = now_ms() + 1 - settings.snapshot_age_ms
+        return expiry.expirable(table, settings.keep_snapshots, before_ms, self._is_known)
+
+    def dry_run(self) -> LakeMaintenance:
+        """Tell what would be done now, each step by itself."""
+        table, settings = self._load(), self._settings
+        count = len(live_files(table))
+        groups = self._plan(table) if settings.compact else []
+        rewritten = sum(len(group.files) for group in groups)
+        expired = self._expirable(table) if settings.expire else []
+        gone = {snapshot.snapshot_id for snapshot in expired}
+        kept = [s for s in table.metadata.snapshots if s.snapshot_id not in gone]
+        unused = expiry.files_of(table, expired) - expiry.files_of(table, kept) if expired else ()
+        orphans = list(self._orphans(table)) if settings.remove_orphans else []
+        return replace(
+            self._done,
+            dry_run=True,
+            snapshot_id=_current_id(table),
+            files_before=count,
+            files_after=count - rewritten + sum(1 for group in groups if group.files),
+            files_rewritten=rewritten,
+            deletes_removed=sum(len(group.deletes) for group in groups),
+            snapshots_expired=len(expired),
+            files_deleted=len(unused),
+            orphans_deleted=len(orphans),
+            orphan_bytes=sum(orphan.size for orphan in orphans),
+        )
+
+    def run(self) -> LakeMaintenance:
+        """Do each step, and try again what lost a race."""
+        table = self._load()
+        self._done = replace(self._done, files_before=len(live_files(table)))
+        if self._settings.compact:
+            self._compact()
+        if self._settings.expire:
+            self._expire()
+        if self._settings.remove_orphans:
+            table = self._load()
+            count, size = expiry.delete_orphans(table, list(self._orphans(table)))
+            self._done = replace(self._done, orphans_deleted=count, orphan_bytes=size)
+        table = self._load()
+        return replace(
+            self._done, snapshot_id=_current_id(table), files_after=len(live_files(table))
+        )
+
+    def _orphans(self, table: Table) -> Iterator[expiry.Orphan]:
+        return expiry.orphans(table, now_ms() - self._settings.orphan_age_ms)
+
+    def _compact(self) -> None:
+        for attempt in range(ATTEMPTS_MAX):
+            table = self._load()
+            if table.current_snapshot() is None:
+                return
+            groups = self._plan(table)
+            # Every commit makes the plans of the later batches stand on another snapshot. They
+            # stay right: files that were planned and are still there have the same rows.
+            if all(self._replace(table, batch) for batch in compaction.batches_of(groups)):
+                return
+            _wait(attempt)
+        raise self._contended("compaction")
+
+    def _replace(self, table: Table, groups: list[compaction.Group]) -> bool:
+        """Write the files of some groups anew and commit them; False if that has to begin again."""
+        size = self._settings.target_file_bytes
+        made = compaction.write_compacted(table, groups, size)
+        try:
+            for attempt in range(ATTEMPTS_MAX):
+                now = self._load()
+                if not made.still_fits(now):
+                    break
+                if self._commit(now, made):
+                    return True
+                _wait(attempt)
+        except BaseException:
+            # A commit whose outcome is not known may have used them: the table decides.
+            if not _uses(self._load(), made):
+                delete_files(table, [file.file_path for file in made.added])
+            raise
+        delete_files(table, [file.file_path for file in made.added])
+        return False
+
+    def _commit(self, table: Table, made: compaction.Compacted) -> bool:
+        """Commit to Iceberg and tell Fluss; False if another commit came first."""
+        known = self._lake.known()
+        if not self._lake.is_current(table, known):
+            return False
+        summary: dict[str, str] = {}
+        if known.snapshot_id is not None:
+            path = self._lake.prepare(known.offsets)
+            summary = {COMMIT_USER_KEY: COMMIT_USER, OFFSETS_KEY: path}
+        try:
+            snapshot_id = commit_rewrite(
+                table,
+                made.removed,
+                made.added,
+                summary,
+                data_sequence=made.sequence_number,
+                is_same_data=True,
+            )
+        except CommitConflictError as error:
+            log.info("%s: another commit came first: %s", self._info.table_path, error)
+            return False
+        self._done = replace(
+            self._done,
+            files_rewritten=self._done.files_rewritten + sum(len(g.files) for g in made.groups),
+            deletes_removed=self._done.deletes_removed + sum(len(g.deletes) for g in made.groups),
+        )
+        if known.snapshot_id is not None:
+            self._lake.tell(known, snapshot_id, path, [], oldest_to_keep(table))
+        return True
+
+    def _expire(self) -> None:
+        for attempt in range(ATTEMPTS_MAX):
+            table = self._load()
+            expired = self._expirable(table)
+            pins = expiry.outdated_pins(table, now_ms())
+            if not expired and not pins:
+                return
+            before = expiry.files_of(table, expired)
+            try:
+                expiry.remove_snapshots(table, expired, pins)
+            except CommitConflictError as error:
+                log.info("%s: another commit came first: %s", self._info.table_path, error)
+                _wait(attempt)
+                continue
+            after = self._load()
+            unused = before - expiry.files_of(after, after.metadata.snapshots)
+            delete_files(after, unused)
+            self._done = replace(
+                self._done, snapshots_expired=len(expired), files_deleted=len(unused)
+            )
+            return
+        raise self._contended("expiring snapshots")
+
+    def _contended(self, step: str) -> LakeContendedError:
+        return LakeContendedError(
+            self._info.table_path,
+            f"{step} lost {ATTEMPTS_MAX} times against other commits to its Iceberg table; run it "
+            "again when fewer rounds of tiering come",
+        )
+
+
+def _wait(attempt: int) -> None:
+    time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 6)))  # noqa: S311
+
+
+def _current_id(table: Table) -> int | None:
+    current = table.current_snapshot()
+    return None if current is None else current.snapshot_id
+
+
+def _uses(table: Table, made: compaction.Compacted) -> bool:
+    paths = {file.file_path for file in made.added}
+    return any(live.file.file_path in paths for live in live_files(table))
+
+
+@contextmanager
+def pin_lake(
+    connection: FlussConnection,
+    table: TablePath | str,
+    *,
+    keep_for_ms: int = 24 * HOUR_MS,
+    catalog: Mapping[str, str] | None = None,
+) -> Iterator[int]:
+    """Keep the newest readable snapshot of a lake while the block runs, and yield its id.
+
+    Maintenance removes snapshots after some days. A reader that may be slower pins the snapshot
+    that it reads, by a tag in Iceberg. The pin ends with the block, or after `keep_for_ms` if the
+    process dies.
+
+    Args:
+        connection: The connection.
+        table: The table.
+        keep_for_ms: How long the snapshot stays at most.
+        catalog: Properties of the Iceberg catalog that differ from those of the table.
+
+    Raises:
+        NoLakeError: The table has no lake.
+        LakeRangeError: Nothing of the table is in the lake yet.
+    """
+    path = TablePath.parse(table) if isinstance(table, str) else table
+    info = table_info(connection, path)
+    if not has_lake(info):
+        raise NoLakeError(path)
+    alias = connection.config.resolved_alias()
+    snapshot_id = KnownLake(connection, info).known().snapshot_id
+    if snapshot_id is None:
+        raise LakeRangeError(path, "nothing of it is in the lake yet")
+    lake = load_lake_table(info, alias, catalog)
+    name = expiry.add_pin(lake, snapshot_id, now_ms() + keep_for_ms)
+    try:
+        yield snapshot_id
+    finally:
+        with load_lake_table(info, alias, catalog).manage_snapshots() as manage:
+            manage.remove_tag(name)

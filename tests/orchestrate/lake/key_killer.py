@@ -1,0 +1,66 @@
+"""A process that tiers or maintains a key table and kills itself at a stage.
+
+Run as `python -m tests.orchestrate.lake.key_killer STAGE ADDRESS TABLE`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any, NoReturn
+
+from fluss_client import Config, FlussConnection
+from fluss_orchestrate.core.lake import MaintenanceSettings, data_files, maintain_lake, tiering
+from fluss_orchestrate.core.lake.known_lake import KnownLake
+from fluss_orchestrate.core.lake.maintenance import expiry, run
+
+TIERING = ("writing", "prepared", "between", "told")
+MAINTENANCE = ("compacting", "compacted", "compacted-between", "expired")
+STAGES = TIERING + MAINTENANCE
+
+
+def die(*_: Any, **__: Any) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def after(owner: Any, name: str) -> None:
+    """Let a function do its work, and die then."""
+    real = getattr(owner, name)
+
+    def patched(*args: Any, **more: Any) -> None:
+        real(*args, **more)
+        die()
+
+    setattr(owner, name, patched)
+
+
+def patch(stage: str) -> None:
+    """Make this process die at a stage."""
+    if stage in ("writing", "compacting"):
+        after(data_files.DataFileWriter, "_flush")
+    elif stage == "prepared":
+        tiering.commit_row_delta = tiering.commit_rewrite = die  # type: ignore[assignment]
+    elif stage in ("between", "compacted-between"):
+        KnownLake.tell = die  # type: ignore[method-assign]
+    elif stage == "told":
+        after(KnownLake, "tell")
+    elif stage == "compacted":
+        run.commit_rewrite = die  # type: ignore[assignment]
+    elif stage == "expired":
+        after(expiry, "remove_snapshots")
+
+
+def main(stage: str, address: str, table: str) -> None:
+    patch(stage)
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
+        if stage in TIERING:
+            tiering.tier_table(connection, table, allow_tiering=True)
+        else:
+            settings = MaintenanceSettings(snapshot_age_ms=0, keep_snapshots=1)
+            maintain_lake(connection, table, settings=settings)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,314 @@
+"""Key tables in the lake: whatever was written and tiered, every reader equals the model."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import random
+import subprocess
+import sys
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from fluss_client import (
+    Config,
+    FlussConnection,
+    Schema,
+    TableDescriptor,
+    TablePath,
+)
+from fluss_client.errors import ConfigError
+from fluss_orchestrate.core import last_images
+from fluss_orchestrate.core.lake import (
+    EqualityDeleteError,
+    LakeRangeError,
+    MaintenanceSettings,
+    NoLakeError,
+    RowDeltaError,
+    equality_deletes,
+    key_reader,
+    known_lake,
+    lake_covers,
+    lake_status,
+    maintain_lake,
+    read_table,
+    tier_table,
+    tiering_keys,
+)
+from tests.faults.recording import FaultRecorder
+from tests.orchestrate.lake.key_killer import STAGES, TIERING
+from tests.orchestrate.lake.key_programs import (
+    DAYS,
+    VARIANTS,
+    KeyTable,
+    make_key_table,
+    run_program,
+)
+from tests.orchestrate.lake.test_tiering import load_extensions
+
+PROGRAMS_LONG = 300
+KILLS_LONG = 100
+NOW = MaintenanceSettings(snapshot_age_ms=0, keep_snapshots=1)
+
+
+def maintain(table: KeyTable) -> None:
+    maintain_lake(table.connection, table.path, settings=NOW)
+
+
+@pytest.mark.timeout(7200)
+def test_random_programs(connection: FlussConnection, database: str, long_form: bool) -> None:
+    """Writes, deletes, rounds and maintenance in any order: union = state = model."""
+    variants = itertools.cycle(VARIANTS.items())
+    for seed in range(PROGRAMS_LONG if long_form else len(VARIANTS)):
+        _, options = next(variants)
+        table = make_key_table(connection, database, f"s{seed}_", **options)
+        run_program(table, seed, steps=12 if long_form else 7, maintain=maintain)
+        connection.get_admin().result().drop_table(table.path).result(60)
+
+
+def test_the_first_round_comes_from_the_state(connection: FlussConnection, database: str) -> None:
+    table = make_key_table(connection, database)
+    table.upsert([1, 2, 3, 1, 2])
+    table.delete([3])
+    receipt = table.tier()
+    assert receipt.rows == 2
+    assert lake_covers(connection, table.path, "latest")
+    found = table.iceberg().scan().to_arrow()
+    assert set(found.column("__offset").to_pylist()) == {-1}
+    assert table.tier().rows == 0
+    table.upsert([1, 7])
+    table.delete([2])
+    receipt = table.tier()
+    assert receipt.details["rows_written"] == 2
+    assert receipt.details["keys_deleted"] == 2, "key 7 was not there before"
+    summary = table.iceberg().current_snapshot().summary
+    assert summary["commit-user"] == "__fluss_lake_tiering"
+    assert summary.operation.value == "overwrite"
+    table.check()
+
+
+def test_changes_that_leave_nothing(connection: FlussConnection, database: str) -> None:
+    """Keys that come and go between two rounds: the offsets advance without any file."""
+    table = make_key_table(connection, database)
+    table.upsert([1])
+    table.tier()
+    table.upsert([2])
+    table.delete([2])
+    receipt = table.tier()
+    assert (receipt.rows, receipt.details["rows_written"]) == (2, 0)
+    assert lake_status(connection, table.path).lag_offsets == 0
+    table.check()
+    table.delete([1])
+    table.tier()
+    table.check()
+    assert not table.in_lake
+
+
+def test_a_partition_that_was_dropped_and_made_again(
+    connection: FlussConnection, database: str
+) -> None:
+    """Rows of the earlier partition do not come back."""
+    table = make_key_table(connection, database, partitioned=True)
+    table.upsert([0, 1, 2, 3])
+    table.tier()
+    admin = connection.get_admin().result()
+    admin.drop_partition(table.path, {"day": DAYS[0]}).result(60)
+    admin.create_partition(table.path, {"day": DAYS[0]}).result(60)
+    for key in [k for k in table.model if k[0] == DAYS[0]]:
+        del table.model[key]
+    table.upsert([4])
+    assert table.rows(read="union") == table.model
+    table.tier()
+    table.check()
+
+
+def test_more_changes_than_fit_into_memory(
+    connection: FlussConnection, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spilled changes and keys in groups give the same rows."""
+    monkeypatch.setattr(tiering_keys, "CHANGES_BYTES", 300)
+    monkeypatch.setattr(key_reader, "TAIL_BYTES", 300)
+    monkeypatch.setattr(key_reader, "KEYS_AT_ONCE_MAX", 3)
+    monkeypatch.setattr(equality_deletes, "GATHER_BYTES", 200)
+    monkeypatch.setattr(last_images, "HASH_PARTITIONS", 3)
+    table = make_key_table(connection, database, buckets=1)
+    run_program(table, 5, steps=6)
+
+
+def test_schema_evolution(connection: FlussConnection, database: str) -> None:
+    """Servers up to 0.9.1 take no new columns on lake tables, so Iceberg lacks an old one."""
+    table = make_key_table(connection, database)
+    with table.iceberg().update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("small")
+    table.upsert([1, 2])
+    assert table.rows(read="union") == table.model
+    table.tier()
+    table.check()
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_duckdb_reads_the_same_rows(
+    connection: FlussConnection, database: str, partitioned: bool
+) -> None:
+    """DuckDB 1.5 fails at equality deletes of a partitioned table; a compaction removes them."""
+    table = make_key_table(connection, database, partitioned=partitioned)
+    table.upsert(list(range(20)))
+    table.tier()
+    table.upsert(list(range(10, 24)))
+    table.delete([0, 1, 12])
+    table.tier()
+    for compacted in (False, True):
+        if compacted:
+            maintain(table)
+        elif partitioned:
+            continue
+        with duckdb.connect() as duck:
+            load_extensions(duck)
+            metadata = table.iceberg().metadata_location
+            found = duck.execute(f"SELECT id, name FROM iceberg_scan('{metadata}')").fetchall()
+        assert sorted(found) == sorted((row[0], row[2]) for row in table.model.values())
+
+
+def killed(stage: str, address: str, path: TablePath) -> None:
+    command = [sys.executable, "-m", "tests.orchestrate.lake.key_killer", stage, address, str(path)]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    # A stage that is not reached, because there was nothing to do, ends without a kill.
+    assert ended.returncode in (-9, 0), ended.stderr
+
+
+@pytest.mark.timeout(7200)
+def test_killed_at_any_stage(
+    connection: FlussConnection,
+    database: str,
+    lake_address: str,
+    long_form: bool,
+    record_fault: FaultRecorder,
+) -> None:
+    """After any kill the lake equals the table at the offsets that Fluss knows, and goes on."""
+    table = make_key_table(connection, database, partitioned=True)
+    choose = random.Random(22)
+    wrong = 0
+    kills = KILLS_LONG if long_form else 1
+    for number in range(kills):
+        stage = STAGES[number % len(STAGES)] if long_form else "between"
+        table.upsert([choose.randrange(24) for _ in range(12)])
+        table.delete(sorted({choose.randrange(24) for _ in range(3)}))
+        if number and stage not in TIERING:
+            table.tier()
+        killed(stage, lake_address, table.path)
+        wrong += table.rows(read="union") != table.model
+        table.upsert([choose.randrange(24) for _ in range(3)])
+        table.tier()
+        wrong += table.rows(read="lake") != table.model
+    kind = "embedded" if lake_address.startswith("embedded:") else "cluster"
+    record_fault(f"kill -9 of tiering and maintenance of a key table ({kind})", kills, lost=wrong)
+    assert not wrong
+    table.check()
+
+
+def _tier_often(address: str, table: str, rounds: int, barrier: Any) -> None:
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connected:
+        barrier.wait()
+        for _ in range(rounds):
+            tier_table(connected, table, allow_tiering=True)
+            maintain_lake(connected, table, settings=MaintenanceSettings(expire=False))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.long
+def test_two_at_once(connection: FlussConnection, database: str, lake_address: str) -> None:
+    table = make_key_table(connection, database)
+    table.upsert(list(range(10)))
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(3)
+    rivals = [
+        context.Process(target=_tier_often, args=(lake_address, str(table.path), 6, barrier))
+        for _ in range(2)
+    ]
+    for rival in rivals:
+        rival.start()
+    barrier.wait()
+    for at in range(12):
+        table.upsert([at, at + 3, at])
+        table.delete([at + 1])
+    for rival in rivals:
+        rival.join(300)
+    assert [rival.exitcode for rival in rivals] == [0, 0]
+    table.tier()
+    table.check()
+
+
+def test_what_cannot_be_read_is_an_error(
+    connection: FlussConnection, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_key_table(connection, database)
+    with pytest.raises(LakeRangeError, match="nothing of it is in the lake yet"):
+        table.rows(read="lake")
+    with pytest.raises(ConfigError, match="read takes one of"):
+        read_table(connection, table.path, read="everything")
+    with pytest.raises(ConfigError, match="as_of"):
+        read_table(connection, table.path, read="lake", as_of="latest")
+    table.upsert([1, 2])
+    assert table.rows(read="union") == table.model, "from the state, without a lake snapshot"
+    table.tier()
+    table.upsert([1])
+    table.tier()
+
+    def refuse(*_: object) -> bool:
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(equality_deletes, "has_exact_equality", refuse)
+        for read in ("lake", "union"):
+            with pytest.raises(EqualityDeleteError, match="exact equality"):
+                table.rows(read=read)
+
+
+def test_keys_that_iceberg_would_mix_up(connection: FlussConnection, database: str) -> None:
+    """Two moments that differ by a nanosecond are two keys in Fluss and one in Iceberg."""
+    path = TablePath(database, "moments")
+    columns = pa.schema(
+        [pa.field("id", pa.int32(), False), pa.field("at", pa.timestamp("ns"), False)]
+    )
+    descriptor = TableDescriptor(
+        Schema(columns, primary_keys=["id", "at"]),
+        bucket_count=1,
+        bucket_keys=["id"],
+        properties={"table.datalake.enabled": "true"},
+    )
+    connection.get_admin().result().create_table(path, descriptor).result(60)
+    writer = connection.get_table(path).result().new_upsert().create_writer()
+    writer.write_arrow_batch(
+        pa.RecordBatch.from_arrays(
+            [pa.array([1, 1], pa.int32()), pa.array([1, 2], pa.timestamp("ns"))], schema=columns
+        )
+    )
+    writer.flush().result(60)
+    with pytest.raises(RowDeltaError, match="below a microsecond"):
+        tier_table(connection, path, allow_tiering=True)
+
+
+def test_without_a_lake(connection: FlussConnection, database: str) -> None:
+    properties = {"table.datalake.enabled": "false"}
+    table = make_key_table(connection, database, properties=properties)
+    for read in ("lake", "union"):
+        with pytest.raises(NoLakeError):
+            table.rows(read=read)
+
+
+def test_snapshots_that_fluss_forgot(
+    connection: FlussConnection, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An offset before the oldest lake snapshot that Fluss knows is read from the state."""
+    monkeypatch.setattr(known_lake, "SNAPSHOTS_KEPT", 2)
+    table = make_key_table(connection, database, buckets=1)
+    moments = []
+    for at in range(5):
+        table.upsert([at, at + 1])
+        table.tier()
+        moments.append(table.moment())
+    for target, wanted in moments:
+        assert table.rows(read="union", as_of=target) == wanted
