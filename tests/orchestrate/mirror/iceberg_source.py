@@ -10,7 +10,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from fluss_client import ChangeType, FlussConnection, FlussTable
+from fluss_client import ChangeType, FlussConnection, FlussTable, RecordBatch, TableBucket
+from fluss_client.engine import read_ranges
+from fluss_client.runtime import runtime
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.sinks import IcebergSink
 from tests.orchestrate.incremental.events import EventTables
@@ -116,31 +118,42 @@ class Source:
 
     def at(self, offsets: Offsets) -> Model:
         """The rows at some offsets, by replaying the changelog of a table without partitions."""
-        left = self.tables.latest(self.table)
+        info = self.table.get_table_info()
+        ranges = {
+            TableBucket(info.table_id, bucket): (0, end) for (_, bucket), end in offsets.items()
+        }
+
+        async def changes() -> list[RecordBatch]:
+            config = self.connection.config
+            backend = self.tables.connection.backend
+            return [b async for b in read_ranges(backend, info, ranges, config=config)]
+
         found: Model = {}
-        with self.table.new_scan().create_log_scanner().result(30) as scanner:
-            self.tables.subscribe(scanner, self.table)
-            while left > 0:
-                polled = scanner.poll(2_000)
-                for bucket in polled.buckets():
-                    end = offsets.get((None, bucket.bucket_id), 0)
-                    for record in polled.records(bucket):
-                        left -= 1
-                        if record.offset >= end:
-                            continue
-                        key = (record.row["region"], record.row["id"])
-                        if record.change_type in (ChangeType.Delete, ChangeType.UpdateBefore):
-                            found.pop(key, None)
-                        else:
-                            found[key] = record.row
+        for batch in runtime().call(changes()):
+            assert batch.change_types is not None
+            kinds = batch.change_types.to_pylist()
+            for kind, row in zip(kinds, batch.batch.to_pylist(), strict=True):
+                key = (row["region"], row["id"])
+                if kind in (ChangeType.Delete, ChangeType.UpdateBefore):
+                    found.pop(key, None)
+                else:
+                    found[key] = row
         return found
 
 
 def as_model(rows: pa.Table) -> Model:
-    """Rows by key; a key that has two rows is an error."""
+    """Rows by key, without nulls; a key that has two rows is an error."""
     found = {(row["region"], row["id"]): row for row in rows.to_pylist()}
     assert len(found) == rows.num_rows, "a key has two rows"
-    return found
+    return without_nulls(found)
+
+
+def without_nulls(model: Model) -> Model:
+    """The values that are there: a column that no plan has brought yet has none."""
+    return {
+        key: {name: value for name, value in row.items() if value is not None}
+        for key, row in model.items()
+    }
 
 
 class Duck:
