@@ -79,9 +79,7 @@ class SinkTable:
         """Create the table, or load the one that another process has created meanwhile."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
-        namespace = self.identifier.rpartition(".")[0]
-        if namespace:
-            self.catalog.create_namespace_if_not_exists(namespace)
+        self._ensure_namespace(self.identifier.rpartition(".")[0])
         try:
             return self.catalog.create_table(
                 self.identifier,
@@ -91,6 +89,15 @@ class SinkTable:
             )
         except TableAlreadyExistsError:
             return self.load()
+
+    def _ensure_namespace(self, namespace: str) -> None:
+        try:
+            self.catalog.create_namespace_if_not_exists(namespace)
+        except Exception:
+            # pyiceberg's SQL catalog looks first and inserts then: of two processes at once, one
+            # gets the error of the database, and the namespace is there.
+            if not self.catalog.namespace_exists(namespace):
+                raise
 
     def done(self, table: Table, plan: ScanPlan) -> SinkResult | None:
         """Return what the table holds of the plan; None if the plan comes next.

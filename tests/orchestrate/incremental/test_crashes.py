@@ -34,9 +34,9 @@ KILLS_LONG = {"parquet": 500, "iceberg": 200}
 class Crashers:
     """The process that forks the runs; several threads may ask for some at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.orchestrate.incremental.crasher") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.orchestrate.incremental.crasher"],
+            [sys.executable, "-m", module],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -142,7 +142,7 @@ def step(mirror: Mirror, chance: random.Random, seen: list[ScanPlan]) -> None:
             source.drop(region)
         if region not in source.there and chance.random() < 0.6:
             source.create(region)
-    elif kind < 0.5:
+    elif kind < 0.5 and mirror.runs:
         mirror.scan().reset("start", "a rebuild")
     source.change(chance, chance.randrange(0, 25), keys=chance.choice([3, 12]))
     if chance.random() < 0.3 and not source.partitioned:
