@@ -17,7 +17,7 @@ from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.lake.iceberg_schema import partition_spec
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks.base import SinkForm, SinkResult
-from fluss_orchestrate.core.sinks.errors import SinkError, SinkFormError
+from fluss_orchestrate.core.sinks.errors import SinkError, SinkFormError, SinkPositionError
 from fluss_orchestrate.core.sinks.position import (
     PlanState,
     SinkPosition,
@@ -109,14 +109,18 @@ class SinkTable:
         at = position_of(table, plan.name)
         self._check_form(table, plan.name)
         last = table.properties.get(property_key(plan.name, "plan-id"), "")
-        if plan_state(self.identifier, plan, last, at) is PlanState.NEXT:
-            return None
-        for snapshot in reversed(table.snapshots()):
-            summary = snapshot.summary
-            if summary is not None and summary[PLAN_ID_SUMMARY] == plan.plan_id:
-                size = int(summary["added-files-size"] or 0)
-                rows = int(summary[PLAN_ROWS_SUMMARY] or summary["added-records"] or 0)
-                return SinkResult(rows, size, {"snapshot_id": snapshot.snapshot_id}, moved=0)
+        written = _written_as(table, plan)
+        try:
+            if plan_state(self.identifier, plan, last, at) is PlanState.NEXT:
+                return None
+        except SinkPositionError:
+            # The position forgets dropped partitions, so it may not tell of an earlier plan that
+            # had rows of them. The snapshots do.
+            is_same = at is not None and at.generation == plan.generation
+            if written is None or not is_same or not self.form.follows_state:
+                raise
+        if written is not None:
+            return written
         # The snapshot has expired. The number of rows is known of the last plan only.
         held = table.properties.get(property_key(plan.name, "rows"), 0)
         rows = int(held) if last == plan.plan_id else 0
@@ -161,6 +165,17 @@ class SinkTable:
                 if self.form.follows_state:
                     properties[property_key(name, "form")] = str(self.form)
                 change.set_properties(properties)
+
+
+def _written_as(table: Table, plan: ScanPlan) -> SinkResult | None:
+    """Return what the snapshot of a plan says of it; None if there is no such snapshot."""
+    for snapshot in reversed(table.snapshots()):
+        summary = snapshot.summary
+        if summary is not None and summary[PLAN_ID_SUMMARY] == plan.plan_id:
+            size = int(summary["added-files-size"] or 0)
+            rows = int(summary[PLAN_ROWS_SUMMARY] or summary["added-records"] or 0)
+            return SinkResult(rows, size, {"snapshot_id": snapshot.snapshot_id}, moved=0)
+    return None
 
 
 def property_key(name: str, what: str) -> str:

@@ -165,8 +165,10 @@ class Duck:
 
     def rows(self, folder: Path) -> Model:
         """The rows of the mirror in a folder."""
-        table = open_catalog(catalog_properties(folder)).load_table(TABLE)
-        if table.current_snapshot() is None:
+        catalog = open_catalog(catalog_properties(folder))
+        # The mirror of an empty table is made with the first rows.
+        table = catalog.load_table(TABLE) if catalog.table_exists(TABLE) else None
+        if table is None or table.current_snapshot() is None:
             return {}
         found = self._duck.execute(f"SELECT * FROM iceberg_scan('{table.metadata_location}')")
         return as_model(found.to_arrow_table())
