@@ -192,6 +192,9 @@ class IcebergTarget(SinkTarget):
         partition_by: The partitioning of a table that is created, such as region, day(at) or
             bucket(16, id).
         schema_policy: What happens with columns that the table lacks: `error` or `add_columns`.
+        form: What the sink makes of the rows: `append`, `changes`, `mirror`.
+        write_mode: How a mirror replaces rows: `equality` (equality deletes, cheap to write) or
+            `copy_on_write` (data files are written again, for readers of every kind).
     """
 
     table: str
@@ -199,6 +202,8 @@ class IcebergTarget(SinkTarget):
     catalog_conn_id: str | None = None
     partition_by: Sequence[str] = ()
     schema_policy: str = "error"
+    form: str = "append"
+    write_mode: str = "equality"
     sink_name: ClassVar[str] = "iceberg"
     template_fields: ClassVar[Sequence[str]] = ("table", "catalog")
 

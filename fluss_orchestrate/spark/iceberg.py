@@ -21,8 +21,10 @@ from fluss_orchestrate.core.lake.reader import lake_reader
 from fluss_orchestrate.core.lake.tiering import write_ranges
 from fluss_orchestrate.core.lake.tiering_files import TieredFiles, TieringProgressHook
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan, split_ranges
-from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
+from fluss_orchestrate.core.sinks.base import ReadPlan, SinkForm, SinkResult
 from fluss_orchestrate.core.sinks.iceberg import IcebergSink
+from fluss_orchestrate.core.sinks.iceberg_mirror import MirrorBase, MirrorFiles
+from fluss_orchestrate.spark.iceberg_mirror import write_on_spark
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -35,6 +37,9 @@ _WRITTEN = "rows long, files binary"
 
 class SparkIcebergSink(IcebergSink):
     """An `IcebergSink` whose files Spark writes. Use it with `run_increment` as any other sink.
+
+    With `form="mirror"`, each task writes the data files and equality-delete files of some buckets,
+    and the driver commits them as one row delta; `write_mode` must be `equality`.
 
     Secrets of the file system are not sent to executors: they find their own, in their environment
     or by the role of their machine.
@@ -76,11 +81,13 @@ class SparkIcebergSink(IcebergSink):
             plan: The plan.
             read: Not used: the executors read the rows themselves.
         """
+        if self.form is SinkForm.MIRROR:
+            return super().write(plan, read)
         done = self.already_done(plan)
         if done is not None:
             return done
         table = self._table_for(read(plan).schema)
-        parts = plan.split(self._tasks or max(1, -(-plan.offsets // OFFSETS_PER_TASK)))
+        parts = self._parts(plan)
         job = _writer_of(self._cluster, table, parts, self._read_lake)
         frame = self._spark.range(0, len(parts), 1, len(parts)).mapInArrow(job, _WRITTEN)
         answers = frame.collect()
@@ -89,6 +96,13 @@ class SparkIcebergSink(IcebergSink):
         for answer in answers:
             files += pickle.loads(answer.files)  # noqa: S301 - made by our own tasks
         return self._commit(plan, table, files, sum(answer.rows for answer in answers))
+
+    def _write_mirror_files(self, base: MirrorBase, plan: ScanPlan, read: ReadPlan) -> MirrorFiles:
+        properties = _harmless(base.table.io.properties)
+        return write_on_spark(self._spark, self._cluster, base, self._parts(plan), properties)
+
+    def _parts(self, plan: ScanPlan) -> list[ScanPlan]:
+        return plan.split(self._tasks or max(1, -(-plan.offsets // OFFSETS_PER_TASK)))
 
 
 def _writer_of(

@@ -5,14 +5,15 @@ the data: `fluss.sink.<name>.plan-id`, `.position` and `.rows`. A commit is base
 that the sink has loaded. If another commit was faster, the sink loads the table again and looks for
 the plan before it tries again. The position in the table decides: a plan that neither ends before
 it nor begins at it is refused.
+
+`append` and `changes` add data files. `mirror` replaces rows by their key (`iceberg_mirror.py`).
 """
 
 from __future__ import annotations
 
 import itertools
-import random
-import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,21 +25,35 @@ from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.lake.commits import commit_append
 from fluss_orchestrate.core.lake.data_files import PartitionedWriter, delete_files
 from fluss_orchestrate.core.lake.errors import CommitConflictError
-from fluss_orchestrate.core.lake.iceberg_schema import iceberg_schema, partition_spec
+from fluss_orchestrate.core.lake.iceberg_schema import iceberg_schema
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks.base import (
+    MirrorRows,
     ReadPlan,
     SchemaPolicy,
     SinkForm,
     SinkResult,
     columns_to_add,
 )
-from fluss_orchestrate.core.sinks.errors import SinkContendedError, SinkError, SinkSchemaError
-from fluss_orchestrate.core.sinks.position import (
-    PlanState,
-    SinkPosition,
-    plan_state,
-    position_after,
+from fluss_orchestrate.core.sinks.errors import (
+    SinkContendedError,
+    SinkError,
+    SinkFormError,
+    SinkSchemaError,
+)
+from fluss_orchestrate.core.sinks.iceberg_mirror import (
+    IcebergMirror,
+    MirrorBase,
+    MirrorFiles,
+    WriteMode,
+    write_files,
+)
+from fluss_orchestrate.core.sinks.iceberg_table import (
+    COMMIT_ATTEMPTS_MAX,
+    PLAN_ID_SUMMARY,
+    SinkTable,
+    pause_after_conflict,
+    position_of,
 )
 from fluss_orchestrate.core.sinks.registry import (
     SCHEMA_POLICY,
@@ -48,6 +63,7 @@ from fluss_orchestrate.core.sinks.registry import (
     SinkField,
     Values,
     address_node,
+    form_field,
     register,
 )
 
@@ -58,37 +74,40 @@ if TYPE_CHECKING:
 
     from fluss_client import FlussConnection
 
-COMMIT_ATTEMPTS_MAX = 30
-COMMIT_PAUSE_MAX_S = 1.0
-PROPERTY_PREFIX = "fluss.sink."
-PLAN_ID_SUMMARY = "fluss-plan-id"
-
 
 class IcebergSink:
-    """Appends plans to one Iceberg table.
+    """Writes plans into one Iceberg table.
 
     A table that does not exist is created with the columns of the first plan. Existing tables may
-    have any partitioning that pyiceberg can compute. Files that a crash leaves behind belong to no
-    snapshot; Iceberg's removal of orphan files deletes them.
+    have any partitioning that pyiceberg can compute; a mirror in `equality` mode needs one that
+    derives from the primary key. Files that a crash leaves behind belong to no snapshot; Iceberg's
+    removal of orphan files deletes them.
 
     Args:
         catalog: A pyiceberg catalog, or the properties to open one with.
         identifier: The table, as `namespace.table`.
+        form: What the sink makes of the rows: `append`, `changes` or `mirror`.
+        write_mode: How a mirror replaces rows: `equality` or `copy_on_write`.
         partition_by: The partitioning of a table that is created: `region`, `day(at)`,
             `bucket(16, id)`.
         properties: The properties of a table that is created.
         schema_policy: What happens with columns that the table lacks.
         create: Whether a table that does not exist is created.
+
+    Raises:
+        ConfigError: The identifier has no namespace, or a value is none of the listed ones.
+        SinkFormError: The form is `history`.
     """
 
     exactly_once = True
-    form = SinkForm.APPEND
 
     def __init__(
         self,
         catalog: Catalog | Mapping[str, str],
         identifier: str,
         *,
+        form: SinkForm | str = SinkForm.APPEND,
+        write_mode: WriteMode | str = WriteMode.EQUALITY,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         schema_policy: SchemaPolicy | str = SchemaPolicy.ERROR,
@@ -96,12 +115,16 @@ class IcebergSink:
     ) -> None:
         if not all(identifier.rpartition(".")[::2]):
             raise ConfigError(f"'{identifier}' names no namespace: write namespace.table")
+        self.form = _form(identifier, form)
+        if write_mode not in set(WriteMode):
+            raise ConfigError(f"write_mode is equality or copy_on_write, not '{write_mode}'")
         self._catalog = open_catalog(catalog) if isinstance(catalog, Mapping) else catalog
         self._identifier = identifier
         self._partition_by = tuple(partition_by)
         self._properties = dict(properties or {})
         self._policy = SchemaPolicy(schema_policy)
-        self._create = create
+        self._mode = WriteMode(write_mode)
+        self._target = SinkTable(self._catalog, identifier, self.form, create)
 
     @property
     def identity(self) -> str:
@@ -114,8 +137,8 @@ class IcebergSink:
         Returns:
             The position, or None if the table holds no plan of the checkpoint.
         """
-        table = self._find()
-        at = None if table is None else _position(table, name)
+        table = self._target.find()
+        at = None if table is None else position_of(table, name)
         return None if at is None else at.offsets
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
@@ -123,11 +146,14 @@ class IcebergSink:
 
         Raises:
             SinkPositionError: The plan does not begin where the table's position is.
+            SinkFormError: The checkpoint has written into the table in another form.
         """
+        if self.form is SinkForm.MIRROR:
+            return self._mirror.already_done(plan)
         if plan.is_empty:
             return SinkResult(0)
-        table = self._find()
-        return None if table is None else self._done(table, plan)
+        table = self._target.find()
+        return None if table is None else self._target.done(table, plan)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Write data files, then commit them together with the plan's id and end.
@@ -139,8 +165,12 @@ class IcebergSink:
         Raises:
             SinkSchemaError: The columns of the rows do not fit the table.
             SinkPositionError: The plan does not begin where the table's position is.
+            SinkFormError: The table has rows that are not of the mirror, or was written by the
+                checkpoint in another form.
             SinkContendedError: Other commits were always faster; the plan can be retried.
         """
+        if self.form is SinkForm.MIRROR:
+            return self._mirror.write(plan, read, self._write_mirror_files)
         done = self.already_done(plan)
         if done is not None:
             return done
@@ -156,6 +186,25 @@ class IcebergSink:
             raise
         return self._commit(plan, table, files, writer.rows)
 
+    def read_mirror(
+        self, name: str, schema: pa.Schema
+    ) -> AbstractContextManager[MirrorRows | None]:
+        """Read the rows of the mirror and its position, both from one version of the table.
+
+        Args:
+            name: The checkpoint.
+            schema: The columns of the source that the mirror has, with their types.
+
+        Returns:
+            The rows in the order of `schema`; None if the table holds no plan of the checkpoint.
+
+        Raises:
+            SinkFormError: The sink keeps no mirror.
+        """
+        if self.form is not SinkForm.MIRROR:
+            raise SinkFormError(self._identifier, "it keeps no mirror: open it with form='mirror'")
+        return self._mirror.read(name, schema)
+
     def reset_position(self, name: str, position: TablePosition | None = None) -> None:
         """Set or remove the position of a checkpoint, after the rows were corrected by hand.
 
@@ -163,21 +212,23 @@ class IcebergSink:
             name: The name of the checkpoint.
             position: The new position; None removes it.
         """
-        table = self._find()
-        if table is None:
-            return
-        keys = [_key(name, what) for what in ("plan-id", "position", "rows")]
-        with table.transaction() as change:
-            change.remove_properties(*[key for key in keys if key in table.properties])
-            if position is not None:
-                change.set_properties({_key(name, "position"): SinkPosition(position).to_text()})
+        self._target.reset_position(name, position)
+
+    @property
+    def _mirror(self) -> IcebergMirror:
+        return IcebergMirror(
+            self._target, self._mode, self._partition_by, self._properties, self._policy
+        )
+
+    def _write_mirror_files(self, base: MirrorBase, plan: ScanPlan, read: ReadPlan) -> MirrorFiles:
+        return write_files(base, plan, read(plan))
 
     def _commit(self, plan: ScanPlan, table: Table, files: list[DataFile], rows: int) -> SinkResult:
         paths = [file.file_path for file in files]
         size = sum(file.file_size_in_bytes for file in files)
         for attempt in range(COMMIT_ATTEMPTS_MAX):
             try:
-                done = self._done(table, plan)
+                done = self._target.done(table, plan)
             except SinkError:
                 delete_files(table, paths)
                 raise
@@ -185,21 +236,15 @@ class IcebergSink:
                 # Another process has committed the same plan: its files stay, ours are deleted.
                 delete_files(table, paths)
                 return done
-            end = position_after(plan, _position(table, plan.name))
-            properties = {
-                _key(plan.name, "plan-id"): plan.plan_id,
-                _key(plan.name, "position"): end.to_text(),
-                _key(plan.name, "rows"): str(rows),
-            }
+            properties = self._target.properties_after(table, plan, rows)
             try:
                 snapshot_id = commit_append(
                     table, files, {PLAN_ID_SUMMARY: plan.plan_id}, properties
                 )
             except CommitConflictError:
-                pause = min(COMMIT_PAUSE_MAX_S, 0.01 * 2**attempt)
-                time.sleep(random.uniform(0, pause))  # noqa: S311 - spreading racers, no secret
+                pause_after_conflict(attempt)
                 spec_id = table.spec().spec_id
-                table = self._catalog.load_table(self._identifier)
+                table = self._target.load()
                 if table.spec().spec_id == spec_id:
                     continue
                 break
@@ -210,35 +255,11 @@ class IcebergSink:
             f"the commits of plan {plan.plan_id} lost every race, or the partitioning changed",
         )
 
-    def _done(self, table: Table, plan: ScanPlan) -> SinkResult | None:
-        last = table.properties.get(_key(plan.name, "plan-id"), "")
-        at = _position(table, plan.name)
-        if plan_state(self._identifier, plan, last, at) is PlanState.NEXT:
-            return None
-        for snapshot in reversed(table.snapshots()):
-            summary = snapshot.summary
-            if summary is not None and summary[PLAN_ID_SUMMARY] == plan.plan_id:
-                size = int(summary["added-files-size"] or 0)
-                rows = int(summary["added-records"] or 0)
-                return SinkResult(rows, size, {"snapshot_id": snapshot.snapshot_id}, moved=0)
-        # The snapshot has expired. The number of rows is known of the last plan only.
-        rows = int(table.properties.get(_key(plan.name, "rows"), 0)) if last == plan.plan_id else 0
-        return SinkResult(rows, 0, {"snapshot_expired": True}, moved=0)
-
-    def _find(self) -> Table | None:
-        from pyiceberg.exceptions import NoSuchTableError
-
-        try:
-            return self._catalog.load_table(self._identifier)
-        except NoSuchTableError:
-            if not self._create:
-                raise SinkError(self._identifier, "there is no such Iceberg table") from None
-            return None
-
     def _table_for(self, schema: pa.Schema) -> Table:
-        table = self._find()
+        table = self._target.find()
         if table is None:
-            return self._created(schema)
+            fitting = iceberg_schema(schema)
+            return self._target.created(fitting, self._partition_by, self._properties)
         added = columns_to_add(
             self._identifier, [f.name for f in table.schema().fields], schema, self._policy
         )
@@ -246,23 +267,6 @@ class IcebergSink:
             table = self._with_columns(table, added)
         self._check_required(table, schema)
         return table
-
-    def _created(self, schema: pa.Schema) -> Table:
-        from pyiceberg.exceptions import TableAlreadyExistsError
-
-        fitting = iceberg_schema(schema)
-        namespace = self._identifier.rpartition(".")[0]
-        if namespace:
-            self._catalog.create_namespace_if_not_exists(namespace)
-        try:
-            return self._catalog.create_table(
-                self._identifier,
-                fitting,
-                partition_spec=partition_spec(fitting, self._partition_by),
-                properties=self._properties,
-            )
-        except TableAlreadyExistsError:
-            return self._catalog.load_table(self._identifier)
 
     def _with_columns(self, table: Table, added: list[pa.Field]) -> Table:
         from pyiceberg.exceptions import CommitFailedException
@@ -281,8 +285,8 @@ class IcebergSink:
                 # Another process changed the table; it may have added the same columns.
                 if attempt + 1 == COMMIT_ATTEMPTS_MAX:
                     raise
-                table = self._catalog.load_table(self._identifier)
-        return self._catalog.load_table(self._identifier)
+                table = self._target.load()
+        return self._target.load()
 
     def _check_required(self, table: Table, schema: pa.Schema) -> None:
         given = set(schema.names)
@@ -293,19 +297,22 @@ class IcebergSink:
             )
 
 
-def _key(name: str, what: str) -> str:
-    return f"{PROPERTY_PREFIX}{name}.{what}"
-
-
-def _position(table: Table, name: str) -> SinkPosition | None:
-    text = table.properties.get(_key(name, "position"))
-    return None if text is None else SinkPosition.from_text(text)
+def _form(identifier: str, form: SinkForm | str) -> SinkForm:
+    if form not in set(SinkForm):
+        raise ConfigError(f"form is append, changes or mirror, not '{form}'")
+    if form == SinkForm.HISTORY:
+        raise SinkFormError(
+            identifier, "form='history' is not offered for Iceberg: keep the history in SQL"
+        )
+    return SinkForm(form)
 
 
 def _make(values: Values, _: FlussConnection) -> IcebergSink:
     return IcebergSink(
         values["catalog"],
         values["table"],
+        form=values["form"],
+        write_mode=values["write_mode"],
         partition_by=values["partition_by"],
         schema_policy=values["schema_policy"],
     )
@@ -343,6 +350,13 @@ register(
                 default=(),
             ),
             SCHEMA_POLICY,
+            form_field("append", "changes", "mirror"),
+            SinkField(
+                "write_mode",
+                "How a mirror replaces rows: `equality` (equality deletes, cheap to write) or "
+                "`copy_on_write` (data files are written again, for readers of every kind).",
+                default="equality",
+            ),
         ),
         make=_make,
         dataset=_dataset,

@@ -1,79 +1,96 @@
-"""The values of the partition columns from the name of a partition.
+"""The values of the partition columns from the names of partitions.
 
-A name has the values as text, joined by `$`. Deleting the rows of a partition that was dropped
-needs them as values again.
+A sink that deletes the rows of a dropped partition knows the partition's name only. Fluss joins the
+texts of the values by `$`; here the texts become values of the columns again.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from fluss_client.engine import parse_partition_name
-from fluss_client.errors import InvalidPartitionError
+from fluss_client.engine import from_arrow, parse_partition_name, partition_names
+from fluss_client.errors import FlussError
 from fluss_orchestrate.core.sinks.errors import SinkFormError
 
-_TIMESTAMP = re.compile(r"(\d{4})-(\d\d)-(\d\d)-(\d\d)-(\d\d)-(\d\d)_(\d{0,9})\Z")
-_FLAGS = {"true": True, "false": False}
-_EPOCH = dt.datetime(1970, 1, 1)
 
-
-def partition_values(
-    sink: str, name: str, keys: Sequence[str], columns: pa.Schema
-) -> pa.RecordBatch:
-    """Return the values of the partition columns as a batch of one row.
+def partition_rows(sink: str, names: Sequence[str], columns: Sequence[pa.Field]) -> pa.Table:
+    """Return one row per partition with the values of the partition columns.
 
     Args:
         sink: The sink's name, for the error.
-        name: The name of the partition.
-        keys: The partition columns.
-        columns: The schema of the rows, which has the types of these columns.
+        names: The names of partitions.
+        columns: The partition columns, in the order of the partition key.
 
     Raises:
-        SinkFormError: The name does not say the values exactly, as those of floats and times.
+        SinkFormError: A name does not tell the values of these columns.
     """
-    schema = pa.schema([columns.field(key) for key in keys]).remove_metadata()
+    keys = [column.name for column in columns]
     try:
-        texts = parse_partition_name(name, keys)
+        texts = [parse_partition_name(name, keys) for name in names]
         arrays = [
-            pa.array([_value(texts[field.name], field.type)]).cast(field.type) for field in schema
+            pa.array([_value(text[column.name], column.type) for text in texts], column.type)
+            for column in columns
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    except (InvalidPartitionError, ValueError, KeyError, OverflowError, pa.ArrowException) as error:
-        reason = str(error)
-    types = ", ".join(f"{field.name} {field.type}" for field in schema)
-    raise SinkFormError(
+        types = [from_arrow(column.type) for column in columns]
+        found, codes = partition_names(arrays, types)
+        again = [found[code] for code in codes]
+    except (FlussError, LookupError, ValueError, pa.ArrowException) as error:
+        raise _unknown(sink, names, columns) from error
+    if again != list(names):
+        raise _unknown(sink, names, columns)
+    return pa.table(arrays, schema=pa.schema(list(columns)))
+
+
+def _unknown(sink: str, names: Sequence[str], columns: Sequence[pa.Field]) -> SinkFormError:
+    shown = ", ".join(f"{column.name} {column.type}" for column in columns)
+    return SinkFormError(
         sink,
-        f"the rows of the dropped partition '{name}' cannot be found by its name, because it does "
-        f"not say the values of {types} exactly ({reason}). `reset` the checkpoint to start, and "
-        "the next run builds the sink anew",
+        f"the names of the dropped partitions {list(names)[:5]} do not tell the values of their "
+        f"columns ({shown}), so their rows cannot be found: `reset` the checkpoint to start, which "
+        "writes the whole state again",
     )
 
 
 def _value(text: str, kind: pa.DataType) -> Any:
-    is_ = pa.types
-    parsers: list[tuple[Callable[[pa.DataType], bool], Callable[[str], Any]]] = [
-        (lambda k: is_.is_string(k) or is_.is_large_string(k), str),
-        (is_.is_integer, int),
-        (is_.is_boolean, _FLAGS.__getitem__),
-        (is_.is_date, dt.date.fromisoformat),
-        (lambda k: is_.is_binary(k) or is_.is_fixed_size_binary(k), bytes.fromhex),
-        (is_.is_timestamp, lambda value: _timestamp(value, kind)),
-    ]
-    for fits, parse in parsers:
-        if fits(kind):
-            return parse(text)
-    raise ValueError(f"values of type {kind} have no exact text")
+    for matches, parse in _PARSERS:
+        if matches(kind):
+            return parse(text, kind)
+    raise ValueError(f"{kind} cannot be read from a partition's name")
 
 
-def _timestamp(text: str, kind: pa.DataType) -> pa.Scalar:
-    found = _TIMESTAMP.match(text)
-    if found is None:
-        raise ValueError(f"'{text}' is no timestamp")
-    *numbers, fraction = found.groups()
-    seconds = (dt.datetime(*map(int, numbers)) - _EPOCH) // dt.timedelta(seconds=1)  # type: ignore
-    return pa.scalar(seconds * 10**9 + int(fraction.ljust(9, "0")), pa.timestamp("ns", tz=kind.tz))
+def _time(text: str, kind: pa.DataType) -> dt.time:
+    clock, _, fraction = text.partition("_")
+    return dt.time.fromisoformat(f"{clock.replace('-', ':')}.{fraction}")
+
+
+def _timestamp(text: str, kind: pa.DataType) -> dt.datetime:
+    moment, _, fraction = text.partition("_")
+    found = dt.datetime.strptime(moment, "%Y-%m-%d-%H-%M-%S")
+    if len(fraction) > 6:
+        raise ValueError("nanoseconds are not kept")
+    found = found.replace(microsecond=int(fraction.ljust(6, "0")))
+    return found if kind.tz is None else found.replace(tzinfo=dt.UTC)
+
+
+def _bool(text: str, kind: pa.DataType) -> bool:
+    return {"true": True, "false": False}[text]
+
+
+_PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str, pa.DataType], Any]], ...] = (
+    (lambda k: pa.types.is_string(k) or pa.types.is_large_string(k), lambda text, _: text),
+    (pa.types.is_boolean, _bool),
+    (pa.types.is_integer, lambda text, _: int(text)),
+    (pa.types.is_date, lambda text, _: dt.date.fromisoformat(text)),
+    (pa.types.is_time, _time),
+    (pa.types.is_timestamp, _timestamp),
+    (
+        lambda k: (
+            pa.types.is_binary(k) or pa.types.is_large_binary(k) or pa.types.is_fixed_size_binary(k)
+        ),
+        lambda text, _: bytes.fromhex(text),
+    ),
+)
