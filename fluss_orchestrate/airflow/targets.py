@@ -169,6 +169,7 @@ class FlussTarget(SinkTarget):
         create_partitions: Whether partitions that do not exist are created.
         create_table: Whether a table that does not exist is created like the one that is read.
         schema_policy: What happens with columns that the table lacks: `error` or `add_columns`.
+        form: What the sink makes of the rows: `append`, `mirror`.
     """
 
     table: str
@@ -176,6 +177,7 @@ class FlussTarget(SinkTarget):
     create_partitions: bool = False
     create_table: bool = True
     schema_policy: str = "error"
+    form: str = "append"
     sink_name: ClassVar[str] = "fluss_table"
     template_fields: ClassVar[Sequence[str]] = ("table", "fluss_conn_id")
 

@@ -221,7 +221,7 @@ def incremental_fluss_asset(
     def open_sink(
         _context: dg.AssetExecutionContext, connection: FlussConnection, _given: Mapping[str, Any]
     ) -> Sink:
-        made = _made(sink, connection)
+        made = made_sink(sink, connection)
         return made if transform is None else TransformingSink(made, transform)
 
     options = checked_options(AssetOptions, asset_options, "incremental_fluss_asset")
@@ -306,7 +306,7 @@ def fluss_incremental(
             call = wanted.bound(context, given)
             if sink is None:
                 return FunctionSink(call, pass_plan=True, identity=asset_key.to_user_string())
-            return TransformingSink(_made(sink, connection), call, pass_plan=True)
+            return TransformingSink(made_sink(sink, connection), call, pass_plan=True)
 
         said = {"description": function.__doc__ or f"What is new in {table}."}
         return _asset(asset_key, scan, open_sink, wanted.others, {**said, **options})
@@ -337,7 +337,7 @@ def _kind(sink: Sink | MakeSink) -> str:
     return declared.get(type(sink), "") if not callable(sink) else ""
 
 
-def _with_source(given: Iterable[Dep] | None, source: dg.AssetKey, partitioned: bool) -> list[Dep]:
+def with_source(given: Iterable[Dep] | None, source: dg.AssetKey, partitioned: bool) -> list[Dep]:
     """The dependencies with the table's own asset, unless it is one of them."""
     deps = list(given or ())
     if any(dg.AssetDep.from_coercible(dep).asset_key == source for dep in deps):
@@ -388,7 +388,7 @@ def _asset(
     made: dg.AssetsDefinition = dg.asset(
         key=asset_key,
         kinds=kinds,
-        deps=_with_source(options.pop("deps", None), scan.source.key, partitioned),
+        deps=with_source(options.pop("deps", None), scan.source.key, partitioned),
         metadata={**metadata, **options.pop("metadata", {})},
         pool=scan.pool or pool_of(scan.table),
         **options,
@@ -417,5 +417,6 @@ def _declare(
     }
 
 
-def _made(sink: Sink | MakeSink, connection: FlussConnection) -> Sink:
+def made_sink(sink: Sink | MakeSink, connection: FlussConnection) -> Sink:
+    """Return the sink, made from the connection if a function was given."""
     return sink(connection) if callable(sink) else sink

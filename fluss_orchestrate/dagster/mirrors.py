@@ -6,13 +6,13 @@ no partitions, because it takes every change in order.
 """
 
 # Dagster reads the types of an asset's arguments as it is made, so they are no strings here.
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import dagster as dg
 
-from fluss_client import FlussConnection, TablePath
+from fluss_client import FlussConnection
 from fluss_client.engine import table_info
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
@@ -23,17 +23,20 @@ from fluss_orchestrate.core.mirror.comparison import MirrorComparison
 from fluss_orchestrate.core.mirror.table import mirror_table
 from fluss_orchestrate.core.mirror.verification import verify_mirror
 from fluss_orchestrate.core.sinks.base import Sink, identity_of
+from fluss_orchestrate.dagster.compat import pool_of
+from fluss_orchestrate.dagster.incremental import MakeSink, made_sink, with_source
+from fluss_orchestrate.dagster.metadata import COLUMN_LINEAGE, ROW_COUNT, column_lineage
+from fluss_orchestrate.dagster.options import AssetOptions, CheckOptions, Key, checked_options
 from fluss_orchestrate.dagster.runs import mirror_tag, run_key_of, work_name
+from fluss_orchestrate.dagster.tables import DagsterFlussTranslator, shared_attributes
 from fluss_orchestrate.dagster.work import position_version, row_count
 
-MakeSink = Callable[[FlussConnection], Sink]
 CHECK_NAME = "fluss_mirror_equal"
-ROW_COUNT, COLUMN_LINEAGE = "dagster/row_count", "dagster/column_lineage"
 DIFFERENCES_SHOWN_MAX = 20
 
 
 def fluss_mirror_asset(
-    key: dg.AssetKey | Sequence[str] | str,
+    key: Key,
     *,
     table: str,
     sink: Sink | MakeSink,
@@ -43,10 +46,10 @@ def fluss_mirror_asset(
     columns: Sequence[str] | None = None,
     scan_options: Mapping[str, Any] | None = None,
     verify: bool = False,
-    source_key: dg.AssetKey | Sequence[str] | str | None = None,
+    translator: DagsterFlussTranslator | None = None,
     resource_key: str = "fluss",
     pool: str | None = None,
-    **asset_options: Any,
+    **asset_options: Unpack[AssetOptions],
 ) -> dg.AssetsDefinition:
     """An asset whose materialisation brings a sink up to the current rows of a key table.
 
@@ -65,14 +68,16 @@ def fluss_mirror_asset(
         scan_options: Further settings of the core's `IncrementalScan`, and `store`.
         verify: Whether each run compares the mirror with the table afterwards, as the asset check
             `fluss_mirror_equal`.
-        source_key: The asset that stands for the table; its database and its name by default.
+        translator: Which asset the table is; by default `database/table`.
         resource_key: The key of the `FlussResource`.
-        pool: The pool of the asset's runs.
-        asset_options: Further arguments of `dagster.asset`.
+        pool: The pool in which the runs of the asset wait for each other; by default
+            `fluss_database_table`.
+        **asset_options: Further arguments of Dagster's asset.
 
     Raises:
-        ConfigError: The asset has partitions.
+        ConfigError: The asset has partitions, or an argument is unknown.
     """
+    options = checked_options(AssetOptions, asset_options, "fluss_mirror_asset")
     if asset_options.get("partitions_def") is not None:
         raise ConfigError(
             "a mirror takes every change in order, so its asset has no partitions; use "
@@ -91,10 +96,10 @@ def fluss_mirror_asset(
         given.pop("store", None),
         given,
         verify,
-        _source_key(source_key, table),
+        (translator or DagsterFlussTranslator()).spec_of(table),
         resource_key,
     )
-    return mirror.asset(pool or f"fluss/{table}", asset_options)
+    return mirror.asset(pool or pool_of(table), options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,8 @@ class _Mirror:
     store: CheckpointStore | None
     scan_options: Mapping[str, Any]
     verify: bool
-    source: dg.AssetKey
+    source: dg.AssetSpec
+    """The asset of the table."""
     resource_key: str
 
     def asset(self, pool: str, asset_options: Mapping[str, Any]) -> dg.AssetsDefinition:
@@ -122,13 +128,10 @@ class _Mirror:
 
         # With a check beside the asset, Dagster knows the class only without its parameter.
         bring.__annotations__["return"] = dg.MaterializeResult
-        options = dict(asset_options)
+        options = {**shared_attributes(self.source), **asset_options}
         kinds = {"fluss", *options.pop("kinds", ())}
         if not callable(self.sink):
             kinds.add(identity_of(self.sink).partition(":")[0])
-        deps = [*(options.pop("deps", None) or ())]
-        if all(dg.AssetDep.from_coercible(dep).asset_key != self.source for dep in deps):
-            deps.append(dg.AssetDep(self.source))
         checks = [*(options.pop("check_specs", None) or ())]
         if self.verify:
             said = "The mirror holds exactly the rows of its table."
@@ -139,7 +142,7 @@ class _Mirror:
             kinds=kinds,
             metadata={**metadata, **options.pop("metadata", {})},
             pool=pool,
-            deps=deps,
+            deps=with_source(options.pop("deps", None), self.source.key, partitioned=False),
             check_specs=checks or None,
             required_resource_keys={
                 self.resource_key,
@@ -152,7 +155,7 @@ class _Mirror:
     def materialised(self, context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         """Plan under the run's name, apply the changes, commit; then tell it."""
         connection = getattr(context.resources, self.resource_key).connection
-        sink = _made(self.sink, connection)
+        sink = made_sink(self.sink, connection)
         store = self.store or FlussCheckpointStore(connection)
 
         def planned(run: ScanRun) -> None:
@@ -204,9 +207,7 @@ class _Mirror:
             "fluss/rows_moved": receipt.moved,
             "fluss/plan_id": str(receipt.plan_id),
             "fluss/receipt": dg.MetadataValue.json(shown),
-            COLUMN_LINEAGE: dg.TableColumnLineage(
-                {name: [dg.TableColumnDep(self.source, name)] for name in copied}
-            ),
+            COLUMN_LINEAGE: column_lineage(self.source.key, copied),
         }
         if result.adopted:
             told["fluss/adopted_plans"] = [str(r.plan_id) for r in result.adopted]
@@ -215,10 +216,6 @@ class _Mirror:
             if rows is not None:
                 told[ROW_COUNT] = rows
         return told
-
-
-def _made(sink: Sink | MakeSink, connection: FlussConnection) -> Sink:
-    return sink(connection) if callable(sink) else sink
 
 
 def build_fluss_mirror_check(
@@ -230,8 +227,7 @@ def build_fluss_mirror_check(
     store: CheckpointStore | None = None,
     columns: Sequence[str] | None = None,
     name: str = CHECK_NAME,
-    resource_key: str = "fluss",
-    **options: Any,
+    **options: Unpack[CheckOptions],
 ) -> dg.AssetChecksDefinition:
     """A check that passes while a mirror holds exactly the rows of its table.
 
@@ -246,18 +242,22 @@ def build_fluss_mirror_check(
         store: The checkpoint store; a table of the cluster by default.
         columns: The columns to compare; by default those that the mirror copies.
         name: The name of the check.
-        resource_key: The key of the `FlussResource`.
-        options: Further arguments of `dagster.asset_check`, such as `blocking`.
+        **options: Further arguments of Dagster's asset check, such as `blocking`.
+
+    Raises:
+        ConfigError: An argument is unknown.
     """
+    given = checked_options(CheckOptions, options, "build_fluss_mirror_check")
+    resource_key = given.pop("resource_key", "fluss")
 
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         connection = getattr(context.resources, resource_key).connection
-        opened = _made(sink, connection)
+        opened = made_sink(sink, connection)
         found = verify_mirror(connection, table, opened, checkpoint, store=store, columns=columns)
         return _result(found, None)
 
     made: dg.AssetChecksDefinition = dg.asset_check(
-        asset=asset, name=name, required_resource_keys={resource_key}, **options
+        asset=asset, name=name, required_resource_keys={resource_key}, **given
     )(check)
     return made
 
@@ -278,10 +278,3 @@ def _result(found: MirrorComparison, key: dg.AssetKey | None) -> dg.AssetCheckRe
             ),
         },
     )
-
-
-def _source_key(given: dg.AssetKey | Sequence[str] | str | None, table: str) -> dg.AssetKey:
-    if given is not None:
-        return dg.AssetKey.from_coercible(given)
-    path = TablePath.parse(table)
-    return dg.AssetKey([path.database_name, path.table_name])

@@ -151,7 +151,7 @@ def is_interval(checkpoint: str) -> bool:
 
 
 def _interval_plan(store: CheckpointStore, head: Event) -> Event | None:
-    """The event of an interval's last plan; None for other checkpoints."""
+    """Return the event of an interval's last plan; None for other checkpoints."""
     if not is_interval(head.name):
         return None
     event: Event | None = head

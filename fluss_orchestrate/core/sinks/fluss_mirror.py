@@ -48,7 +48,7 @@ from fluss_orchestrate.core.sinks.errors import (
     SinkFormError,
     SinkSchemaError,
 )
-from fluss_orchestrate.core.sinks.partition_values import partition_values
+from fluss_orchestrate.core.sinks.partition_values import partition_rows
 from fluss_orchestrate.core.sinks.position import (
     PlanState,
     SinkPosition,
@@ -344,15 +344,15 @@ class FlussMirror:
         if done is not None:
             return done
         keys = partition_key_of(schema)
-        gone = [partition_values(self._label, name, keys, schema) for name in names]
+        gone = partition_rows(self._label, names, [schema.field(key) for key in keys])
         ends = self._log.pinned_ends(plan, "dropped", self._ends)
 
         def is_gone(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
             found = np.zeros(batch.num_rows, np.bool_)
-            for row in gone:
+            for row in range(gone.num_rows):
                 same = np.ones(batch.num_rows, np.bool_)
                 for key in keys:
-                    equal = pc.equal(batch.column(key), row.column(key)[0])
+                    equal = pc.equal(batch.column(key), gone.column(key)[row])
                     same &= equal.to_numpy(zero_copy_only=False)
                 found |= same
             return found

@@ -114,9 +114,11 @@ class FlussTableSink:
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
         """Return what was written for the plan; None if the plan is not finished."""
         if self._form is SinkForm.MIRROR:
-            return self._mirror(self._target()).done(plan)
+            return None if self._must_create() else self._mirror(self._target()).done(plan)
         if plan.is_empty:
             return SinkResult(0)
+        if self._must_create():
+            return None
         done = self._load(plan.plan_id, self._target()).done()
         return None if done is None else self._result(done, moved=0)
 
@@ -136,8 +138,8 @@ class FlussTableSink:
         """
         if plan.is_empty and self._form is not SinkForm.MIRROR:
             return SinkResult(0)
-        if self._create_from is not None and not self._exists():
-            self._create(self._create_from, plan)
+        if self._must_create():
+            self._create(plan)
         target = self._target()
         if CHANGE_TYPE in plan.metadata_columns and not target.info.has_primary_key():
             raise SinkSchemaError(
@@ -178,6 +180,21 @@ class FlussTableSink:
             The rows in the order of `schema`; None if the table holds no plan of the checkpoint.
         """
         return self._mirror(self._target()).read(name, schema)
+
+    def _must_create(self) -> bool:
+        """Return whether the table is to be created and does not exist yet."""
+        if self._create_from is None:
+            return False
+        return not self._connection.get_admin().result().table_exists(self._path).result()
+
+    def _create(self, plan: ScanPlan) -> None:
+        """Create the table for the columns of a plan; harmless if another process did it."""
+        assert self._create_from is not None, "only tables that _must_create names are created"
+        info = table_info(self._create_from, plan.table.path)
+        spec = TableSpec.like(
+            str(self._path), info, plan.columns, partitioned=self._create_partitions
+        )
+        apply_tables(self._connection, [spec])
 
     def _mirror(self, target: LoadTarget) -> FlussMirror:
         return FlussMirror(

@@ -448,7 +448,7 @@ def _dropped_rows(base: MirrorBase) -> pa.Table:
     rows = partition_rows(".".join(base.table.name()), base.dropped, columns)
     kinds = schema_to_pyarrow(base.table.schema(), include_field_ids=False)
     target = pa.schema([kinds.field(column.name) for column in columns])
-    return pa.Table.from_batches([conform(b, target) for b in rows.to_batches()], target)
+    return pa.Table.from_batches([conform(rows, target)], target)
 
 
 def _partition_deletes(table: Table, dropped: pa.Table, label: str) -> DependentFiles:

@@ -16,8 +16,11 @@ from fluss_client.engine import from_arrow, parse_partition_name, partition_name
 from fluss_client.errors import FlussError
 from fluss_orchestrate.core.sinks.errors import SinkFormError
 
+_EPOCH, _SECOND = dt.datetime(1970, 1, 1), dt.timedelta(seconds=1)
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
-def partition_rows(sink: str, names: Sequence[str], columns: Sequence[pa.Field]) -> pa.Table:
+
+def partition_rows(sink: str, names: Sequence[str], columns: Sequence[pa.Field]) -> pa.RecordBatch:
     """Return one row per partition with the values of the partition columns.
 
     Args:
@@ -38,11 +41,11 @@ def partition_rows(sink: str, names: Sequence[str], columns: Sequence[pa.Field])
         types = [from_arrow(column.type) for column in columns]
         found, codes = partition_names(arrays, types)
         again = [found[code] for code in codes]
-    except (FlussError, LookupError, ValueError, pa.ArrowException) as error:
+    except (FlussError, LookupError, ValueError, OverflowError, pa.ArrowException) as error:
         raise _unknown(sink, names, columns) from error
     if again != list(names):
         raise _unknown(sink, names, columns)
-    return pa.table(arrays, schema=pa.schema(list(columns)))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(columns)))
 
 
 def _unknown(sink: str, names: Sequence[str], columns: Sequence[pa.Field]) -> SinkFormError:
@@ -67,13 +70,14 @@ def _time(text: str, kind: pa.DataType) -> dt.time:
     return dt.time.fromisoformat(f"{clock.replace('-', ':')}.{fraction}")
 
 
-def _timestamp(text: str, kind: pa.DataType) -> dt.datetime:
+def _timestamp(text: str, kind: pa.DataType) -> int:
+    """Return the number of the type's units since 1970, as `datetime` has no nanoseconds."""
     moment, _, fraction = text.partition("_")
-    found = dt.datetime.strptime(moment, "%Y-%m-%d-%H-%M-%S")
-    if len(fraction) > 6:
-        raise ValueError("nanoseconds are not kept")
-    found = found.replace(microsecond=int(fraction.ljust(6, "0")))
-    return found if kind.tz is None else found.replace(tzinfo=dt.UTC)
+    seconds = (dt.datetime.strptime(moment, "%Y-%m-%d-%H-%M-%S") - _EPOCH) // _SECOND
+    number, rest = divmod(seconds * 10**9 + int(fraction.ljust(9, "0")), _NANOSECONDS[kind.unit])
+    if rest:
+        raise ValueError(f"'{text}' has digits that {kind} does not keep")
+    return number
 
 
 def _bool(text: str, kind: pa.DataType) -> bool:

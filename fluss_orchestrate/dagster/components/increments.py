@@ -17,7 +17,7 @@ from pydantic import Field, create_model
 from fluss_client import FlussConnection
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
-from fluss_orchestrate.core.sinks.base import Sink
+from fluss_orchestrate.core.sinks.base import Sink, SinkForm
 from fluss_orchestrate.core.sinks.registry import (
     REQUIRED,
     FieldKind,
@@ -31,6 +31,8 @@ from fluss_orchestrate.dagster.compat import valid_name
 from fluss_orchestrate.dagster.components.connection import ConnectionAttributes
 from fluss_orchestrate.dagster.incremental import incremental_fluss_asset
 from fluss_orchestrate.dagster.mirrors import fluss_mirror_asset
+from fluss_orchestrate.dagster.options import AssetOptions, suggestion
+from fluss_orchestrate.dagster.partitions import fluss_time_partitions
 from fluss_orchestrate.dagster.sensors.offsets import build_fluss_offset_sensor
 from fluss_orchestrate.dagster.tables import DagsterFlussTranslator
 
@@ -123,6 +125,22 @@ class Increment(dg.Model, dg.Resolvable):
     min_offsets: int | None = Field(
         default=None, description="A sensor starts a run when the table has so many more."
     )
+    columns: list[str] | None = Field(default=None, description="The columns; all if not given.")
+    metadata_columns: list[str] = Field(
+        default=[],
+        description="What is read beside them, such as _change_type, _offset or _timestamp.",
+    )
+    until: str = Field(default="latest", description="Where a run ends: latest, lake or a time.")
+    scan_options: dict[str, Any] = Field(
+        default={}, description="Further arguments of the scan, such as start."
+    )
+    partitions: PartitionAttributes | None = Field(
+        default=None,
+        description="Time partitions: each takes the rows that were committed in its window.",
+    )
+    checks: LagCheckAttributes | None = Field(
+        default=None, description="How far the checkpoint may be behind."
+    )
     verify: bool = Field(
         default=False, description="Compare a mirror with its table after each run."
     )
@@ -142,21 +160,34 @@ class Increment(dg.Model, dg.Resolvable):
             translator: Which asset the table is.
 
         Raises:
-            ConfigError: Not exactly one sink is given, a secret is given in clear, or an option of
-                the scan is unknown.
+            ConfigError: Not exactly one sink is given, a secret is given in clear, an option of the
+                scan is unknown, or `verify` is given without a mirror.
         """
         sink = self._sink()
         sink.check()
-        if getattr(sink, "form", None) in ("mirror", "history"):
+        options: AssetOptions = {"kinds": {sink.declaration.name}}
+        if self.partitions is not None:
+            options["partitions_def"] = self.partitions.definition()
+        if getattr(sink, "form", None) in (SinkForm.MIRROR, SinkForm.HISTORY):
+            scan_options = self._scan_options()
             return fluss_mirror_asset(
                 self.key.split("/"),
                 table=self.table,
                 sink=sink.open,
                 checkpoint=self.checkpoint_name,
+                until=self.until,
                 max_offsets=self.max_offsets,
+                columns=scan_options.pop("columns", None),
+                scan_options=scan_options,
                 verify=self.verify,
+                translator=translator,
                 resource_key=resource_key,
                 **options,
+            )
+        if self.verify:
+            raise ConfigError(
+                f"increment {self.key}: `verify` compares a mirror with its table: give the sink "
+                "`form: mirror`, or leave it out"
             )
         return incremental_fluss_asset(
             self.key.split("/"),

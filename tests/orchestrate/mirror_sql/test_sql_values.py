@@ -20,7 +20,7 @@ from fluss_orchestrate.core.sinks import (
     SinkValueError,
     SqlSink,
 )
-from fluss_orchestrate.core.sinks.partition_values import partition_values
+from fluss_orchestrate.core.sinks.partition_values import partition_rows
 from tests.orchestrate.mirror_sql.change_plans import plan_of, reading, state
 
 D = decimal.Decimal
@@ -291,13 +291,14 @@ def test_partition_names_as_values() -> None:
             ("b", pa.bool_()),
             ("d", pa.date32()),
             ("t", pa.timestamp("ms")),
+            ("n9", pa.timestamp("ns", "UTC")),
             ("x", pa.binary()),
             ("f", pa.float64()),
         ]
     )
-    name = "a-b$-7$true$2024-02-29$2024-01-02-03-04-05_67$00ff"
-    row = partition_values("t", name, schema.names[:-1], schema)
-    assert row.to_pylist() == [
+    name = "a-b$-7$true$2024-02-29$2024-01-02-03-04-05_67$1969-12-31-23-59-59_999999999$00ff"
+    rows = partition_rows("t", [name], list(schema)[:-1])
+    assert rows.to_pylist() == [
         {
             "s": "a-b",
             "n": -7,
@@ -309,4 +310,4 @@ def test_partition_names_as_values() -> None:
     ]
     for wrong, key in (("1_5", "f"), ("x", "n"), ("a$b", "s"), ("99999", "n")):
         with pytest.raises(SinkFormError, match="reset"):
-            partition_values("t", wrong, [key], schema)
+            partition_rows("t", [wrong], [schema.field(key)])

@@ -19,7 +19,7 @@ from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.row_schema import partition_key_of, primary_key_of
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
 from fluss_orchestrate.core.sinks.errors import SinkFormError, SinkSchemaError
-from fluss_orchestrate.core.sinks.partition_values import partition_values
+from fluss_orchestrate.core.sinks.partition_values import partition_rows
 from fluss_orchestrate.core.sinks.position import SinkPosition, dropped_names
 from fluss_orchestrate.core.sinks.sql_forms.copying import BulkInsert, explained_values
 from fluss_orchestrate.core.sinks.sql_forms.tables import (
@@ -203,10 +203,10 @@ class Fitted:
         """Delete the rows of partitions by their names; return how many there were."""
         import sqlalchemy as sa
 
-        target, deleted = self.keyed.target, 0
-        for name in names:
-            row = partition_values(target.label, name, partition_key, self.keyed.columns)
-            (values,) = self.values.of(partition_key).rows(row)
+        columns = [self.keyed.columns.field(key) for key in partition_key]
+        rows = partition_rows(self.keyed.target.label, names, columns)
+        deleted = 0
+        for values in self.values.of(partition_key).rows(rows):
             same = sa.and_(*(self.table.c[key] == values[key] for key in partition_key))
             deleted += self.connection.execute(self.table.delete().where(same)).rowcount
         return deleted
