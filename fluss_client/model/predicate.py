@@ -7,16 +7,17 @@ matching row, but it does not have to. So a scan may return rows that do not mat
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable
-from decimal import Decimal
 from typing import Any, Final, NoReturn
 
 from fluss_client.errors import PredicateError, SchemaError
 from fluss_client.model.schema import Schema
-from fluss_client.model.types import DataType
+from fluss_client.model.types import DataType, registered_types
 
-LITERALS: Final = (bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.datetime)
+LITERALS: Final = tuple(
+    dict.fromkeys(kind for data_type in registered_types() for kind in data_type.literals)
+)
+"""The Python types of the values that a condition can have: those of all data types."""
 _OF_TEXT = ("starts_with", "ends_with", "contains")
 _OF_NULL = ("is_null", "is_not_null")
 
