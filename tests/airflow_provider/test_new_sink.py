@@ -85,6 +85,14 @@ def test_a_new_sink_is_one_declaration(
     assert target.template_fields == ("label",)
     assert "hush" not in repr(target)
 
+    present = sink_declarations.PUBLIC_NAMES.read_text()
+    every = list(declarations().values())
+    exported = sink_declarations.public_names_source(present, every)
+    assert exported.count("BottleTarget") == 3
+    assert exported.replace("BottleTarget", "").count("Target") == present.count("Target")
+    every.remove(bottle)
+    assert sink_declarations.public_names_source(exported, every) == present
+
     monkeypatch.setenv("BOTTLE_TOKEN", "hush")
     given = {"label": "blue", "token_env": "BOTTLE_TOKEN", "corked": False}
     model = increment_model(declarations().values())

@@ -31,7 +31,11 @@ def test_every_sink_is_declared_and_nothing_optional_is_imported() -> None:
         "import json; print(json.dumps([light, names, found]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [True, sorted(SINKS), []]
+    light, names, found = json.loads(done.stdout)
+    assert light
+    assert names == sorted(declarations())
+    assert SINKS.issubset(names)
+    assert found == []
 
 
 def test_the_generated_files_are_up_to_date() -> None:
