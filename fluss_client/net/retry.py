@@ -32,10 +32,13 @@ class Backoff:
     Args:
         first_ms: The full pause after the first failed attempt; `retry-backoff`.
         max_ms: The longest pause; `retry-backoff-max`.
+        jitter_low: The smallest part of a full pause that is waited. 0 suits attempts that collide
+            with each other, such as commits to one table.
     """
 
     first_ms: float = Config.retry_backoff_ms.default
     max_ms: float = Config.retry_backoff_max_ms.default
+    jitter_low: float = JITTER_LOW
 
     @classmethod
     def of(cls, config: Config) -> Backoff:
@@ -45,7 +48,7 @@ class Backoff:
     def delay_ms(self, attempt: int) -> float:
         """Return how long to pause after the failed attempt number `attempt`, counted from 0."""
         full_ms = min(self.max_ms, self.first_ms * (1 << min(attempt, DOUBLINGS_MAX)))
-        return full_ms * random.uniform(JITTER_LOW, 1.0)  # noqa: S311 - jitter needs no secrecy
+        return full_ms * random.uniform(self.jitter_low, 1.0)  # noqa: S311 - jitter needs no secrecy
 
     async def pause(self, attempt: int) -> None:
         """Wait on the event loop for `delay_ms(attempt)`."""

@@ -12,7 +12,7 @@ from fluss_client.config import Config
 from fluss_client.errors import FlussError, NetworkError, RowError
 from fluss_client.net.retry import Backoff, Deadline, retrying
 
-PACKAGE = Path(__file__).parents[2] / "fluss_client"
+ROOT = Path(__file__).parents[2]
 
 
 def test_pauses_double_up_to_the_longest_and_are_jittered() -> None:
@@ -21,6 +21,8 @@ def test_pauses_double_up_to_the_longest_and_are_jittered() -> None:
         pauses = [backoff.delay_ms(attempt) for _ in range(200)]
         assert full_ms / 2 <= min(pauses) < max(pauses) <= full_ms
     assert backoff.delay_ms(10_000) <= 100
+    spread = Backoff(first_ms=20, max_ms=100, jitter_low=0)
+    assert min(spread.delay_ms(9) for _ in range(500)) < 50
 
 
 def test_the_configuration_sets_the_pauses() -> None:
@@ -67,8 +69,9 @@ def test_one_file_decides_on_pauses() -> None:
     """Jitter or doubling elsewhere would be a second retry policy."""
     own = re.compile(r"random\.uniform|\*\* ?attempt|<< ?attempt|_(wait|pause)_\w+ \* 2")
     found = [
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
+        str(path.relative_to(ROOT))
+        for package in ("fluss_client", "fluss_orchestrate")
+        for path in (ROOT / package).rglob("*.py")
         if own.search(path.read_text())
     ]
-    assert found == ["net/retry.py"]
+    assert found == ["fluss_client/net/retry.py"]

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fluss_client.engine import Backoff
 from fluss_orchestrate.core.lake.errors import CommitConflictError
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 RETRIES_PROPERTY = "commit.retry.num-retries"
+CONFLICT_PAUSE = Backoff(first_ms=20, max_ms=1_280, jitter_low=0)
+"""The pauses after another commit to the same table came first. They begin at 0, so that racing
+commits spread."""
 
 
 def commit_append(

@@ -15,8 +15,6 @@ snapshot, only one commits.
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -40,7 +38,7 @@ from fluss_orchestrate.core.incremental.planning.observation import (
     offsets_of,
 )
 from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
-from fluss_orchestrate.core.lake.commits import commit_append
+from fluss_orchestrate.core.lake.commits import CONFLICT_PAUSE, commit_append
 from fluss_orchestrate.core.lake.data_files import delete_files
 from fluss_orchestrate.core.lake.errors import (
     CommitConflictError,
@@ -169,7 +167,7 @@ class TieringRound:
             receipt = self._try(started)
             if receipt is not None:
                 return receipt
-            time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 6)))  # noqa: S311
+            CONFLICT_PAUSE.pause_blocking(attempt)
         raise TieringContendedError(
             self._info.table_path,
             f"{ROUND_ATTEMPTS_MAX} rounds lost against other commits to its Iceberg table",

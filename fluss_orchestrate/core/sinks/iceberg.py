@@ -50,9 +50,9 @@ from fluss_orchestrate.core.sinks.iceberg_mirror import (
 )
 from fluss_orchestrate.core.sinks.iceberg_table import (
     COMMIT_ATTEMPTS_MAX,
+    COMMIT_PAUSE,
     PLAN_ID_SUMMARY,
     SinkTable,
-    pause_after_conflict,
     position_of,
 )
 from fluss_orchestrate.core.sinks.registry import (
@@ -242,7 +242,7 @@ class IcebergSink:
                     table, files, {PLAN_ID_SUMMARY: plan.plan_id}, properties
                 )
             except CommitConflictError:
-                pause_after_conflict(attempt)
+                COMMIT_PAUSE.pause_blocking(attempt)
                 spec_id = table.spec().spec_id
                 table = self._target.load()
                 if table.spec().spec_id == spec_id:

@@ -49,11 +49,11 @@ from fluss_orchestrate.core.sinks.errors import (
 from fluss_orchestrate.core.sinks.iceberg_columns import MirrorColumns
 from fluss_orchestrate.core.sinks.iceberg_table import (
     COMMIT_ATTEMPTS_MAX,
+    COMMIT_PAUSE,
     PLAN_ID_SUMMARY,
     PLAN_ROWS_SUMMARY,
     PROPERTY_PREFIX,
     SinkTable,
-    pause_after_conflict,
     position_of,
 )
 from fluss_orchestrate.core.sinks.partition_values import partition_rows
@@ -344,7 +344,7 @@ class IcebergMirror:
                 snapshot_id = commit_change(now.loaded, change)
             except CommitConflictError:
                 delete_files(base.table, part.paths)
-                pause_after_conflict(attempt)
+                COMMIT_PAUSE.pause_blocking(attempt)
                 now = self._based_on(plan, self._target.load(), base.columns)
                 if not now.is_written_alike(base):
                     return None

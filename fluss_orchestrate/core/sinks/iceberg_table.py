@@ -7,12 +7,11 @@ plans are found as long as their snapshots are kept.
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fluss_client.engine import Backoff
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.lake.iceberg_schema import partition_spec
 from fluss_orchestrate.core.plan import ScanPlan
@@ -31,7 +30,9 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 COMMIT_ATTEMPTS_MAX = 30
-COMMIT_PAUSE_MAX_S = 1.0
+COMMIT_PAUSE = Backoff(first_ms=10, max_ms=1_000, jitter_low=0)
+"""The pauses after another commit to the same table came first. They begin at 0, so that racing
+commits spread."""
 PROPERTY_PREFIX = "fluss.sink."
 PLAN_ID_SUMMARY = "fluss-plan-id"
 PLAN_ROWS_SUMMARY = "fluss-plan-rows"
@@ -187,9 +188,3 @@ def position_of(table: Table, name: str) -> SinkPosition | None:
     """Return the position of a checkpoint in a table; None if the table holds no plan of it."""
     text = table.properties.get(property_key(name, "position"))
     return None if text is None else SinkPosition.from_text(text)
-
-
-def pause_after_conflict(attempt: int) -> None:
-    """Wait for a random time, longer with each attempt, so that racing commits spread."""
-    pause = min(COMMIT_PAUSE_MAX_S, 0.01 * 2**attempt)
-    time.sleep(random.uniform(0, pause))  # noqa: S311 - spreading racers, no secret

@@ -8,8 +8,6 @@ the same offsets as the one before it, and Fluss is told of it like of a round o
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -20,6 +18,7 @@ from fluss_client.engine import table_info
 from fluss_client.errors import ConfigError, UnknownServerError
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
+from fluss_orchestrate.core.lake.commits import CONFLICT_PAUSE
 from fluss_orchestrate.core.lake.data_files import FILE_BYTES_MAX, delete_files
 from fluss_orchestrate.core.lake.equality_deletes import live_files
 from fluss_orchestrate.core.lake.errors import (
@@ -292,7 +291,7 @@ class _Maintenance:
             # stay right: files that were planned and are still there have the same rows.
             if all(self._replace(table, batch) for batch in compaction.batches_of(groups)):
                 return
-            _wait(attempt)
+            CONFLICT_PAUSE.pause_blocking(attempt)
         raise self._contended("compaction")
 
     def _replace(self, table: Table, groups: list[compaction.Group]) -> bool:
@@ -306,7 +305,7 @@ class _Maintenance:
                     break
                 if self._commit(now, made):
                     return True
-                _wait(attempt)
+                CONFLICT_PAUSE.pause_blocking(attempt)
         except BaseException:
             # A commit whose outcome is not known may have used them: the table decides.
             if not _uses(self._load(), made):
@@ -357,7 +356,7 @@ class _Maintenance:
                 expiry.remove_snapshots(table, expired, pins)
             except CommitConflictError as error:
                 log.info("%s: another commit came first: %s", self._info.table_path, error)
-                _wait(attempt)
+                CONFLICT_PAUSE.pause_blocking(attempt)
                 continue
             after = self._load()
             unused = before - expiry.files_of(after, after.metadata.snapshots)
@@ -374,10 +373,6 @@ class _Maintenance:
             f"{step} lost {ATTEMPTS_MAX} times against other commits to its Iceberg table; run it "
             "again when fewer rounds of tiering come",
         )
-
-
-def _wait(attempt: int) -> None:
-    time.sleep(random.uniform(0, 0.02 * 2 ** min(attempt, 6)))  # noqa: S311
 
 
 def _current_id(table: Table) -> int | None:
