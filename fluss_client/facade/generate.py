@@ -212,7 +212,7 @@ class ModuleWriter:
         if node.name in AWAITED.get(owner, ()):
             return f"Handle[{returns}]", f"return Handle.of({call})"
         if returns == HANDLE_OF_WRITES:
-            # The writer was told to make handles of the facade's class.
+            # The writer makes handles of the facade's class.
             return returns, f"return {call}  # type: ignore[return-value]"
         return returns, call if returns == "None" else f"return {call}"
 

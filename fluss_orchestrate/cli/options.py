@@ -92,7 +92,9 @@ def make_sure(what: str, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CommandError(f"this would {what}; nobody can be asked here, so say --yes to mean it")
+        raise CommandError(
+            f"this would {what}; there is no terminal to ask for confirmation: add --yes to confirm"
+        )
     print(f"This will {what}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandError("nothing was done")

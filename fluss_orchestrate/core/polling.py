@@ -71,7 +71,7 @@ class LookReport:
         self._gap_s = REPORT_GAP_FIRST_S
 
     def look(self, tell: Callable[[], str]) -> None:
-        """Report a look if a report is due; `tell` is called for the sentence only then."""
+        """Report a poll if a report is due; `tell` is called for the sentence only then."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return
@@ -128,7 +128,7 @@ class Poller:
         for look in looks:
             group = self._groups.setdefault(look.question, _Group())
             group.lookers.append((waiter, look))
-            # A newcomer need not wait for the others' interval.
+            # A new waiter need not wait until the interval of the others ends.
             group.due_s = 0.0
         self._start()
         try:

@@ -28,7 +28,7 @@ from fluss_orchestrate.core.provisioning.spec import LAKE_ENABLED
 SAMPLE_ROWS = 1_000
 SAMPLE_BYTES = 1 << 20
 CHECKPOINTS_MAX = 100
-"""Checkpoints of one table that a report looks at; more are named in a chart by nobody."""
+"""Checkpoints of one table that a report shows; a chart cannot name more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class TableReport:
 
     @property
     def bytes(self) -> int | None:
-        """The size by the sample. The servers of 0.9 do not tell what a table takes."""
+        """The size, estimated from the sample: servers of 0.9 do not report the size of a table."""
         if self.rows is None or self.bytes_per_row is None:
             return None
         return round(self.rows * self.bytes_per_row)

@@ -183,7 +183,7 @@ def write(
 
 
 def batch_rows(frame: DataFrame) -> int:
-    """Return the rows of an Arrow batch of about 32 MiB, judged by the first rows of the frame."""
+    """Return the rows of an Arrow batch of about 32 MiB, estimated from the first rows."""
     sample = frame.limit(SAMPLE_ROWS).toArrow()
     if not sample.num_rows:
         return BATCH_ROWS_MAX

@@ -237,7 +237,7 @@ def _viewed(message: memoryview, wire_schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _decompressed(messages: Sequence[_Message], wire_schema: pa.Schema) -> list[pa.RecordBatch]:
-    # Only Arrow's stream reader can be told not to give each buffer to threads of its own. Callers
+    # Only Arrow's stream reader has a setting to decode without threads of its own. Callers
     # run on worker threads already; waiting for other threads costs more than a copy of the bytes.
     parts = (part for message in messages for part in message.parts)
     stream = b"".join((wire_schema.serialize(), *parts))

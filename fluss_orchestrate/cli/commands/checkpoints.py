@@ -104,7 +104,7 @@ def lag(
         try:
             found.append(checkpoint_lag(session.connection, opened, name))
         except FlussError as error:
-            # One that cannot be told does not hide the others.
+            # An error about one checkpoint does not hide the others.
             problems.append(str(error))
     rows = [
         [

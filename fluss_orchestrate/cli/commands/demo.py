@@ -34,7 +34,7 @@ def demo(
     """
     started = time.monotonic()
     command = [sys.executable, "-m", "fluss_orchestrate._demo", *(arguments or ())]
-    # With --json the story goes to standard error, so that the answer stands alone.
+    # With --json the story goes to standard error: standard output has the answer only.
     done = subprocess.run(command, stdout=STANDARD_ERROR if as_json else None, check=False)
     if as_json:
         spent = round(time.monotonic() - started, 1)

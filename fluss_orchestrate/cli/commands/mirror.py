@@ -74,7 +74,7 @@ CheckpointOption = Annotated[
 ]
 RunKeyOption = Annotated[
     str | None,
-    typer.Option(help="Names this run for good; a run that died goes on under the same key."),
+    typer.Option(help="The name of this run; a run that died is continued under the same key."),
 ]
 UntilOption = Annotated[str, typer.Option(help="latest, a time, offsets or @receipt.json.")]
 RuleOption = Annotated[

@@ -54,7 +54,7 @@ class Rows:
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     tells_progress: bool = False
-    """Whether the meter hears of it from the reader itself."""
+    """Whether the reader itself reports its progress."""
     total: int | None = None
     """How many rows there are about, where that is cheap to know."""
 

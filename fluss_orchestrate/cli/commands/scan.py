@@ -262,7 +262,7 @@ def scan(
     ] = None,
     run_key: Annotated[
         str | None,
-        typer.Option(help="Names this run for good; a run that died goes on under the same key."),
+        typer.Option(help="The name of this run; a run that died is continued under the same key."),
     ] = None,
     start: Annotated[
         str, typer.Option(help="Where the first run begins: earliest, latest, state, a time.")

@@ -177,7 +177,7 @@ class Overview:
 
 
 def look(connection: FlussConnection, database: str | None, store: str | None) -> Overview:
-    """Ask for everything. What cannot be told of one table does not hide the others."""
+    """Collect everything. An error about one table does not hide the others."""
     from fluss_client import TablePath
     from fluss_client.engine import run_blocking
 

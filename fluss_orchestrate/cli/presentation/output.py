@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 WIDTH_WITHOUT_TERMINAL = 400
-"""Tables in a pipe are not folded to the width of a window that nobody sees."""
+"""The width of tables in a pipe, so that they are not folded to the width of a terminal."""
 
 
 class Output:

@@ -1,4 +1,4 @@
-"""Rows on their way out: to the screen, to a pipe, or to a file that is whole or absent."""
+"""Rows as output: to the screen, to a pipe, or to a file that appears only when complete."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class DropRecords:
     places: Mapping[tuple[TableIdentity, Place], DroppedPlace]
     last: int = NO_RECORDS
     """The sequence of the last record; -1 if there is none."""
-    judged: int | None = None
+    last_used: int | None = None
     """The last record that the scan used before; None if it has not used any."""
 
     def of(self, table: TableIdentity) -> dict[Place, DroppedPlace]:

@@ -56,7 +56,7 @@ class Binding:
 
     sink: str
     columns: tuple[str, ...] | None = None
-    """As the user named them: None for all, so that a new column of the table changes nothing."""
+    """The columns that the user named; None for all, also for those that are added later."""
     metadata_columns: tuple[str, ...] = ()
     since: int = field(default=-1, compare=False)
     """The sequence of the plan that fixed the binding."""

@@ -85,7 +85,7 @@ class SqlEventLog:
         try:
             self._rows.metadata.create_all(engine)
         except (sa.exc.IntegrityError, sa.exc.ProgrammingError, sa.exc.OperationalError):
-            # Another process created it between the look and the creation; if not, this tells.
+            # Another process may have created it after the check; if not, this raises the error.
             with engine.connect() as connection:
                 connection.execute(sa.select(self._rows.c.seq).limit(1))
         return engine

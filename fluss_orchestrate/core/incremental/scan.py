@@ -490,7 +490,7 @@ class IncrementalScan:
                 raise ConfigError(f"checkpoint '{self.name}' has no position that could be kept")
             position = known
         else:
-            # Before the table is looked at: what is dropped later is for the next plan to judge.
+            # Before the table is observed: the next plan checks what is dropped later.
             alias = self.connection.config.resolved_alias()
             seen = last_drop(self.store, alias, self.settings.path)
             position = as_seen(reset_position(self.connection, self.settings, to), seen)

@@ -318,7 +318,7 @@ async def _wait(
             if timeout_s is not None and left is not None and pause_s >= left:
                 await asyncio.sleep(max(0.0, left))
                 raise WaitTimedOutError.after(
-                    path, timeout_s, f"the target cannot be told yet: {error}"
+                    path, timeout_s, f"the target cannot be resolved yet: {error}"
                 ) from error
             await asyncio.sleep(pause_s)
 

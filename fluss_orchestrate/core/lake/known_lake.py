@@ -68,7 +68,7 @@ class KnownLake:
         return Known(found.snapshot_id, offsets)
 
     def is_current(self, table: Table, known: Known) -> bool:
-        """Whether Fluss knows the newest snapshot of tiering; if a crash kept it, tell it now.
+        """Whether Fluss has the newest snapshot of tiering; after a crash it is committed now.
 
         Raises:
             LakeError: Iceberg does not have the snapshot that Fluss knows, or a snapshot of tiering
@@ -94,7 +94,7 @@ class KnownLake:
             self.info.table_path,
             newest.snapshot_id,
         )
-        # Tablet servers hear of the offsets with the next commit, which names every bucket.
+        # Tablet servers get the offsets with the next commit, which names every bucket.
         path = self.offsets_path(newest)
         self.tell(known, newest.snapshot_id, path, [], KEEP_ALL_SNAPSHOTS)
         return False
@@ -136,7 +136,7 @@ class KnownLake:
         """Commit a snapshot to Fluss, unless Fluss knows another one than `known` by now."""
         self.confirm()
         if self.known().snapshot_id != known.snapshot_id:
-            # Another worker has told Fluss of it already, and may have gone on from there.
+            # Another worker has committed it to Fluss already, and may have committed more since.
             return
         run_blocking(
             backend_of(self.connection).commit_lake_snapshot(

@@ -286,7 +286,7 @@ class TieringRound:
                 raise TieringVerifyError(
                     self._info.table_path,
                     f"Iceberg has {name}={counted} in snapshot {snapshot_id}, not {expected}; "
-                    "Fluss was told nothing",
+                    "nothing was committed to Fluss",
                 )
 
     def _bucket(self, place: Place) -> TableBucket:

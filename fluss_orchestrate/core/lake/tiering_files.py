@@ -92,7 +92,7 @@ class RangeWriter(Protocol):
         ranges: Sequence[BucketRange],
         progress: TieringProgressHook,
     ) -> TieredFiles:
-        """Write every offset of the ranges once, as files that nobody refers to yet.
+        """Write every offset of the ranges once, as files that no snapshot refers to yet.
 
         The ranges of what is returned may end behind those that were given (key tables).
         """

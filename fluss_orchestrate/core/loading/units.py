@@ -352,7 +352,7 @@ def _gathered(
 
 
 def batch_rows_of(sample: pa.RecordBatch) -> int:
-    """Return how many rows make a batch of a good size, judged by some of them."""
+    """Return how many rows make a batch of a good size, estimated from a sample of them."""
     width = max(1, int(sample.nbytes) // int(sample.num_rows))
     return max(1, min(BATCH_ROWS_MAX, BATCH_BYTES // width))
 

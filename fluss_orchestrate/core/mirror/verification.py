@@ -179,7 +179,7 @@ def _columns_of(
 
 
 def _with_key(columns: Sequence[str], info: TableInfo) -> tuple[str, ...]:
-    """Return the columns with those of the key, which rows are told apart by."""
+    """Return the columns, and those of the key, which identify a row."""
     wanted = {*columns, *info.primary_keys}
     unknown = wanted - set(info.get_column_names())
     for name in unknown:

@@ -1,4 +1,4 @@
-"""Dropping partitions that nobody needs any more, checked right before the drop.
+"""Dropping partitions that are not needed any more, checked right before the drop.
 
 Guards are called again for each partition right before its drop, because readers and writers
 continue between a plan and its execution. The ends of the partition's logs are recorded right after

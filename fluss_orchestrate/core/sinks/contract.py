@@ -152,7 +152,7 @@ class ContractSink:
 
     @property
     def identity(self) -> str:
-        """That of the sink: rules may change while its checkpoint goes on."""
+        """The identity of the inner sink: rules may change without a new checkpoint."""
         return identity_of(self._sink)
 
     @property
@@ -211,7 +211,7 @@ def _parsed(rule: Rule) -> RowFilter | ColumnRule:
 
 
 class _Checked:
-    """The rows of one plan, told apart by the rules."""
+    """The rows of one plan, divided by the rules into accepted and rejected ones."""
 
     def __init__(
         self, sink: str, rules: Sequence[RowFilter | ColumnRule], plan: ScanPlan, read: ReadPlan
@@ -278,7 +278,7 @@ class _Checked:
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def _opened(self, part: ScanPlan) -> pa.RecordBatchReader:
-        """Open a part of the plan with the columns that tell where a row is from."""
+        """Open a part of the plan with the columns that identify a row: offset and place."""
         wanted = (_CHANGE_TYPE, *_PLACE) if part.kind != "log" else _PLACE
         more = [name for name in wanted if name not in part.metadata_columns]
         columns = (*part.metadata_columns, *more)

@@ -76,7 +76,7 @@ def source_frame(
 
         frame = frame.withColumn(SOURCE_FILE, f.col("_metadata.file_path"))
         if not spec.order_by:
-            # Rows stay in the order of their file, so that one can be told by its number.
+            # Rows stay in the order of their file, so that the number of a row identifies it.
             frame = frame.withColumn(SOURCE_BLOCK, f.col("_metadata.file_block_start"))
     return _last_of_each_key(frame, spec, info) if spec.order_by else frame
 

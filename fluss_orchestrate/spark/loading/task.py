@@ -67,13 +67,13 @@ def origin_of(path: str, row: int) -> Origin:
         if SOURCE_FILE not in names:
             return Origin(path, row + 1)
         known = [name for name in (SOURCE_FILE, SOURCE_BLOCK) if name in names]
-        told = opened.read(columns=known).slice(0, row + 1)
-    file = told.column(SOURCE_FILE)[row].as_py()
+        origins = opened.read(columns=known).slice(0, row + 1)
+    file = origins.column(SOURCE_FILE)[row].as_py()
     if SOURCE_BLOCK not in known:
         return Origin(file, None)
-    block = told.column(SOURCE_BLOCK)[row].as_py()
+    block = origins.column(SOURCE_BLOCK)[row].as_py()
     same = pc.and_(
-        pc.equal(told.column(SOURCE_FILE), file), pc.equal(told.column(SOURCE_BLOCK), block)
+        pc.equal(origins.column(SOURCE_FILE), file), pc.equal(origins.column(SOURCE_BLOCK), block)
     )
     return Origin(file, pc.sum(same).as_py(), block)
 

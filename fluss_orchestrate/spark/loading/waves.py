@@ -118,7 +118,7 @@ FINAL_ERRORS: tuple[type[FlussError], ...] = (
     SourceError,
     TableNotExistError,
 )
-"""What a task cannot mend by being run again. Anything else Spark may try once more."""
+"""Errors that remain when the task is run again. After any other one, Spark may retry it."""
 WAVE_SPLITS = 512
 """Splits of one Spark job; the next ones are pinned while it runs."""
 
@@ -176,7 +176,7 @@ def _run_wave(
     answers = []
     for row in frame.collect():
         if row.error is not None:
-            # Not raised in the task: Spark would run it three times more to hear the same.
+            # Not raised in the task: Spark would run it three more times and get the same error.
             raise LoadError(task.table, task.load_id, row.error)
         answers.append((row.split, SplitResult(row.rows, row.bytes, row.rejected), row.attempt))
     return answers

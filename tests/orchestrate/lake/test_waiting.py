@@ -181,7 +181,7 @@ def test_a_time_that_cannot_be_told_yet(connection: FlussConnection, new_table: 
     soon = int(time.time() * 1000) + 500
     wait_for_snapshot_blocking(connection, path, soon, timeout_s=60)
     assert time.time() * 1000 >= soon
-    with pytest.raises(WaitTimedOutError, match="cannot be told yet"):
+    with pytest.raises(WaitTimedOutError, match="cannot be resolved yet"):
         wait_for_snapshot_blocking(connection, path, soon + 3_600_000, timeout_s=0.2)
 
 

@@ -99,8 +99,8 @@ def check_partitions(
             finished.append(position.range_from(place, start))
         else:
             lost.append(record.unread(place, start))
-    if records.judged is not None:
-        lost += unknown_drops(dropped, position, view, records.judged, records.last)
+    if records.last_used is not None:
+        lost += unknown_drops(dropped, position, view, records.last_used, records.last)
     if lost and policy != "forget":
         raise PartitionGoneError(position.table, lost)
     left = position.without([p for p in position.offsets if p not in view.latest])

@@ -55,7 +55,7 @@ async def capped_stops(
             try:
                 mark = await prober.batch_at(place, start + count - 1)
             except LogOffsetOutOfRangeError:
-                # Only the lake has it, and there are no batches: rows of a log stand alone.
+                # Only the lake has it, and a lake has no batches: any offset is the end of a row.
                 return start + count
         return stop if mark is None else min(stop, mark.stop)
 
@@ -81,7 +81,7 @@ async def whole_updates(
 SAMPLED_PLACES_MAX = 8
 SAMPLE_BYTES = 64 << 10
 DEFAULT_ROW_BYTES = 100.0
-"""Of rows that cannot be looked at, because only the lake has them."""
+"""The bytes per row that are assumed for rows that only the lake has: they cannot be sampled."""
 
 
 async def row_bytes(

@@ -96,7 +96,7 @@ def with_records(
     else:
         # The checkpoint may have been imported from another store, which had more records.
         records = drops_after(store, alias, path, seen if seen <= last else NO_RECORDS)
-    judged = records.judged
+    last_used = records.last_used
     deadline: Deadline | None = None
     while True:
         try:
@@ -112,7 +112,7 @@ def with_records(
                 raise
             else:
                 deadline.backoff.pause_blocking(0)
-            records = replace(drops_after(store, alias, path, NO_RECORDS), judged=judged)
+            records = replace(drops_after(store, alias, path, NO_RECORDS), last_used=last_used)
 
 
 def is_unpartitioned(places: Iterable[Place]) -> bool:

@@ -34,7 +34,7 @@ class Rows:
     batch: pa.RecordBatch
     change_types: Codes | None
     base_offset: int
-    """Of the first row; the others follow without gaps. `STATE_OFFSET` when they have none."""
+    """The offset of the first row; the others follow without gaps. `STATE_OFFSET` if unknown."""
     timestamp: int
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Keeping the lake of a table healthy: few files, few snapshots, nothing that nobody refers to."""
+"""Maintenance of the lake of a table: few files, few snapshots, no unreferenced files."""
 
 from fluss_orchestrate.core.lake.maintenance.run import (
     LakeMaintenance,

@@ -1,4 +1,4 @@
-"""Expiring snapshots that nobody needs, and deleting files that nobody refers to.
+"""Expiring snapshots that are not needed, and deleting files that no snapshot refers to.
 
 A snapshot is needed if it is one of the newest, if it is not old enough, if Fluss knows its
 offsets, or if a branch or a tag (a pin) names it. Files are deleted after the commit that removes
@@ -46,7 +46,7 @@ def expirable(
     older_than_ms: int,
     is_known: Callable[[int], bool],
 ) -> list[Snapshot]:
-    """Return the snapshots that nobody needs, the oldest first.
+    """Return the snapshots that are not needed, the oldest first.
 
     Args:
         table: The Iceberg table.

@@ -2,7 +2,7 @@
 
 Each step commits by itself, so a run that dies loses only the step that it was at, and the next run
 goes on. A commit that loses a race against tiering is tried again. A compaction is a snapshot with
-the same offsets as the one before it, and Fluss is told of it like of a round of tiering.
+the same offsets as the one before it, and is committed to Fluss as a round of tiering is.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class _Maintenance:
         return expiry.expirable(table, settings.keep_snapshots, before_ms, self._is_known)
 
     def dry_run(self) -> LakeMaintenance:
-        """Tell what would be done now, each step by itself."""
+        """Return what each step would do now, independently of the other steps."""
         table, settings = self._load(), self._settings
         count = len(live_files(table))
         groups = self._plan(table) if settings.compact else []
@@ -315,7 +315,7 @@ class _Maintenance:
         return False
 
     def _commit(self, table: Table, made: compaction.Compacted) -> bool:
-        """Commit to Iceberg and tell Fluss; False if another commit came first."""
+        """Commit to Iceberg and to Fluss; False if another commit came first."""
         known = self._lake.known()
         if not self._lake.is_current(table, known):
             return False
