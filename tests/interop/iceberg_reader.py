@@ -2,8 +2,9 @@
 
     python iceberg_reader.py RUNTIME_JAR FOLDER
 
-`JAVA_HOME` says which Java. Reads one JSON object per line: {"metadata": the location of the table's metadata, "out": a file}.
-Writes the rows of the current snapshot to the file as Parquet, and prints one JSON object.
+`JAVA_HOME` says which Java. Reads one JSON object per line: {"metadata": the location of the
+table's metadata, "out": a file}. Writes the rows of the current snapshot
+to the file as Parquet, and prints one JSON object.
 """
 
 from __future__ import annotations

@@ -110,9 +110,25 @@ def database(connection: FlussConnection) -> Iterator[str]:
         yield name
 
 
+@pytest.fixture(scope="module")
+def source_connection(fluss_address: str) -> Iterator[FlussConnection]:
+    with FlussConnection.create(Config({"bootstrap.servers": fluss_address})).result(60) as made:
+        yield made
+
+
+@pytest.fixture
+def source_database(source_connection: FlussConnection) -> Iterator[str]:
+    with own_database(source_connection, "referee") as name:
+        yield name
+
+
 @pytest.mark.parametrize("mode", ["equality", "copy_on_write"])
 def test_mirrors_are_read_as_they_are_meant(
-    connection: FlussConnection, database: str, tmp_path: Path, read_by_java: Read, mode: str
+    source_connection: FlussConnection,
+    source_database: str,
+    tmp_path: Path,
+    read_by_java: Read,
+    mode: str,
 ) -> None:
     """Random changes, dropped partitions, new columns and rebuilds; compared after every plan."""
     for number in range(MIRRORS):
@@ -120,7 +136,7 @@ def test_mirrors_are_read_as_they_are_meant(
         print("seed", SEED + number, mode)
         folder = tmp_path / str(number)
         folder.mkdir()
-        source = Source(connection, database, partitioned=number % 2 == 1)
+        source = Source(source_connection, source_database, partitioned=number % 2 == 1)
         sink = mirror_sink(
             folder,
             write_mode=mode,
@@ -137,9 +153,11 @@ def test_mirrors_are_read_as_they_are_meant(
                     source.drop(region)
                     source.create(region)
             if turn == 3 and chance.random() < 0.5:
-                mirror_scan(connection, source.path, f"java {mode} {number}").reset("start", "x")
+                mirror_scan(source_connection, source.path, f"java {mode} {number}").reset(
+                    "start", "x"
+                )
             mirror_table(
-                connection,
+                source_connection,
                 source.path,
                 sink,
                 f"run {turn}",
