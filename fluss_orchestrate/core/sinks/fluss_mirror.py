@@ -62,7 +62,7 @@ ABANDONED_MAX = 1000
 """How many plans may be abandoned, one after the other, before one is finished."""
 PROBES = 20
 """How many records are looked up at once to find the last one; each is twice as far away."""
-_DELETED = pa.scalar("-D")
+_DELETED = "-D"
 _ORDINAL = "__ordinal"
 Ends = dict[Place, int]
 MakeLoad = Callable[[str], PinnedLoad]
