@@ -26,8 +26,9 @@ MEMORY_BYTES_MAX = 32 << 20
 """Changes beyond this are written to disk. Sorting them takes about five times as much memory."""
 RUN_BATCH_ROWS = 1 << 14
 
-_KEY = "__key"
-_PRESENT = "__present"
+# No column of a table begins with this character.
+_KEY = "\x01key"
+_PRESENT = "\x01present"
 
 Bools = npt.NDArray[np.bool_]
 

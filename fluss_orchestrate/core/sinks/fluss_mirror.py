@@ -63,7 +63,7 @@ ABANDONED_MAX = 1000
 PROBES = 20
 """How many records are looked up at once to find the last one; each is twice as far away."""
 _DELETED = "-D"
-_ORDINAL = "__ordinal"
+_ORDINAL = "\x01ordinal"
 Ends = dict[Place, int]
 MakeLoad = Callable[[str], PinnedLoad]
 """Opens a load into the target by its id."""
