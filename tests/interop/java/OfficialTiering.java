@@ -29,6 +29,8 @@ import org.apache.fluss.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
  * catalog), ranges (partition id, partition, bucket, start, stop), summary (of the snapshot).
  */
 public class OfficialTiering {
+    private static final int EMPTY_POLLS = 3;
+
     public static void main(String[] arguments) throws Exception {
         JsonNode asked = new ObjectMapper().readTree(arguments[0]);
         Configuration client = new Configuration();
@@ -68,12 +70,14 @@ public class OfficialTiering {
             } else {
                 scanner.subscribe(partitionId, bucket, start);
             }
-            while (at < stop) {
+            // An empty batch at the end uses up offsets, and the client shows no record of it.
+            for (int empty = 0; at < stop && empty < EMPTY_POLLS; empty++) {
                 for (ScanRecord record : scanner.poll(Duration.ofSeconds(1))) {
                     if (record.logOffset() < stop) {
                         writer.write(record);
                     }
                     at = record.logOffset() + 1;
+                    empty = -1;
                 }
             }
             return writer.complete();
