@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     )
     from fluss_orchestrate.core.loading import load_rows, open_rows
     from fluss_orchestrate.core.metrics import opentelemetry_hook, set_metrics_hook
+    from fluss_orchestrate.core.mirror.comparison import MirrorComparison
+    from fluss_orchestrate.core.mirror.databases import DatabaseSummary, mirror_database
+    from fluss_orchestrate.core.mirror.table import mirror_table
+    from fluss_orchestrate.core.mirror.verification import verify_mirror
     from fluss_orchestrate.core.plan import BucketRange, ScanPlan
     from fluss_orchestrate.core.provisioning import (
         ColumnSpec,
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
         Sink,
         SqlSink,
     )
+    from fluss_orchestrate.core.sinks.contract import ContractSink
 
 __getattr__ = lazy_names(
     __name__,
@@ -78,6 +83,10 @@ __getattr__ = lazy_names(
         ),
         "core.loading": ("load_rows", "open_rows"),
         "core.metrics": ("opentelemetry_hook", "set_metrics_hook"),
+        "core.mirror.comparison": ("MirrorComparison",),
+        "core.mirror.databases": ("DatabaseSummary", "mirror_database"),
+        "core.mirror.table": ("mirror_table",),
+        "core.mirror.verification": ("verify_mirror",),
         "core.plan": ("BucketRange", "ScanPlan"),
         "core.provisioning": (
             "ColumnSpec",
@@ -99,6 +108,7 @@ __getattr__ = lazy_names(
             "Sink",
             "SqlSink",
         ),
+        "core.sinks.contract": ("ContractSink",),
     },
 )
 
@@ -106,6 +116,8 @@ __all__ = [
     "BucketRange",
     "CheckpointStore",
     "ColumnSpec",
+    "ContractSink",
+    "DatabaseSummary",
     "FlussCheckpointStore",
     "FlussTableSink",
     "FunctionSink",
@@ -116,6 +128,7 @@ __all__ = [
     "LakeMaintenance",
     "LakeStatus",
     "MaintenanceSettings",
+    "MirrorComparison",
     "ParquetSink",
     "PartitionWindow",
     "ProvisionPlan",
@@ -135,6 +148,8 @@ __all__ = [
     "load_rows",
     "load_table_specs",
     "maintain_lake",
+    "mirror_database",
+    "mirror_table",
     "open_rows",
     "opentelemetry_hook",
     "parse_table_uri",
@@ -146,5 +161,6 @@ __all__ = [
     "set_metrics_hook",
     "table_uri",
     "tier_table",
+    "verify_mirror",
     "wait_for_snapshot",
 ]

@@ -3,7 +3,8 @@
 Spark loads the shop's past. Then come three rounds: events arrive, an Airflow DAG takes what is new
 to Iceberg and waits for Fluss's lake, and Dagster makes the assets downstream. The second round is
 killed with SIGKILL twice, before it wrote and between writing and committing, and started again.
-At the end every row is counted in the Parquet files themselves.
+A SQL table mirrors the shop's customers. At the end every row is counted in the Parquet files
+themselves, and the mirror is compared with what the shop has sold.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
@@ -53,8 +56,8 @@ def begin(place: shop.Shop, timeline: Timeline, orders: int) -> int:
     return made
 
 
-def arrive(place: shop.Shop, timeline: Timeline, number: int, first: int, count: int) -> None:
-    """New events: orders and lines are appended, customers upserted."""
+def arrive(place: shop.Shop, timeline: Timeline, number: int, first: int, count: int) -> pa.Table:
+    """New events: orders and lines are appended, customers upserted; what customers bought."""
     phase = f"round {number}"
     orders = shop.make_orders(first, count, shop.DAY_OF_ROUND[number])
     rows = {
@@ -68,12 +71,13 @@ def arrive(place: shop.Shop, timeline: Timeline, number: int, first: int, count:
             timeline.add_rows(phase, table, new.num_rows)
         step.said = f"{sum(new.num_rows for new in rows.values()):,} rows"
     timeline.sample(place)
+    return rows[shop.CUSTOMERS]
 
 
 def take(
     place: shop.Shop, timeline: Timeline, airflow: Server, dagster: Server, number: int
 ) -> None:
-    """Airflow takes the increment, through crashes in the round that has them; then Dagster."""
+    """Airflow takes increment and mirror, through crashes in the round of these; then Dagster."""
     phase = f"round {number}"
     if number == KILLED_ROUND:
         for stage in STAGES:
@@ -82,7 +86,7 @@ def take(
                     raise ClientError("the run should have been killed")
                 step.said = f"gone at '{stage}'"
             timeline.sample(place)
-    with timeline.step(phase, "Airflow: increment, then the lake"):
+    with timeline.step(phase, "Airflow: increment and mirror, then the lake"):
         airflow.run(str(number))
     timeline.sample(place)
     with timeline.step(phase, "Dagster: assets downstream"):
@@ -111,17 +115,43 @@ def prove_all(place: shop.Shop, orders: int) -> list[Proof]:
     return proofs
 
 
+def prove_mirror(place: shop.Shop, sold: pa.Table) -> Proof:
+    """Compare the rows of the mirror with the last row of each customer and day that was sent."""
+    import sqlalchemy
+
+    last = {(row["customer_id"], row["day"]): row for row in sold.to_pylist()}
+    found: Counter[tuple[int, str]] = Counter()
+    wrong = 0
+    engine = sqlalchemy.create_engine(place.warehouse_url)
+    try:
+        with engine.connect() as connection:
+            query = sqlalchemy.text("SELECT customer_id, day, orders, spent FROM customers")
+            for number, day, orders, spent in connection.execute(query):
+                found[number, day] += 1
+                sent = last.get((number, day))
+                same = sent is not None and sent["orders"] == orders
+                if sent is None or not same or round(float(spent), 2) != float(sent["spent"]):
+                    wrong += 1
+    finally:
+        engine.dispose()
+    missing = len(last.keys() - found.keys()) + wrong
+    doubled = sum(count > 1 for count in found.values())
+    where = "customers in the analysts' SQL table (mirror)"
+    return Proof(where, len(last), sum(found.values()), missing, doubled)
+
+
 def demo(place: shop.Shop, where: str, orders: int, console: Console, report: Path) -> bool:
     """All of it; whether every row arrived exactly once."""
     timeline = Timeline(console)
     console.print(f"A shop on Fluss: {where}")
     with Server(place, "airflow_round") as airflow, Server(place, "dagster_defs") as dagster:
         made = begin(place, timeline, orders)
+        sold = []
         for number in range(1, ROUNDS + 1):
-            arrive(place, timeline, number, made, orders)
+            sold.append(arrive(place, timeline, number, made, orders))
             made += orders
             take(place, timeline, airflow, dagster, number)
-    proofs = prove_all(place, made)
+    proofs = [*prove_all(place, made), prove_mirror(place, pa.concat_tables(sold))]
     write_report(report, where, timeline, proofs)
     console.print(_proof_table(proofs))
     console.print(f"report: {report}", soft_wrap=True)

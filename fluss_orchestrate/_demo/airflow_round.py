@@ -35,7 +35,9 @@ NEEDED = (
     "airflow.sdk.execution_time.supervisor",
     "airflow.sdk.execution_time.task_runner",
     "fluss_orchestrate.core.lake.tiering",
+    "fluss_orchestrate.core.mirror.verification",
     "fluss_orchestrate.core.sinks.iceberg",
+    "fluss_orchestrate.core.sinks.sql",
     "airflow.sdk",
     "pandas",
     "pyiceberg.catalog.sql",
@@ -82,10 +84,11 @@ async def _build_task_api() -> None:
 
 
 def shop_dag() -> DAG:
-    """Return the shop's DAG: increments to the analysts' Iceberg tables, then wait for the lake.
+    """Return the shop's DAG: increments to Iceberg, then wait for the lake; a mirror in SQL.
 
         orders_to_iceberg ─ tier_orders ─ lake_holds_orders     (until it covers the increment)
         order_lines_to_iceberg ─ tier_order_lines ─ lake_holds_order_lines
+        mirror_customers ─ check_customers                      (a SQL table equal to a key table)
 
     On a cluster with a tiering service of its own the tasks `tier_…` are not needed.
     """
@@ -94,8 +97,11 @@ def shop_dag() -> DAG:
     from fluss_orchestrate.airflow import (
         FlussIncrementalScanOperator,
         FlussLakeSnapshotSensor,
+        FlussMirrorCheckOperator,
+        FlussMirrorOperator,
         FlussTierToLakeOperator,
         IcebergTarget,
+        SqlTarget,
     )
 
     place = shop.Shop(Path(os.environ["SHOP_FOLDER"]))
@@ -124,6 +130,13 @@ def shop_dag() -> DAG:
                 timeout=120,
             )
             increment >> tier >> wait
+        customers: dict[str, Any] = {
+            "table": shop.CUSTOMERS,
+            "checkpoint": shop.MIRROR,
+            "sink": SqlTarget("customers", shop.WAREHOUSE, form="mirror"),
+        }
+        mirror = FlussMirrorOperator(task_id="mirror_customers", **customers)
+        mirror >> FlussMirrorCheckOperator(task_id="check_customers", **customers)
     return dag
 
 

@@ -1,8 +1,8 @@
 """A small shop: its place on disk, its tables, its rows. Everything else of the demo stands on it.
 
 Orders and their lines are log tables with daily partitions and a lake; customers are a key table
-whose composite key has a one-column bucket key. Rows are made from their numbers alone, so that
-every process of the demo knows what must have arrived.
+whose composite key has a one-column bucket key, and which a SQL table mirrors. Rows are made from
+their numbers alone, so that every process of the demo knows what must have arrived.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ LINES_PER_ORDER = 3
 CUSTOMER_COUNT = 2_000
 REGIONS = np.array(["north", "east", "south", "west"])
 ALIAS = "demo"
+MIRROR = "customers-to-warehouse"
+"""The checkpoint of the mirror."""
+WAREHOUSE = "warehouse"
+"""The Airflow connection of the analysts' SQL database."""
 SETTINGS_FILE = "connection.json"
 
 SPECS = f"""
@@ -123,6 +127,11 @@ class Shop:
             "warehouse": f"file://{self.warehouse}",
         }
 
+    @property
+    def warehouse_url(self) -> str:
+        """The analysts' SQL database."""
+        return f"sqlite:///{self.warehouse / 'warehouse.db'}"
+
     def environment(self) -> dict[str, str]:
         """What Airflow and Dagster need to know, beside this process's own environment."""
         settings = self.settings()
@@ -137,6 +146,9 @@ class Shop:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "airflow" / "dags"),
             "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(connection),
+            f"AIRFLOW_CONN_{WAREHOUSE.upper()}": json.dumps(
+                {"conn_type": "generic", "extra": {"sqlalchemy_url": self.warehouse_url}}
+            ),
             "DAGSTER_HOME": str(self.folder / "dagster"),
             "DAGSTER_DISABLE_TELEMETRY": "1",
         }

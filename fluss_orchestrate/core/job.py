@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from fluss_orchestrate.core.errors import CheckpointConflictError, PartitionGoneError
 from fluss_orchestrate.core.incremental.planning.settings import Until
 from fluss_orchestrate.core.incremental.reading.reader import ProgressHook
 from fluss_orchestrate.core.incremental.run import ScanRun
@@ -13,6 +15,10 @@ from fluss_orchestrate.core.incremental.time.intervals import IntervalScan
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.core.sinks.base import Sink
 from fluss_orchestrate.core.times import Time
+
+log = logging.getLogger(__name__)
+REPLANS_MAX = 5
+"""How often a plan is made anew because a partition was dropped before it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,10 @@ def run_increment(
     key. After the plan was committed, another call with the run key writes nothing and returns its
     receipt.
 
+    If a partition was dropped after it was planned and before it was read, the plan can never be
+    read again. With `on_partition_gone="delete"` (mirrors and histories) it is abandoned, and
+    another plan takes its place, which deletes the rows of the partition.
+
     Args:
         scan: The scan, which has the table and the checkpoint.
         sink: Where the rows go.
@@ -62,9 +72,33 @@ def run_increment(
     Returns:
         The receipt of this run's plan, and those of pending plans that it finished first.
     """
-    runs = scan.runs(run_key, until, max_offsets, progress, sink=sink)
-    receipts = [run.write_to(sink) for run in _announced(runs, planned)]
+    receipts: list[Receipt] = []
+    for attempt in range(REPLANS_MAX + 1):
+        runs = scan.runs(run_key, until, max_offsets, progress, sink=sink)
+        run: ScanRun | None = None
+        try:
+            for run in _announced(runs, planned):
+                receipts.append(run.write_to(sink))
+            break
+        except PartitionGoneError:
+            if attempt == REPLANS_MAX or run is None or not _gives_up(scan, run):
+                raise
     return JobResult(receipts[-1], tuple(receipts[:-1]))
+
+
+def _gives_up(scan: IncrementalScan, run: ScanRun) -> bool:
+    """Abandon a plan that reads dropped partitions, if their rows are to leave the sink anyway.
+
+    The sink does not hold the plan, or it would not have read it. The next plan begins at the same
+    position without these partitions, and deletes what the sink has of them.
+    """
+    if scan.settings.on_partition_gone != "delete" or run.plan.sequence < 0:
+        return False
+    try:
+        scan.store.abandon(scan.name, run.plan.plan_id, "partitions that it reads were dropped")
+    except CheckpointConflictError:
+        log.info("%s: another run has abandoned or committed %s", scan.name, run.plan.plan_id)
+    return True
 
 
 def run_interval(

@@ -35,7 +35,8 @@ HASH_PARTITIONS = 32
 DEPTH_MAX = 4
 """How often a hash partition that is too large is spread again."""
 
-_STAYS, _WAS_ABSENT, _ROW = "__stays", "__was_absent", "__row"
+# No column of a table begins with this character.
+_STAYS, _WAS_ABSENT, _ROW = "\x01stays", "\x01was_absent", "\x01row"
 
 
 @dataclass(frozen=True, slots=True)

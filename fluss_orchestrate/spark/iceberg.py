@@ -45,6 +45,9 @@ class SparkIcebergSink(IcebergSink):
     or by the role of their machine.
     """
 
+    reads_itself = True
+    """Executors read the plan: what a caller leaves out of its rows would be written."""
+
     def __init__(
         self,
         spark: SparkSession,

@@ -16,6 +16,7 @@ import pytest
 
 from fluss_client import Config, FlussConnection
 from fluss_orchestrate import apply_tables, load_rows, load_table_specs
+from tests.fix_postgres import new_database
 
 SHOP = """
 tables:
@@ -104,9 +105,20 @@ def shop_and_cluster(folder: Path, request: pytest.FixtureRequest) -> Iterator[S
                 admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
 
 
+@contextmanager
+def shop_and_warehouse(folder: Path, request: pytest.FixtureRequest) -> Iterator[Setup]:
+    """The shop, and an empty PostgreSQL database in the variable `WAREHOUSE`."""
+    url = new_database(request.getfixturevalue("postgres_url"))
+    with shop(folder, request) as made, pytest.MonkeyPatch.context() as patched:
+        patched.setenv("WAREHOUSE", url)
+        made.words = {"postgresql+psycopg2://etl@warehouse/shop": url}
+        yield made
+
+
 Enter = Callable[[Path, pytest.FixtureRequest], AbstractContextManager[Setup]]
 SETUPS: dict[str | None, Enter] = {
     None: nothing,
     "shop": shop,
     "shop and cluster": shop_and_cluster,
+    "shop and warehouse": shop_and_warehouse,
 }

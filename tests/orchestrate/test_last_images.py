@@ -184,3 +184,22 @@ def test_refuses_what_it_cannot_read(tmp_path: Path) -> None:
         pytest.raises(StorageError),
     ):
         images.add(batch_of([(1, "x", 1, "+I")]))
+
+
+def test_columns_may_have_any_name() -> None:
+    """Names of helper columns are no names of a table's columns."""
+    names = ["__stays", "__was_absent", "__row", "k0", "__key", "__present", "__ordinal"]
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "id": [1, 1, 2],
+            **{name: ["a", "b", "c"] for name in names},
+            "_change_type": ["+I", "+U", "-D"],
+        }
+    )
+    with LastImages(["id"], limit_bytes=1) as last:
+        last.add(rows)
+        last.add(rows)
+        found = list(last.images())
+    upserts = [row for images in found for row in images.upserts.to_pylist()]
+    assert upserts == [{"id": 1, **dict.fromkeys(names, "b")}]
+    assert sum(images.deletes.num_rows for images in found) == 1

@@ -22,12 +22,13 @@ import pyarrow.compute as pc
 from fluss_client.errors import StorageError
 from fluss_client.model.cluster import ChangeType
 
-MEMORY_BYTES_MAX = 64 << 20
-"""Changes beyond this are written to disk."""
+MEMORY_BYTES_MAX = 32 << 20
+"""Changes beyond this are written to disk. Sorting them takes about five times as much memory."""
 RUN_BATCH_ROWS = 1 << 14
 
-_KEY = "__key"
-_PRESENT = "__present"
+# No column of a table begins with this character.
+_KEY = "\x01key"
+_PRESENT = "\x01present"
 
 Bools = npt.NDArray[np.bool_]
 

@@ -45,7 +45,8 @@ TAIL_BYTES = 48 << 20
 """Changes of a bucket that are kept in memory; more go to a temporary folder."""
 KEYS_AT_ONCE_MAX = 1_000_000
 """Changed keys of a bucket that are compared with its lake rows at the same time."""
-_CHANGE_TYPE = "__change_type"
+_CHANGE_TYPE = "\x01change_type"
+"""No column of a table begins with this character."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ CHANGES_BYTES = 48 << 20
 """Changes of a bucket that are kept in memory; more go to a temporary folder."""
 STATE_OFFSET, STATE_TIME_US = -1, -1000
 """The offset and the time of rows that come from the key state, as the official service has."""
-_CHANGE_TYPE = "__change_type"
+_CHANGE_TYPE = "\x01change_type"
+"""No column of a table begins with this character."""
 
 
 def write_key_ranges(

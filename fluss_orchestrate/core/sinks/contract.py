@@ -124,7 +124,8 @@ class ContractSink:
 
     Raises:
         ConfigError: A rule cannot be understood, there is none, or `quarantine` is missing.
-        SinkFormError: The quarantine is a mirror or a history.
+        SinkFormError: The quarantine is a mirror or a history, or rows cannot be kept out of a
+            sink, because it reads them by itself.
     """
 
     def __init__(
@@ -144,6 +145,14 @@ class ContractSink:
                 "on_violation='quarantine' and a quarantine sink belong together: give both"
             )
         self._quarantine = quarantine
+        for one in (sink, quarantine):
+            if quarantine is not None and one is not None and getattr(one, "reads_itself", False):
+                raise SinkFormError(
+                    identity_of(one),
+                    "it reads the rows of a plan by itself (on Spark), so no rule could keep rows "
+                    "out of it: use IcebergSink, or on_violation='fail', which checks the plan "
+                    "before anything is written",
+                )
         form: SinkForm | None = getattr(quarantine, "form", None)
         if quarantine is not None and form is not None and form.follows_state:
             raise SinkFormError(

@@ -4,7 +4,7 @@ A Fluss table has no transaction over several buckets, so readers of the target 
 as they arrive. What makes a plan exactly once is that every row is sent under a writer id that is
 pinned in the ledger of loads (`core/loading`). A plan is up to three loads, one after the other:
 
-1. the deletes of the rows of dropped partitions,
+1. the deletes of the rows of dropped partitions, those that an abandoned plan has written included,
 2. the changes, or the state, as upserts and deletes,
 3. if the plan begins a new generation: the deletes of the keys that its rows do not have.
 
@@ -17,7 +17,7 @@ The ledger also has the position of each mirror: one record per plan, in their o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -58,10 +58,12 @@ from fluss_orchestrate.core.sinks.position import (
     position_after,
 )
 
+ABANDONED_MAX = 1000
+"""How many plans may be abandoned, one after the other, before one is finished."""
 PROBES = 20
 """How many records are looked up at once to find the last one; each is twice as far away."""
 _DELETED = "-D"
-_ORDINAL = "__ordinal"
+_ORDINAL = "\x01ordinal"
 Ends = dict[Place, int]
 MakeLoad = Callable[[str], PinnedLoad]
 """Opens a load into the target by its id."""
@@ -161,6 +163,34 @@ class MirrorLog:
             )
         return bool(body["plan_id"] == plan.plan_id)
 
+    def begun(self, plan: ScanPlan, sequence: int) -> dict[int, str]:
+        """Record that a plan is about to be written; return the partitions of those before it.
+
+        A plan that is begun and then abandoned may have left rows in the target. All attempts of a
+        plan get the same answer.
+
+        Args:
+            plan: The plan.
+            sequence: The number that the plan will have among those of the mirror.
+
+        Returns:
+            The ids and names of the partitions of abandoned plans in the place of this one.
+        """
+        name = f"{self._prefix}/begun/{sequence}/{plan.name}"
+        ids = {r.partition_id: r.partition for r in plan.ranges if r.partition_id is not None}
+        mine = {"plan_id": plan.plan_id, "partitions": list(ids.items())}
+        earlier: dict[int, str] = {}
+        for number in range(ABANDONED_MAX):
+            body = self._first(name, number, mine)
+            if body["plan_id"] == plan.plan_id:
+                return earlier
+            earlier |= dict(body["partitions"])
+        raise SinkContendedError(
+            self._label,
+            f"{ABANDONED_MAX} plans were begun and abandoned in the place of this one; `reset` the "
+            "checkpoint to start",
+        )
+
     def pinned_ends(self, plan: ScanPlan, step: str, ends: Callable[[], Ends]) -> Ends:
         """Return the offsets of the target at which a step of a plan reads it, for all attempts."""
         name = f"{self._prefix}/{plan.plan_id}/{step}"
@@ -250,8 +280,12 @@ class FlussMirror:
         at = None if head is None else head.position
         begins = check_beginning(self._label, plan, at)
         is_first = self._log.claimed(plan, self._is_empty)
+        sequence = 0 if head is None else head.sequence + 1
+        left = self._log.begun(plan, sequence)
         deleted = 0
         names = dropped_names(plan, at)
+        if not begins:
+            names += _left_behind(plan, at, left, names)
         if names:
             deleted = self._delete_partitions(plan, names, schema).rows
         load = self._load(plan.plan_id)
@@ -259,7 +293,7 @@ class FlussMirror:
         if begins and not is_first:
             deleted += self._delete_absent(plan, read).rows
         record = MirrorRecord(
-            0 if head is None else head.sequence + 1,
+            sequence,
             plan.plan_id,
             position_after(plan, at),
             self._ends(),
@@ -420,6 +454,20 @@ class FlussMirror:
             yield from self._target.cutter(schema).units(rows(), batch_rows, 0, with_digest=True)
 
         return units
+
+
+def _left_behind(
+    plan: ScanPlan, at: SinkPosition | None, left: Mapping[int, str], names: Sequence[str]
+) -> list[str]:
+    """Return the partitions of abandoned plans that were dropped before any plan was finished.
+
+    The position does not have them, so that they are not among the dropped partitions of the plan.
+    """
+    known = {r.partition_id for r in plan.ranges}
+    if at is not None:
+        known |= {partition_id for partition_id, _ in at.offsets.offsets}
+    gone = [name for partition_id, name in left.items() if partition_id not in known]
+    return [name for name in dict.fromkeys(gone) if name not in names]
 
 
 def _keys(

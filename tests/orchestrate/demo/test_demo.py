@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,11 @@ def test_the_demo_ends_with_every_row_once(
     found = [pq.read_metadata(file).num_rows for file in folder.glob("analytics/**/*.parquet")]
     orders = orders_per_round * 5
     assert sum(found) == orders * 4, "orders and three lines each"
+    assert "SQL table (mirror)" in (folder / "report.html").read_text()
+    log = "".join(file.read_text() for file in folder.glob("logs/airflow_round-*.log"))
+    assert "check_customers" in log
+    with sqlite3.connect(folder / "analytics" / "warehouse.db") as warehouse:
+        assert warehouse.execute("SELECT count(*) FROM customers").fetchone()[0] > 100
 
 
 @pytest.mark.timeout(DEMO_TIMEOUT_S)

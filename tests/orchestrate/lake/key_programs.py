@@ -141,6 +141,11 @@ class KeyTable:
             assert self.by_key(found.cast(_lake_schema(found.schema))) == self.in_lake
             assert self.rows(read="lake") == self.in_lake
 
+    def check_lake_files(self) -> None:
+        """The newest snapshot of Iceberg holds what was there at the last round."""
+        found = read_with_deletes(self.iceberg()).read_all()
+        assert self.by_key(found.cast(_lake_schema(found.schema))) == self.in_lake
+
     def moment(self) -> tuple[LakeTarget, Model]:
         """Where the table is now, and its rows."""
         return freeze_target(self.connection, self.path, "latest"), dict(self.model)

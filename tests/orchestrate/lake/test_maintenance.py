@@ -126,6 +126,7 @@ def test_files_of_a_group_that_is_large_enough_stay(
     table.check()
 
 
+@pytest.mark.timeout(1800)
 def test_beside_tiering_and_readers(
     connection: FlussConnection, database: str, long_form: bool
 ) -> None:

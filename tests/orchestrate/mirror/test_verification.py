@@ -16,6 +16,7 @@ from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
 from fluss_client.errors import UnsupportedError
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
 from fluss_orchestrate.core.errors import PartitionGoneError
+from fluss_orchestrate.core.incremental.planning import planner
 from fluss_orchestrate.core.mirror import verification
 from fluss_orchestrate.core.mirror.comparison import (
     MirrorAbsentError,
@@ -280,10 +281,40 @@ def test_what_cannot_be_compared_says_why(
     found = verify_mirror(mirror_connection, path, sink, str(path))
     assert found.equal
     assert {b.partition for b in found.buckets} == {DAYS[1]}
-    wal = TablePath(mirror_database, "wal")
-    make_table(mirror_connection, wal, partitioned=False, **{"table.changelog.image": "WAL"})
-    with pytest.raises(UnsupportedError, match="old"):
-        verify_mirror(mirror_connection, wal, sink, str(path))
+
+
+def test_a_table_without_old_rows_is_compared_where_its_state_is_known(
+    mirror_connection: FlussConnection, mirror_database: str, fluss_kind: str
+) -> None:
+    path, sink = TablePath(mirror_database, "wal"), MemoryMirror()
+    make_table(mirror_connection, path, partitioned=False, **{"table.changelog.image": "WAL"})
+    for turn in range(2):
+        write_turn(mirror_connection, path, turn)
+        mirror_table(mirror_connection, path, sink, f"run {turn}", checkpoint="wal")
+        assert verify_mirror(mirror_connection, path, sink, "wal").equal
+    assert sink.rows is not None
+    sink.rows = sink.rows.slice(1)
+    assert not verify_mirror(mirror_connection, path, sink, "wal").equal
+    write_turn(mirror_connection, path, 2)
+    if fluss_kind == "embedded":  # whose state is always the newest one
+        with pytest.raises(UnsupportedError, match="old"):
+            verify_mirror(mirror_connection, path, sink, "wal")
+
+
+def test_a_changelog_without_old_rows_and_without_its_beginning_is_refused(
+    mirror_connection: FlussConnection, mirror_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = TablePath(mirror_database, "cut")
+    make_table(mirror_connection, path, partitioned=False, **{"table.changelog.image": "WAL"})
+    write_turn(mirror_connection, path, 0)
+
+    async def later(*given: Any) -> dict[Any, int]:
+        view = given[2]
+        return dict.fromkeys(view.latest, 1)
+
+    monkeypatch.setattr(planner, "first_starts", later)
+    with pytest.raises(SinkFormError, match=r"table\.changelog\.image=FULL"):
+        mirror_table(mirror_connection, path, MemoryMirror(), "run", checkpoint="cut")
 
 
 def test_a_mirror_that_moves_meanwhile_is_compared_again(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -106,3 +108,54 @@ def test_no_room_for_changes_is_an_error(tmp_path: Path) -> None:
     changes = Changes(SCHEMA, tmp_path / "gone", back=False, memory_bytes_max=1)
     with pytest.raises(StorageError, match=r"cannot write .* Set scanner.state.folder"):
         added(changes, [(b"key", ChangeType.Insert, 1)], 1)
+
+
+GROWTH = """
+import sys, tempfile
+import subprocess
+import sys
+from pathlib import Path
+import numpy as np
+import pyarrow as pa
+from fluss_client import ChangeType
+from fluss_client.aio.state.changes import Changes
+
+def memory_mb(field):
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+
+schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+kinds = np.full(20_000, int(ChangeType.UpdateAfter), np.uint8)
+text = "the text of a row, which is about eighty bytes long, with nothing in front."
+texts = pa.array([text] * 20_000)
+
+def add(changes, first):
+    ids = np.arange(first, first + 20_000)
+    stored = pa.py_buffer(ids.astype(">i8").tobytes())
+    keys = pa.Array.from_buffers(pa.binary(8), len(ids), [None, stored]).cast(pa.binary())
+    changes.add(keys, kinds, pa.RecordBatch.from_arrays([pa.array(ids), texts], schema=schema))
+
+with tempfile.TemporaryDirectory() as folder:
+    warm = Changes(schema, Path(folder), back=False, memory_bytes_max=1)
+    add(warm, 0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory_mb("VmRSS")
+    (Path(folder) / "own").mkdir()
+    changes = Changes(schema, Path(folder) / "own", back=False)
+    for first in range(0, 1_000_000, 20_000):
+        add(changes, first)
+    rows = sum(found.rows.num_rows for found in changes.rest())
+    print(rows, memory_mb("VmHWM") - before)
+"""
+
+
+def test_memory_is_bounded_however_many_changes_there_are() -> None:
+    """A read of the state may grow by 300 MB in all, of which the snapshot needs about 100."""
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows, grown_mb = done.stdout.split()
+    assert int(rows) == 1_000_000
+    assert float(grown_mb) < 200

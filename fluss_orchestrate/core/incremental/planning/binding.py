@@ -7,7 +7,7 @@ tell deletes from rows, and rows that another checkpoint writes into the same si
 from __future__ import annotations
 
 from fluss_client import FlussConnection
-from fluss_client.engine import table_info
+from fluss_client.engine import has_old_rows, table_info
 from fluss_orchestrate.core.checkpoints.coverage import CoverageLedger, first_offsets, ledger_of
 from fluss_orchestrate.core.checkpoints.events import CALLER, Binding, CheckpointState, Event
 from fluss_orchestrate.core.checkpoints.fluss_rows import MERGE_ENGINE
@@ -140,6 +140,15 @@ class BindingCheck:
         is_first = head is None or head.state.binding is None or draft.plan.generation is not None
         from_zero = not any(draft.position.offsets.values())
         if is_first and draft.plan.kind != "state" and not from_zero:
+            path = draft.plan.table.path
+            if not has_old_rows(table_info(self._connection, path)):
+                raise SinkFormError(
+                    self.binding.sink,
+                    f"a {form} of {path} begins with the whole changelog, because that has no old "
+                    "rows (table.changelog.image is not FULL), and a part of it was deleted "
+                    "already. Create the table with table.changelog.image=FULL, or keep its log "
+                    "(table.log.ttl) until the first run",
+                )
             raise SinkFormError(
                 self.binding.sink,
                 f"a {form} begins with all rows of the table, and this plan begins in the middle "

@@ -68,9 +68,12 @@ def read_state(
     Raises:
         RetentionPassedError: The changelog after the wanted offset was deleted.
         StateUnavailableError: No snapshot can be read, and the bucket is too large to be scanned.
-        UnsupportedError: The changelog of the table has no old rows.
+        UnsupportedError: The changelog of the table has no old rows, and the plan is recorded, or
+            its offsets are earlier than those of the state that there is.
     """
-    check_old_rows(table)
+    if plan.sequence >= 0:
+        # Only a state that can be taken back is read alike by every attempt of a recorded plan.
+        check_old_rows(table)
     for where in plan.ranges:
         with _opened(core, plan, table, where) as state:
             for batch in state:
