@@ -29,7 +29,7 @@ from fluss_orchestrate.core.checkpoints.scheduler_state import SchedulerState
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.errors import SubmitError
 from fluss_orchestrate.core.polling import on_its_loop
-from fluss_orchestrate.core.spark_submit.job import failure
+from fluss_orchestrate.core.spark_submit.job import ERROR_MARK, RECEIPT_MARK, failure
 from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec
 from fluss_orchestrate.core.spark_submit.process import ProcessTree
 from fluss_orchestrate.core.spark_submit.submit import RunningSubmit, SparkSubmit, SubmitResult
@@ -217,7 +217,7 @@ class Supervisor:
 
     def _hear(self, line: str) -> None:
         shown = self._how.blotted(line)
-        if PROGRESS_MARK in shown:
+        if PROGRESS_MARK in shown and RECEIPT_MARK not in shown and ERROR_MARK not in shown:
             self._record = replace(self._record, said=shown.partition(PROGRESS_MARK)[2])
 
     def _write(self, record: LoadRecord) -> None:
