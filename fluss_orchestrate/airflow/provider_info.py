@@ -20,6 +20,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": INTEGRATION,
                 "external-doc-url": "https://fluss.apache.org/",
+                "logo": "/docs/images/logo.svg",
                 "how-to-guide": [f"/docs/{name}.md" for name in GUIDES],
                 "tags": ["apache"],
             }
