@@ -24,8 +24,8 @@ from urllib.parse import quote
 from tests.airflow_provider.components import Component, until
 from tests.needs import chromium
 
-STARTED_S = 120.0
-ENDED_S = 150.0
+STARTED_S = 240.0
+ENDED_S = 300.0
 ENDED = ("success", "failed")
 COMPONENTS = {
     "api": ["api-server", "--workers", "1"],

@@ -23,9 +23,9 @@ from tests.airflow_provider.rows import numbers_spec
 from tests.airflow_provider.running import register, result_of, run, states
 from tests.fix_either import CLUSTER_FIRST
 
-pytestmark = [pytest.mark.usefixtures("airflow_home"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("airflow_home"), pytest.mark.timeout(900)]
 ROWS = 3000
-WAIT_S = 240.0
+WAIT_S = 400.0
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_lost_supervisor_is_replaced(
         time.sleep(0.2)
     time.sleep(2)
     _kill_whole(supervisors()[0])
-    assert worker.wait() == 0
+    assert worker.wait(WAIT_S) == 0
     assert ids_in(client, table.table) == list(range(ROWS))
     record = detached.last_record(client, table.table, f"{table.table} once")
     assert record is not None

@@ -35,7 +35,7 @@ from tests.airflow_provider.running import DAGS
 from tests.airflow_provider.service import ENDED_S, AirflowService
 from tests.fix_postgres import new_database
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 DAG_FILE = Path(__file__).with_name("service_dags.py")
 TICK_S = 4
 PARTS = 2
