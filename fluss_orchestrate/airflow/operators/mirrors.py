@@ -209,6 +209,9 @@ class FlussMirrorCheckOperator(FlussOperator):
     def work(self, context: Context) -> dict[str, Any]:
         """Compare, and return the comparison.
 
+        Args:
+            context: The context of the Airflow task.
+
         Raises:
             FlussCheckFailedError: If the mirror differs.
         """
@@ -302,6 +305,9 @@ class FlussMirrorDatabaseOperator(FlussOperator):
 
     def work(self, context: Context) -> dict[str, Any]:
         """Mirror the tables, and return the summary.
+
+        Args:
+            context: The context of the Airflow task.
 
         Raises:
             MirrorDatabaseError: If tables failed.
