@@ -73,7 +73,7 @@ def _connection_type() -> dict[str, Any]:
             "security_protocol": {
                 "label": "Security protocol",
                 "description": "SASL is used by itself when a user is given.",
-                "schema": {"type": "string", "default": "", "enum": ["", "PLAINTEXT", "SASL"]},
+                "schema": {**text, "default": "", "enum": ["", "PLAINTEXT", "SASL"]},
             },
             "table_url": {
                 "label": "Address of tables",

@@ -432,8 +432,10 @@ def test_the_connection_form_shows_no_null(place: Place, tmp_path: Path) -> None
             row = page.get_by_role("row").filter(has_text="by_hand")
             row.get_by_role("button", name="Edit").first.click(timeout=PAGE_MS)
             page.get_by_text("Extra Fields", exact=False).first.click(timeout=PAGE_MS)
-            alias = page.get_by_label("Cluster alias")
+            alias = page.locator("[name=element_cluster_alias]")
             alias.wait_for(timeout=PAGE_MS)
+            said = page.get_by_role("dialog").first.inner_text()
+            assert said.count("*\n") == 2, f"an extra field is required: {said}"
             shown = [field.input_value() for field in page.locator("input, textarea").all()]
             assert len(shown) >= 8
             assert not [value for value in shown if "null" in value or "undefined" in value]
