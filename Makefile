@@ -85,7 +85,7 @@ test-faults: setup ## inject faults in the long form, and write docs/reliability
 	  $(if $(ARGS),{ cat $(FAULT_RECORDS) 2>/dev/null || echo "no fault was recorded"; },$(BIN)/python -m tests.faults.reliability $(FAULT_RECORDS)) && exit $$status
 
 .PHONY: test-matrix
-test-matrix: setup ## run smoke tests on other versions of Airflow, Python, pandas, polars (ARGS="pandas")
+test-matrix: setup ## run smoke tests on other versions of Airflow, Dagster, Spark, Python, ... (ARGS="'spark 4.3'")
 	$(BIN)/python -m tests.version_matrix $(ARGS); status=$$?; $(BIN)/python -m tests.support_matrix && exit $$status
 
 .PHONY: audit

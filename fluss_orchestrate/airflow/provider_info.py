@@ -20,6 +20,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": INTEGRATION,
                 "external-doc-url": "https://fluss.apache.org/",
+                "logo": "/docs/images/logo.svg",
                 "how-to-guide": [f"/docs/{name}.md" for name in GUIDES],
                 "tags": ["apache"],
             }
@@ -72,7 +73,7 @@ def _connection_type() -> dict[str, Any]:
             "security_protocol": {
                 "label": "Security protocol",
                 "description": "SASL is used by itself when a user is given.",
-                "schema": {"type": "string", "default": "", "enum": ["", "PLAINTEXT", "SASL"]},
+                "schema": {**text, "default": "", "enum": ["", "PLAINTEXT", "SASL"]},
             },
             "table_url": {
                 "label": "Address of tables",

@@ -11,6 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fluss_orchestrate.airflow.version_compat import CAPABILITIES
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -25,12 +27,15 @@ DETAILS_MAX = 10
 SUMMARY_KEY = "summarised"
 
 
-def publish(context: Context, result: Mapping[str, Any]) -> dict[str, Any]:
+def publish(
+    context: Context, result: Mapping[str, Any], *, partitions: bool = False
+) -> dict[str, Any]:
     """Put a task's result into the extra of every outlet's event.
 
     Args:
         context: Airflow's context.
         result: The result, as plain values.
+        partitions: Whether each outlet gets one event for each partition that the result names.
 
     Returns:
         The result for XCom, with long lists summarised.
@@ -38,10 +43,41 @@ def publish(context: Context, result: Mapping[str, Any]) -> dict[str, Any]:
     from airflow.sdk import Asset, AssetAlias
 
     plain = small(result)
+    names = partition_names(result) if partitions else []
     for outlet in context["task"].outlets:
         if isinstance(outlet, (Asset, AssetAlias)):
-            context["outlet_events"][outlet].extra[EXTRA_KEY] = plain
+            events = context["outlet_events"][outlet]
+            events.extra[EXTRA_KEY] = plain
+            if names and isinstance(outlet, Asset):
+                events.add_partitions(names)
     return plain
+
+
+def partition_names(result: Mapping[str, Any]) -> list[str]:
+    """Return the names of the partitions that a result is about, those of adopted plans too.
+
+    Args:
+        result: A receipt or the outcome of a sensor, as plain values.
+    """
+    ranges = [*result.get("ranges", ())]
+    for receipt in result.get("adopted", ()):
+        ranges += receipt.get("ranges", ())
+    found = result.get("partitions")
+    return sorted({r[1] for r in ranges if r[1]} | {*(found if isinstance(found, list) else ())})
+
+
+def check_asset_partitions(task_id: str) -> None:
+    """Check that this Airflow takes events of partitions from tasks.
+
+    Raises:
+        ConfigError: If it does not.
+    """
+    from fluss_client.errors import ConfigError
+
+    if not CAPABILITIES.asset_partitions:
+        raise ConfigError(
+            f"{task_id}: asset_partitions=True needs Airflow 3.3: leave it out, or upgrade Airflow"
+        )
 
 
 def small(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,13 @@ Needs the Spark provider; imported only with the operator for bulk loads.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import (
@@ -17,9 +20,14 @@ from airflow.providers.apache.spark.hooks.spark_submit import (
 )
 from airflow.sdk import Connection
 
+from fluss_client import Config
 from fluss_client.errors import ConfigError
+from fluss_orchestrate.airflow.hooks import client_for
 from fluss_orchestrate.airflow.version_compat import AirflowNotFoundException
+from fluss_orchestrate.core.clusters import ClusterRef
+from fluss_orchestrate.core.spark_submit.detached import DetachedJob, start
 from fluss_orchestrate.core.spark_submit.environment import find_spark_submit
+from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec
 from fluss_orchestrate.core.spark_submit.process import LOG_TAIL_LINES, end_session
 from fluss_orchestrate.core.spark_submit.submit import Prepared, SparkSubmit
 
@@ -85,6 +93,40 @@ class FlussSparkSubmitHook(SparkSubmitHook):
                 # The provider leaves the pipe of the log open.
                 if self._submit_sp is not None and self._submit_sp.stdout is not None:
                     self._submit_sp.stdout.close()
+
+    def submit_detached(
+        self, application: str, spec: BulkLoadSpec, config: Config, token: str
+    ) -> None:
+        """Submit a load by a process that outlives this one, and return when it has begun.
+
+        Args:
+            application: The application.
+            spec: The load.
+            config: The cluster.
+            token: Names the process.
+
+        Raises:
+            SubmitError: It did not begin.
+        """
+        if self.how.master.startswith("spark") and self.how.deploy_mode == "cluster":
+            self._conf = {"spark.standalone.submit.waitAppCompletion": "true", **self._conf}
+        folder = Path(tempfile.mkdtemp(prefix="fluss-load-"))
+        try:
+            self._take(self.how.prepare(folder))
+            job = DetachedJob(
+                tuple(self._build_spark_submit_command(application)),
+                spec.to_json(),
+                ClusterRef.of(config).to_json(),
+                token,
+                self.how.master,
+                self.how.deploy_mode,
+                tuple(self._secrets),
+            )
+            pid = start(client_for(config), job, folder, self.how.environment())
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        self.log.info("spark-submit runs on %s, supervised by process %d", gethostname(), pid)
 
     def on_kill(self) -> None:
         """End the job: every process that was started here, and a driver elsewhere."""

@@ -12,6 +12,8 @@ capability has a named fallback that keeps the same promise:
 - `acknowledged_streams` (3.3): the cursor of a watcher moves when Airflow has stored the event.
   Fallback: it moves some seconds after the event was handed to Airflow, so that an event may come
   twice.
+- `asset_partitions` (3.3): a task says which partitions of an asset it has changed. There is no
+  fallback: `asset_partitions=True` fails the task as it begins.
 - `async_masking` (3.3): secrets are masked without blocking the event loop. Fallback: on a thread.
 - `lineage_extra` (3.2): counts of rows are added to the lineage of hooks. Fallback: lineage
   without counts.
@@ -20,9 +22,12 @@ capability has a named fallback that keeps the same promise:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
+
+if TYPE_CHECKING:
+    from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 try:
     from airflow.sdk import BaseHook
@@ -62,11 +67,16 @@ except ImportError:  # 3.0, 3.1
         get_hook_lineage_collector,
     )
 
-try:
-    from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
-except ImportError:  # before 3.3
-    AdvanceItem = Any  # type: ignore[misc,assignment,unused-ignore]
-    SharedStreamProducer = object  # type: ignore[misc,assignment,unused-ignore]
+
+def __getattr__(name: str) -> Any:
+    """Import the parts of triggers when a trigger is used: files of DAGs are parsed all day."""
+    if name not in ("AdvanceItem", "SharedStreamProducer"):
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    try:
+        from airflow.triggers import shared_stream
+    except ImportError:  # before 3.3
+        return Any if name == "AdvanceItem" else object
+    return getattr(shared_stream, name)
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,7 @@ class Capabilities:
     task_state: bool
     asset_state: bool
     acknowledged_streams: bool
+    asset_partitions: bool
     async_masking: bool
     lineage_extra: bool
 
@@ -93,7 +104,8 @@ AIRFLOW_V_3_3_PLUS = AIRFLOW_VERSION >= (3, 3)
 CAPABILITIES = Capabilities(
     task_state=AIRFLOW_V_3_3_PLUS,
     asset_state=AIRFLOW_V_3_3_PLUS,
-    acknowledged_streams=SharedStreamProducer is not object,
+    acknowledged_streams=AIRFLOW_V_3_3_PLUS,
+    asset_partitions=AIRFLOW_V_3_3_PLUS,
     async_masking=AIRFLOW_V_3_3_PLUS,
     lineage_extra=AIRFLOW_V_3_2_PLUS,
 )

@@ -22,14 +22,20 @@ from fluss_orchestrate.core.job import JobResult
 from fluss_orchestrate.core.mirror.comparison import MirrorComparison
 from fluss_orchestrate.core.mirror.table import mirror_table
 from fluss_orchestrate.core.mirror.verification import verify_mirror
+from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks.base import Sink, identity_of
 from fluss_orchestrate.dagster.compat import pool_of
 from fluss_orchestrate.dagster.incremental import MakeSink, made_sink, with_source
-from fluss_orchestrate.dagster.metadata import COLUMN_LINEAGE, ROW_COUNT, column_lineage
+from fluss_orchestrate.dagster.metadata import LAG_OFFSETS, ROW_COUNT, increment_metadata
 from fluss_orchestrate.dagster.options import AssetOptions, CheckOptions, Key, checked_options
-from fluss_orchestrate.dagster.runs import mirror_tag, run_key_of, work_name
+from fluss_orchestrate.dagster.runs import RunLog, mirror_tag, run_key_of, work_name
 from fluss_orchestrate.dagster.tables import DagsterFlussTranslator, shared_attributes
-from fluss_orchestrate.dagster.work import position_version, row_count
+from fluss_orchestrate.dagster.work import (
+    columns_metadata,
+    lag_offsets,
+    position_version,
+    row_count,
+)
 
 CHECK_NAME = "fluss_mirror_equal"
 DIFFERENCES_SHOWN_MAX = 20
@@ -157,8 +163,12 @@ class _Mirror:
         connection = getattr(context.resources, self.resource_key).connection
         sink = made_sink(self.sink, connection)
         store = self.store or FlussCheckpointStore(connection)
+        log = RunLog(context, identity_of(sink))
+        plans: list[ScanPlan] = []
 
         def planned(run: ScanRun) -> None:
+            log.planned(run)
+            plans.append(run.plan)
             mirror_tag(context, "plan", work_name(context), run.plan.plan_id)
 
         result = mirror_table(
@@ -172,9 +182,20 @@ class _Mirror:
             store=store,
             columns=self.columns,
             scan_options=self.scan_options,
+            progress=log.progress,
             planned=planned,
         )
-        metadata = self._metadata(connection, result, identity_of(sink))
+        log.done(result.receipt)
+        state = store.require(self.checkpoint).state
+        assert state.position is not None, "a committed plan has set it"
+        metadata = {
+            **increment_metadata(result.receipt, identity_of(sink)),
+            **columns_metadata(connection, sink, plans[-1], self.source.key),
+            **self._counts(connection, result),
+            LAG_OFFSETS: lag_offsets(
+                connection, plans[-1].table.path, self.checkpoint, state.position
+            ),
+        }
         checks = []
         if self.verify:
             found = verify_mirror(
@@ -182,8 +203,6 @@ class _Mirror:
             )
             metadata[ROW_COUNT] = found.mirror_rows
             checks.append(_result(found, self.key))
-        state = store.require(self.checkpoint).state
-        assert state.position is not None, "a committed plan has set it"
         generation = None if state.generation is None else state.generation.to_json()
         return dg.MaterializeResult(
             asset_key=self.key,
@@ -192,27 +211,13 @@ class _Mirror:
             check_results=checks,
         )
 
-    def _metadata(
-        self, connection: FlussConnection, result: JobResult, sink: str
-    ) -> dict[str, Any]:
-        info = table_info(connection, self.table)
-        copied = info.get_column_names() if self.columns is None else list(self.columns)
-        receipt = result.receipt
-        # The store has the position of every bucket.
-        shown = {name: value for name, value in receipt.to_json().items() if name != "position"}
-        told: dict[str, Any] = {
-            "fluss/source": receipt.table.uri,
-            "fluss/sink": sink,
-            "fluss/rows": result.rows,
-            "fluss/rows_moved": receipt.moved,
-            "fluss/plan_id": str(receipt.plan_id),
-            "fluss/receipt": dg.MetadataValue.json(shown),
-            COLUMN_LINEAGE: column_lineage(self.source.key, copied),
-        }
+    def _counts(self, connection: FlussConnection, result: JobResult) -> dict[str, Any]:
+        """The rows of adopted plans too, and those that the mirror has now."""
+        told: dict[str, Any] = {"fluss/rows": result.rows}
         if result.adopted:
             told["fluss/adopted_plans"] = [str(r.plan_id) for r in result.adopted]
         if self.until == "latest" and self.max_offsets is None:
-            rows = row_count(connection, info)
+            rows = row_count(connection, table_info(connection, self.table))
             if rows is not None:
                 told[ROW_COUNT] = rows
         return told

@@ -197,8 +197,8 @@ def increment(
     state = scan.store.require(scan.name).state
     assert state.position is not None, "a committed plan has set it"
     metadata = increment_metadata(result.receipt, identity_of(sink))
-    metadata |= _columns_metadata(connection, sink, plans[-1], choices.source)
-    metadata[LAG_OFFSETS] = _lag_offsets(scan, state.position)
+    metadata |= columns_metadata(connection, sink, plans[-1], choices.source)
+    metadata[LAG_OFFSETS] = lag_offsets(connection, scan.settings.path, scan.name, state.position)
     if result.adopted:
         metadata["fluss/rows"] = result.rows
         metadata["fluss/adopted_plans"] = [str(r.plan_id) for r in result.adopted]
@@ -208,18 +208,20 @@ def increment(
     return dg.MaterializeResult(asset_key=asset_key, metadata=metadata, data_version=version)
 
 
-def _lag_offsets(scan: IncrementalScan, position: TablePosition) -> int:
+def lag_offsets(
+    connection: FlussConnection, table: TablePath, checkpoint: str, position: TablePosition
+) -> int:
     """What came in while the run was under way."""
-    core = async_connection(scan.connection)
+    core = async_connection(connection)
 
     async def look() -> int:
-        view = await observe_table(core, scan.settings.path)
-        return (await lag_in(core, view, scan.name, position, times=False)).offsets
+        view = await observe_table(core, table)
+        return (await lag_in(core, view, checkpoint, position, times=False)).offsets
 
     return run_blocking(look())
 
 
-def _columns_metadata(
+def columns_metadata(
     connection: FlussConnection, sink: Sink, plan: ScanPlan, source: dg.AssetKey | None
 ) -> dict[str, Any]:
     """The columns that a sink gets, and where they come from; unknown for what a function makes."""
@@ -250,7 +252,7 @@ def _intervals(
 
     def planned(run: ScanRun) -> None:
         log.planned(run)
-        columns.update(_columns_metadata(connection, sink, run.plan, source))
+        columns.update(columns_metadata(connection, sink, run.plan, source))
 
     for partition, window in time_windows(context, key):
         with unfinished_asks_for_a_retry(partition, window):

@@ -1,11 +1,12 @@
 """What differs between versions of PySpark, as capabilities; nothing else asks for a version.
 
-| | 4.0 | 4.1 | 4.2 and later |
-|---|---|---|---|
-| batch reads and writes, reading a stream | yes | yes | yes |
-| the partitions of a frame are planned once, by Spark | no | yes | yes |
-| `writeStream.format("fluss")`, which takes Arrow batches | no | yes | yes |
-| limits of a micro-batch, `max.rows.per.trigger` | no | no | yes |
+| | 3.5 | 4.0 | 4.1 | 4.2 and later |
+|---|---|---|---|---|
+| loads, and plans read by Python workers | yes | yes | yes | yes |
+| `format("fluss")`: data sources in Python | no | yes | yes | yes |
+| the partitions of a frame are planned once, by Spark | | no | yes | yes |
+| `writeStream.format("fluss")`, which takes Arrow batches | no | no | yes | yes |
+| limits of a micro-batch, `max.rows.per.trigger` | | no | no | yes |
 """
 
 from __future__ import annotations
@@ -14,12 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import __version__
 from pyspark.errors import PySparkException
-from pyspark.sql import datasource
 
 from fluss_orchestrate.core.errors import SparkSetupError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+try:
+    from pyspark.sql import datasource
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    HAS_DATA_SOURCES = True
+    """Whether Spark takes data sources in Python."""
+except ImportError:
+    HAS_DATA_SOURCES = False
+    datasource = None  # type: ignore[assignment]
+
+    # Modules that name these types are imported for the plans that they read; this Spark never asks
+    # for a source.
+    class DataSource:  # type: ignore[no-redef]
+        """Stands for the class of Spark 4.0."""
+
+    DataSourceReader = InputPartition = DataSource  # type: ignore[assignment,misc]
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -50,7 +67,9 @@ PLANS_ONCE = _VERSION >= (4, 1)
 HAS_STREAM_WRITER = hasattr(datasource, "DataSourceStreamArrowWriter")
 """Whether a stream can be written as Arrow batches. Rows one by one would be far too slow."""
 StreamArrowWriter: Any = getattr(
-    datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
+    datasource,
+    "DataSourceStreamArrowWriter",
+    getattr(datasource, "DataSourceStreamWriter", DataSource),
 )
 
 
@@ -61,12 +80,21 @@ def needs_version(wanted: str, what: str, instead: str) -> SparkSetupError:
     )
 
 
-def register_source(spark: SparkSession, source: type[datasource.DataSource]) -> None:
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     """Register a data source, also where Spark has found the same one by itself.
 
     Spark 4.0 refuses the name of a source that it found (`pyspark_fluss`); later versions replace
     it. Only Python sources are refused so, hence it is this one.
+
+    Raises:
+        SparkSetupError: This Spark takes no data sources in Python.
     """
+    if not HAS_DATA_SOURCES:
+        raise needs_version(
+            "4.0",
+            'format("fluss")',
+            "read plans by read_plan, load files by load_files, and give write() a load_id",
+        )
     try:
         spark.dataSource.register(source)
     except PySparkException as error:
@@ -75,9 +103,13 @@ def register_source(spark: SparkSession, source: type[datasource.DataSource]) ->
 
 
 __all__ = [
+    "HAS_DATA_SOURCES",
     "HAS_READ_LIMITS",
     "HAS_STREAM_WRITER",
     "PLANS_ONCE",
+    "DataSource",
+    "DataSourceReader",
+    "InputPartition",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxBytes",

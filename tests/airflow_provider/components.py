@@ -72,6 +72,7 @@ def until(
     check: Callable[[], Any],
     component: Component | None = None,
     wait_s: float = WAIT_S,
+    pause_s: float = 0.3,
 ) -> Any:
     """What `check` gives once that is true; an error with the component's log if it never is."""
     deadline = time.monotonic() + wait_s
@@ -79,6 +80,6 @@ def until(
         found = check()
         if found:
             return found
-        time.sleep(0.3)
+        time.sleep(pause_s)
     said = "" if component is None else component.said()[-4000:]
     raise AssertionError(f"{what} did not happen within {wait_s} s\n{said}")

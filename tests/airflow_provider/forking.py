@@ -33,9 +33,9 @@ class Worker:
                 sys.stderr.flush()
                 os._exit(code)
 
-    def wait(self) -> int:
+    def wait(self, wait_s: float = WAIT_S) -> int:
         """Its exit code; minus the signal when one ended it."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
             if pid:
@@ -43,7 +43,7 @@ class Worker:
             time.sleep(0.05)
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
-        raise AssertionError(f"a worker did not end within {WAIT_S} s")
+        raise AssertionError(f"a worker did not end within {wait_s} s")
 
 
 def die() -> None:

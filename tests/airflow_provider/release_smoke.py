@@ -51,6 +51,7 @@ def smoke(home: Path) -> dict[str, Any]:
     for name in provider.__all__:
         getattr(provider, name)
     found["names"] = len(provider.__all__)
+    _check_partitions(CAPABILITIES.asset_partitions)
     run = _dag(home).test()
     states = {ti.task_id: str(ti.state) for ti in run.get_task_instances()}
     found["states"] = states
@@ -60,6 +61,19 @@ def smoke(home: Path) -> dict[str, Any]:
     found["rows"] = len(written)
     found["watched"] = asyncio.run(_watch())
     return found
+
+
+def _check_partitions(has: bool) -> None:
+    """Where tasks cannot name partitions of assets, `asset_partitions=True` says so."""
+    from fluss_client.errors import ConfigError
+    from fluss_orchestrate.airflow.receipts import check_asset_partitions
+
+    said = ""
+    try:
+        check_asset_partitions("write")
+    except ConfigError as error:
+        said = str(error)
+    assert has is not ("needs Airflow 3.3" in said), said
 
 
 def _ids(path: Path) -> list[int]:

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -21,9 +22,10 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.airflow_provider.components import Component, until
+from tests.needs import chromium
 
-STARTED_S = 120.0
-ENDED_S = 150.0
+STARTED_S = 240.0
+ENDED_S = 300.0
 ENDED = ("success", "failed")
 COMPONENTS = {
     "api": ["api-server", "--workers", "1"],
@@ -61,6 +63,7 @@ class AirflowService:
         (home / "config").mkdir()
         (home / "config" / "airflow_local_settings.py").write_text(PRELOAD)
         self._port = _free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
         settings = _settings(home, self._port)
         settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = database
         self.env = {**os.environ, **settings, **env}
@@ -139,7 +142,7 @@ class AirflowService:
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self._port}{path}",
+            f"{self.url}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers=headers,
@@ -162,6 +165,22 @@ class AirflowService:
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout
+
+    @contextmanager
+    def page(self) -> Iterator[Any]:
+        """A page of a real browser, by which Airflow's own pages are looked at."""
+        from playwright.sync_api import sync_playwright
+
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+            try:
+                yield browser.new_page(viewport={"width": 1400, "height": 1400})
+            finally:
+                browser.close()
+
+    def run(self, dag_id: str, run_id: str) -> Json:
+        """A run, as the API describes it."""
+        return self.get(self._run(dag_id, run_id))
 
     def unpause(self, dag_id: str) -> None:
         """Let the scheduler run the DAG."""

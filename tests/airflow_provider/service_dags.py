@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetWatcher, Param, task
+from airflow.sdk import DAG, Asset, AssetWatcher, Param, PartitionedAssetTimetable, task
 
 from fluss_orchestrate.airflow import (
     FlussCheckpointResetOperator,
     FlussFreshnessCheckOperator,
+    FlussHook,
     FlussIncrementalScanOperator,
     FlussLakeSnapshotSensor,
     FlussOffsetSensor,
@@ -222,3 +223,29 @@ with DAG("mended", schedule=None):
         timeout=1,
         poke_interval=0.3,
     )
+
+parts = fluss_table_asset(f"{DATABASE}.parts")
+with DAG("parts", schedule=None):
+    FlussWriteOperator(
+        task_id="write",
+        fluss_conn_id="fluss_embedded",
+        table=f"{DATABASE}.parts",
+        rows=[{"id": n, "part": "north" if n % 3 else "south"} for n in range(9)],
+        create_partitions=True,
+        asset_partitions=True,
+        outlets=[parts],
+    )
+
+with DAG(
+    "of_a_part", schedule=PartitionedAssetTimetable(assets=parts), is_paused_upon_creation=False
+):
+
+    @task
+    def rows_of_part(dag_run: Any) -> list[Any]:
+        from fluss_orchestrate.core.lake import read_table
+
+        client, name = FlussHook("fluss_embedded").get_conn(), dag_run.partition_key
+        rows = read_table(client, f"{DATABASE}.parts", partition=name)
+        return [name, rows.read_all().num_rows]
+
+    rows_of_part()

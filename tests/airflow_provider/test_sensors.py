@@ -117,6 +117,37 @@ def test_rows_since_the_first_look_a_checkpoint_and_offsets(
     sense("FlussOffsetSensor", f"offsets_{database}", offsets={0: 31}, **common)
 
 
+def test_the_default_of_deferrable_is_airflows_own(
+    embedded_conn_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`[operators] default_deferrable` decides, where the argument is left out."""
+    from airflow.sdk import DAG
+
+    from fluss_orchestrate.airflow import FlussConditionTrigger, FlussHook, FlussOffsetSensor
+
+    client = FlussHook(embedded_conn_id).get_conn()
+    spec = numbers_spec("defaults", buckets=1)
+    apply_tables(client, [spec])
+    waited: list[str] = []
+    wait = FlussConditionTrigger.run
+
+    def counted(self: Any) -> Any:
+        waited.append(self.condition["table"])
+        load_rows(client, spec.table, numbered(0, 10), "rows")
+        return wait(self)
+
+    monkeypatch.setattr(FlussConditionTrigger, "run", counted)
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+    common = {"fluss_conn_id": embedded_conn_id, "table": spec.table}
+    sense("FlussOffsetSensor", "by_default", min_offsets=10, start="earliest", **common)
+    assert len(waited) == 1
+    with DAG("explicit"):
+        poked = FlussOffsetSensor(task_id="poked", deferrable=False, **common)
+        monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "False")
+        by_default = FlussOffsetSensor(task_id="by_default", **common)
+    assert (poked.deferrable, by_default.deferrable) == (False, False)
+
+
 def test_what_never_comes_fails_at_once_and_says_so(
     conn_id: str, client: FlussConnection, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -28,21 +30,23 @@ from fluss_orchestrate.core.lake import tier_table
 from fluss_orchestrate.core.loading import load_rows
 from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.components import until
-from tests.airflow_provider.reading import ids
+from tests.airflow_provider.reading import ids, ids_in
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import DAGS
 from tests.airflow_provider.service import ENDED_S, AirflowService
 from tests.fix_postgres import new_database
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 DAG_FILE = Path(__file__).with_name("service_dags.py")
 TICK_S = 4
 PARTS = 2
 ROWS = 100
 BEGUN = (
     *("ticks_embedded", "ticks_cluster", "shop_provisioning", "until", "frames", "killed"),
-    *("taken", "mended", "refused", "speaking", "texts"),
+    *("taken", "mended", "refused", "speaking", "texts", "parts"),
 )
+KILLS_MAX = 8
+PAGE_MS = 120_000
 
 
 @dataclass
@@ -73,7 +77,7 @@ class Place:
         self.service.backfill("ticks_embedded", self.tick(1), self.tick(PARTS))
         self.begun["until"] = self.service.trigger("until", logical_date=self.tick(1).isoformat())
         self.begun["frames"] = self.service.trigger("frames", conf={"fail": True})
-        for dag_id in ("killed", "taken", "mended", "refused", "speaking", "texts"):
+        for dag_id in ("killed", "taken", "mended", "refused", "speaking", "texts", "parts"):
             self.begun[dag_id] = self.service.trigger(dag_id)
 
     @property
@@ -145,6 +149,8 @@ def _fill(clients: dict[str, FlussConnection], database: str) -> datetime:
     days = {"table": f"{database}.days", "columns": {"id": "bigint", "day": "string not null"}}
     others = [numbers_spec(database, name, buckets=1) for name in ("frames", "watched")]
     others.append(TableSpec.from_mapping({**days, "partition_keys": ["day"], "buckets": 1}))
+    parts = {"table": f"{database}.parts", "columns": {"id": "bigint", "part": "string not null"}}
+    others.append(TableSpec.from_mapping({**parts, "partition_keys": ["part"], "buckets": 1}))
     apply_tables(clients["embedded"], others)
     load_rows(clients["embedded"], f"{database}.frames", numbered(0, 200), "first")
     load_rows(clients["embedded"], f"{database}.watched", numbered(0, 30), "first")
@@ -189,8 +195,8 @@ def test_backfill_on_an_embedded_directory_after_a_sensor(place: Place) -> None:
     _ticks_were_read(place, "embedded")
 
 
-def test_the_shops_dags_as_backfills(place: Place) -> None:
-    """`dags/airflow`, as it is, for the last two hours and for today."""
+def test_the_shops_dags_as_backfills_and_by_schedule(place: Place) -> None:
+    """`dags/airflow`, as it is, for the last two hours and for today; orders also by schedule."""
     service, hour = place.service, place.hour
     today = hour.replace(hour=0)
     runs = service.all_ended("shop_provisioning", 1)
@@ -200,7 +206,9 @@ def test_the_shops_dags_as_backfills(place: Place) -> None:
             load_rows(place.client, "shop.orders", _orders(part * ROWS), f"hour {part}")
     for dag_id in ("shop_hourly", "shop_orders", "shop_lake"):
         first, last = (today, today) if dag_id == "shop_lake" else (hour, hour)
-        service.backfill(dag_id, first - timedelta(hours=dag_id == "shop_hourly"), last)
+        if dag_id == "shop_orders":  # so that the scheduler itself makes the run of this hour
+            last = hour - timedelta(hours=1)
+        service.backfill(dag_id, first - timedelta(hours=dag_id != "shop_lake"), last)
         service.unpause(dag_id)
     service.unpause("shop_totals")
     hourly = service.all_ended("shop_hourly", 2)
@@ -209,7 +217,8 @@ def test_the_shops_dags_as_backfills(place: Place) -> None:
     assert sorted(found) == list(range(2 * ROWS))
     lake = service.all_ended("shop_lake", 1)[0]
     assert service.xcom("shop_lake", lake["dag_run_id"], "count") == 50
-    assert service.all_ended("shop_orders", 1)[0]["state"] == "success"
+    for run_type in ("backfill", "scheduled"):
+        assert service.all_ended("shop_orders", 1, run_type)[0]["state"] == "success"
     totals = service.all_ended("shop_totals", 1, "asset_triggered")
     assert {run["state"] for run in totals} == {"success"}
 
@@ -314,8 +323,9 @@ def test_what_cannot_work_fails_at_once_and_says_why(place: Place) -> None:
 def test_sensors_say_what_they_wait_for_and_how_far_it_is(place: Place) -> None:
     service, run_id = place.service, place.begun["speaking"]
     states = service.ended("speaking", run_id)
-    assert states == {"deferred": "failed", "poked": "failed", "skipped": "skipped"}
     said = {task_id: service.task_log("speaking", run_id, task_id) for task_id in states}
+    wanted = {"deferred": "failed", "poked": "failed", "skipped": "skipped"}
+    assert states == wanted, said["skipped"][-3000:]
     rows = (PARTS + 1) * ROWS
     table = f"{place.database}.ticks"
     assert f"waiting until {table} has at least 1000000 new offsets" in said["deferred"]
@@ -352,7 +362,9 @@ def test_texts_of_templates_files_beside_the_dag_and_dates(place: Place) -> None
 def test_the_shops_dags_by_hand_and_cleared_with_the_triggerer_killed(place: Place) -> None:
     """Runs that are triggered by hand have no logical date."""
     service = place.service
-    by_hand = service.trigger("shop_orders")
+    told = service.cli("dags", "trigger", "shop_orders", "--output", "json")
+    (made,) = re.findall(r"^\[\{.*\}\]$", told, re.MULTILINE)
+    by_hand = json.loads(made)[0]["dag_run_id"]
     lake = service.trigger("shop_lake")
     service.kill("triggerer")
     assert service.ended("shop_orders", by_hand) == {"write": "success"}
@@ -362,6 +374,89 @@ def test_the_shops_dags_by_hand_and_cleared_with_the_triggerer_killed(place: Pla
     service.clear("shop_lake", lake)
     assert set(service.ended("shop_lake", lake).values()) == {"success"}
     assert service.xcom("shop_lake", lake, "count") == before
+
+
+def test_the_shops_orders_with_the_worker_killed_and_cleared(place: Place) -> None:
+    """SIGKILL of the process of `dags/airflow/shop_orders.py`; the cleared task writes once."""
+    service = place.service
+    for _ in range(KILLS_MAX):
+        run_id = service.trigger("shop_orders")
+        if _kill_worker(service, run_id):
+            break
+    else:
+        raise AssertionError("every task ended before it could be killed")
+    assert service.ended("shop_orders", run_id) == {"write": "failed"}
+    service.clear("shop_orders", run_id)
+    assert service.ended("shop_orders", run_id) == {"write": "success"}
+    assert service.xcom("shop_orders", run_id, "write")["rows"] == 100
+    begun = datetime.fromisoformat(service.run("shop_orders", run_id)["run_after"])
+    ids_of_run = range(int(begun.timestamp()) * 100, int(begun.timestamp()) * 100 + 100)
+    written = [n for n in ids_in(place.client, "shop.orders", "order_id") if n in ids_of_run]
+    assert sorted(written) == list(ids_of_run)
+
+
+def _kill_worker(service: AirflowService, run_id: str) -> bool:
+    """Kill the process of a run's only task; whether it was alive then."""
+
+    def begun() -> Any:
+        (found,) = service.tasks("shop_orders", run_id)
+        return found if found["state"] in ("running", "success", "failed") else None
+
+    task = until("the task's begin", begun, wait_s=ENDED_S, pause_s=0.02)
+    titles = {f"airflow worker -- {task['id']}"}
+    for process in psutil.process_iter(["cmdline"]):
+        if " ".join(process.info["cmdline"] or ()).strip() in titles:
+            process.kill()
+            return True
+    return False
+
+
+def test_each_partition_starts_a_run_of_its_own(place: Place) -> None:
+    """A task's partitions are keys of its asset's events, which a partitioned DAG takes."""
+    service, run_id = place.service, place.begun["parts"]
+    assert service.ended("parts", run_id) == {"write": "success"}
+    runs = service.all_ended("of_a_part", 2, "asset_triggered")
+    assert {run["state"] for run in runs} == {"success"}
+    told = [service.xcom("of_a_part", run["dag_run_id"], "rows_of_part") for run in runs]
+    assert sorted(told) == [["north", 6], ["south", 3]]
+
+
+def test_the_connection_form_shows_no_null(place: Place, tmp_path: Path) -> None:
+    """A connection without extras is opened in the page, changed and saved."""
+    service, path = place.service, "/api/v2/connections/by_hand"
+    plain = {"connection_id": "by_hand", "conn_type": "fluss", "host": "embedded:/nowhere"}
+    service.call("POST", "/api/v2/connections", plain)
+    with service.page() as page:
+        try:
+            page.goto(f"{service.url}/connections", timeout=PAGE_MS)
+            row = page.get_by_role("row").filter(has_text="by_hand")
+            row.get_by_role("button", name="Edit").first.click(timeout=PAGE_MS)
+            page.get_by_text("Extra Fields", exact=False).first.click(timeout=PAGE_MS)
+            alias = page.locator("[name=element_cluster_alias]")
+            alias.wait_for(timeout=PAGE_MS)
+            said = page.get_by_role("dialog").first.inner_text()
+            assert said.count("*\n") == 2, f"an extra field is required: {said}"
+            shown = [field.input_value() for field in page.locator("input, textarea").all()]
+            assert len(shown) >= 8
+            assert not [value for value in shown if "null" in value or "undefined" in value]
+            alias.fill("shop")
+            page.get_by_role("button", name="Save").click(timeout=PAGE_MS)
+            until("the saving", lambda: "shop" in str(service.get(path)["extra"]))
+        finally:
+            page.screenshot(path=tmp_path / "connection.png")
+    kept = json.loads(service.get(path)["extra"])
+    assert kept.pop("cluster_alias") == "shop"
+    assert not [value for value in kept.values() if value is None or value == "null"]
+    from airflow.sdk import Connection
+
+    from fluss_orchestrate.airflow.hooks import alias_of, config_of
+
+    connection = Connection(conn_id="by_hand", extra=json.dumps({**kept, "cluster_alias": "shop"}))
+    connection.host = "embedded:/nowhere"
+    assert (alias_of(connection), config_of(connection).bootstrap_servers) == (
+        "shop",
+        "embedded:/nowhere",
+    )
 
 
 def test_a_mended_sensor_waits_for_what_it_names_now(place: Place) -> None:

@@ -38,7 +38,8 @@ def test_the_components_of_the_document() -> None:
         with sandbox.load_component_and_build_defs(defs_path=path) as (_, definitions):
             keys = {spec.key.to_user_string() for spec in definitions.resolve_all_asset_specs()}
     made = {f"shop/events_{kind}" for kind in ("files", "copy", "daily", "sql", "iceberg")}
-    assert keys == {"shop/events", *made}, "the table is there as what they depend on"
+    made |= {"shop/customers", "shop/customers_sql"}
+    assert keys == {"shop/events", *made}, "the tables are there as what they depend on"
 
 
 @pytest.mark.parametrize("name", package.__all__)

@@ -76,6 +76,10 @@ def test_a_mirror_is_kept_equal_and_told(
     assert [e.passed for e in first.get_asset_check_evaluations()] == [True]
     metadata = told(first)
     assert (metadata["dagster/row_count"], metadata["fluss/rows"]) == (3, 3)
+    assert (metadata["fluss/sink"], metadata["dagster/table_name"]) == ("sql", "customers")
+    assert (metadata["fluss/replayed"], metadata["fluss/lag_offsets"]) == (False, 0)
+    assert [c.name for c in metadata["dagster/column_schema"].columns] == ["id", "item"]
+    assert metadata["fluss/offsets"].records
     lineage = metadata["dagster/column_lineage"].deps_by_column
     assert lineage["item"] == [dg.TableColumnDep(source, "item")]
     change(connection, customers, {2: "B", 4: "d"}, deletes=[1])

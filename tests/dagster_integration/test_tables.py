@@ -202,14 +202,22 @@ def test_what_is_made_of_a_table_follows_its_translation(tmp_path: Path) -> None
 
 
 def test_columns_are_related(
-    fluss: FlussResource, connection: FlussConnection, database: str, tmp_path: Path
+    fluss: FlussResource,
+    connection: FlussConnection,
+    database: str,
+    tmp_path: Path,
+    instance: dg.DagsterInstance,
 ) -> None:
+    """And the run's log has the plan and the end."""
     path = make_table(connection, TablePath(database, "orders"))
     append(connection, path, orders(3))
     asset = incremental_fluss_asset(
         "copied", table=str(path), sink=ParquetSink(tmp_path), scan_options={"columns": ["item"]}
     )
-    result = dg.materialize([asset], resources={"fluss": fluss})
+    result = dg.materialize([asset], resources={"fluss": fluss}, instance=instance)
+    log = " | ".join(entry.user_message for entry in instance.all_logs(result.run_id))
+    assert f"of checkpoint 'dagster/copied': 3 offsets in 1 bucket(s) of {path}" in log
+    assert "3 of 3 rows written into parquet:" in log
     [event] = result.asset_materializations_for_node("copied")
     told = numbers(event)
     key = dg.AssetKey([database, "orders"])

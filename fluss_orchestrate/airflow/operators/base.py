@@ -12,7 +12,7 @@ from fluss_orchestrate.airflow.assets import check_assets, fluss_assets
 from fluss_orchestrate.airflow.errors import airflow_errors
 from fluss_orchestrate.airflow.hooks import FlussHook
 from fluss_orchestrate.airflow.links import FlussTableLink
-from fluss_orchestrate.airflow.receipts import publish
+from fluss_orchestrate.airflow.receipts import check_asset_partitions, publish
 from fluss_orchestrate.airflow.templates import CheckedTemplates
 from fluss_orchestrate.airflow.version_compat import AirflowTaskTerminated
 
@@ -33,6 +33,9 @@ class FlussOperator(CheckedTemplates, BaseOperator):
 
     Args:
         fluss_conn_id: The Airflow connection of the cluster.
+        asset_partitions: Whether the task's outlets get one event for each partition of the table
+            that it has moved, with the partition's name as the key. Airflow starts only DAGs with a
+            `PartitionedAssetTimetable` by such events.
         **kwargs: The arguments of Airflow's `BaseOperator`.
     """
 
@@ -40,9 +43,16 @@ class FlussOperator(CheckedTemplates, BaseOperator):
     operator_extra_links: Any = (FlussTableLink(),)
     ui_color = COLOUR
 
-    def __init__(self, *, fluss_conn_id: str = FlussHook.default_conn_name, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        asset_partitions: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.fluss_conn_id = fluss_conn_id
+        self.asset_partitions = asset_partitions
         self._working = False
         self.flow: Flow | None = None
 
@@ -69,7 +79,10 @@ class FlussOperator(CheckedTemplates, BaseOperator):
             self.check_not_empty()
             with airflow_errors():
                 self._check_assets()
-                return publish(context, self.work(context))
+                if self.asset_partitions:
+                    check_asset_partitions(self.task_id)
+                done = self.work(context)
+                return publish(context, done, partitions=self.asset_partitions)
         finally:
             self._working = False
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.errors import (
-    FlussTaskError,
-    FlussTaskFailedError,
     airflow_errors,
     argument_errors,
 )
@@ -24,9 +20,8 @@ from fluss_orchestrate.airflow.operators.scanning import (
 )
 from fluss_orchestrate.airflow.run_context import Window, run_key
 from fluss_orchestrate.airflow.scans import until_of
-from fluss_orchestrate.airflow.triggers.waiting import FlussConditionTrigger
+from fluss_orchestrate.airflow.triggers.waiting import FlussConditionTrigger, outcome_of
 from fluss_orchestrate.airflow.triggers.watching import default_poll_interval
-from fluss_orchestrate.airflow.version_compat import AirflowSensorTimeout
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -40,8 +35,6 @@ if TYPE_CHECKING:
 
 WAIT_TIMEOUT_S = 7 * 86_400.0
 """How long a mirror waits for new rows, as long as Airflow's sensors do."""
-TIMEOUT_GRACE_S = 60.0
-"""How much later than our own timeout Airflow's comes, which cannot say what was waited for."""
 TABLE_MARK, DATABASE_MARK = "{table}", "{database}"
 
 
@@ -107,15 +100,9 @@ class FlussMirrorOperator(FlussIncrementalScanOperator):
             if condition is not None:
                 self.log.info("waiting until %s", condition.wanted)
                 self.defer(
-                    trigger=FlussConditionTrigger(
-                        fluss_conn_id=self.fluss_conn_id,
-                        condition=condition.to_json(),
-                        poll_interval=self.poll_interval,
-                        deadline_ms=int((time.time() + self.wait_timeout) * 1000),
-                        timeout=self.wait_timeout,
-                    ),
-                    method_name="execute_complete",
-                    timeout=timedelta(seconds=self.wait_timeout + TIMEOUT_GRACE_S),
+                    **FlussConditionTrigger.deferral(
+                        self.fluss_conn_id, condition, self.poll_interval, self.wait_timeout
+                    )
                 )
         return super().execute(context)
 
@@ -131,14 +118,7 @@ class FlussMirrorOperator(FlussIncrementalScanOperator):
             FlussTaskFailedError: If no retry can help.
             AirflowSensorTimeout: If the time has passed.
         """
-        status = event.get("status") if isinstance(event, Mapping) else None
-        if event is None or status not in ("success", "error", "timeout"):
-            raise FlussTaskError(f"the event of the trigger cannot be understood: {event!r}")
-        if status == "timeout":
-            raise AirflowSensorTimeout(str(event["message"]))
-        if status == "error":
-            kind = FlussTaskError if event.get("retry", True) else FlussTaskFailedError
-            raise kind(str(event["message"]))
+        outcome_of(event)
         return super().execute(context)
 
     def _awaited(self, context: Context) -> Condition | None:

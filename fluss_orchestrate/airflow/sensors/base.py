@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from fluss_orchestrate.airflow.assets import check_assets, fluss_assets
-from fluss_orchestrate.airflow.errors import (
-    FlussTaskError,
-    FlussTaskFailedError,
-    airflow_errors,
-    argument_errors,
-)
+from fluss_orchestrate.airflow.errors import airflow_errors, argument_errors
 from fluss_orchestrate.airflow.flows import named_table
 from fluss_orchestrate.airflow.hooks import FlussHook
 from fluss_orchestrate.airflow.links import FlussTableLink
-from fluss_orchestrate.airflow.receipts import publish
+from fluss_orchestrate.airflow.receipts import check_asset_partitions, publish
 from fluss_orchestrate.airflow.run_context import run_state
 from fluss_orchestrate.airflow.templates import CheckedTemplates
-from fluss_orchestrate.airflow.triggers.waiting import FlussConditionTrigger
+from fluss_orchestrate.airflow.triggers.waiting import FlussConditionTrigger, outcome_of
 from fluss_orchestrate.airflow.triggers.watching import default_poll_interval
 from fluss_orchestrate.airflow.version_compat import (
     AirflowSensorTimeout,
@@ -39,8 +32,6 @@ if TYPE_CHECKING:
     from fluss_orchestrate.core.conditions import Condition, LookReport
 
 STATE_KEY = "fluss_condition"
-TIMEOUT_GRACE_S = 60.0
-"""How much later than our own timeout Airflow's comes, which cannot say what was waited for."""
 
 
 class FlussSensor(CheckedTemplates, BaseSensorOperator):
@@ -58,6 +49,8 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
             share one poller. By default as `[operators] default_deferrable` says.
         poll_interval: Seconds between two looks in the triggerer; `[fluss] poll_interval` by
             default.
+        asset_partitions: Whether the sensor's outlets get one event for each partition that it has
+            found, with the partition's name as the key.
         **kwargs: The arguments of Airflow's `BaseSensorOperator`, such as `timeout`,
             `poke_interval`, `mode` and `soft_fail`.
     """
@@ -72,9 +65,11 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
         fluss_conn_id: str = FlussHook.default_conn_name,
         deferrable: bool | None = None,
         poll_interval: float | None = None,
+        asset_partitions: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.asset_partitions = asset_partitions
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.table = table
@@ -113,23 +108,19 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
         self.check_not_empty()
         with airflow_errors():
             self._check_assets()
+            if self.asset_partitions:
+                check_asset_partitions(self.task_id)
         if not self.deferrable:
             return self._poke_until(context)
         with airflow_errors():
             condition = self._frozen(context)
             outcome = self._look(condition)
         if outcome is not None:
-            return publish(context, outcome)
+            return self._published(context, outcome)
         self.defer(
-            trigger=FlussConditionTrigger(
-                fluss_conn_id=self.fluss_conn_id,
-                condition=condition.to_json(),
-                poll_interval=self.poll_interval,
-                deadline_ms=int((time.time() + self.timeout) * 1000),
-                timeout=self.timeout,
-            ),
-            method_name="execute_complete",
-            timeout=timedelta(seconds=self.timeout + TIMEOUT_GRACE_S),
+            **FlussConditionTrigger.deferral(
+                self.fluss_conn_id, condition, self.poll_interval, self.timeout
+            )
         )
 
     def _poke_until(self, context: Context) -> Any:
@@ -159,15 +150,7 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
             FlussTaskFailedError: If no retry can help.
             AirflowSensorTimeout: If the time has passed; it says how far the wait was.
         """
-        status = event.get("status") if isinstance(event, Mapping) else None
-        if event is None or status not in ("success", "error", "timeout"):
-            raise FlussTaskError(f"the event of the trigger cannot be understood: {event!r}")
-        if status == "timeout":
-            raise AirflowSensorTimeout(str(event["message"]))
-        if status == "error":
-            kind = FlussTaskError if event.get("retry", True) else FlussTaskFailedError
-            raise kind(str(event["message"]))
-        return publish(context, event["outcome"])
+        return self._published(context, outcome_of(event))
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Look once.
@@ -182,7 +165,10 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
             outcome = self._look(self._frozen(context))
         if outcome is None:
             return False
-        return PokeReturnValue(True, publish(context, outcome))
+        return PokeReturnValue(True, self._published(context, outcome))
+
+    def _published(self, context: Context, outcome: Mapping[str, Any]) -> dict[str, Any]:
+        return publish(context, outcome, partitions=self.asset_partitions)
 
     def _look(self, condition: Condition) -> dict[str, Any] | None:
         from fluss_orchestrate.core.conditions import holds

@@ -10,22 +10,27 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from fluss_orchestrate.airflow.errors import retry_helps
+from fluss_orchestrate.airflow.errors import FlussTaskError, FlussTaskFailedError, retry_helps
 from fluss_orchestrate.airflow.hooks import FlussHook, loaded
+from fluss_orchestrate.airflow.version_compat import AirflowSensorTimeout
 
 if TYPE_CHECKING:
     from fluss_client import FlussConnection
+    from fluss_orchestrate.core.conditions import Condition
     from fluss_orchestrate.core.polling import LookReport
 
 log = logging.getLogger(__name__)
 CONDITIONS = "fluss_orchestrate.core.conditions"
 RETRY_FIRST_MS = 1_000.0
 RETRY_MAX_MS = 60_000.0
+TIMEOUT_GRACE_S = 60.0
+"""How much later than our own timeout Airflow's comes, which cannot say what was waited for."""
 
 
 class Retries:
@@ -73,6 +78,28 @@ def event_of(payload: Any) -> TriggerEvent:
     return TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
 
+def outcome_of(event: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what a trigger has found.
+
+    Args:
+        event: The event of `FlussConditionTrigger` or `FlussLoadTrigger`.
+
+    Raises:
+        FlussTaskError: If a retry may help.
+        FlussTaskFailedError: If no retry can help.
+        AirflowSensorTimeout: If the time has passed; it says how far the wait was.
+    """
+    status = event.get("status") if isinstance(event, Mapping) else None
+    if event is None or status not in ("success", "error", "timeout"):
+        raise FlussTaskError(f"the event of the trigger cannot be understood: {event!r}")
+    if status == "timeout":
+        raise AirflowSensorTimeout(str(event["message"]))
+    if status == "error":
+        kind = FlussTaskError if event.get("retry", True) else FlussTaskFailedError
+        raise kind(str(event["message"]))
+    return dict(event["outcome"])
+
+
 class FlussConditionTrigger(BaseTrigger):
     """Waits until a condition of the core holds, and fires once.
 
@@ -106,6 +133,28 @@ class FlussConditionTrigger(BaseTrigger):
         self.poll_interval = poll_interval
         self.deadline_ms = deadline_ms
         self.timeout = timeout
+
+    @classmethod
+    def deferral(
+        cls, fluss_conn_id: str, condition: Condition, poll_interval: float, timeout_s: float
+    ) -> dict[str, Any]:
+        """Return the arguments with which a task is deferred until a condition holds.
+
+        Args:
+            fluss_conn_id: The Airflow connection of the cluster.
+            condition: The condition.
+            poll_interval: Seconds between two looks.
+            timeout_s: How many seconds it waits.
+        """
+        trigger = cls(
+            fluss_conn_id=fluss_conn_id,
+            condition=condition.to_json(),
+            poll_interval=poll_interval,
+            deadline_ms=int((time.time() + timeout_s) * 1000),
+            timeout=timeout_s,
+        )
+        timeout = timedelta(seconds=timeout_s + TIMEOUT_GRACE_S)
+        return {"trigger": trigger, "method_name": "execute_complete", "timeout": timeout}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class, and its arguments as plain values."""

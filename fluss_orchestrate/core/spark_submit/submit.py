@@ -168,11 +168,14 @@ class SparkSubmit:
     @contextmanager
     def prepared(self) -> Iterator[Prepared]:
         """Return settings and files for a submit that other code runs."""
-        check_master(self.master)
         with tempfile.TemporaryDirectory(prefix="fluss-submit-") as name:
-            folder = Path(name)
-            py_files = (*self.py_files, *self._shipped(folder))
-            yield Prepared(self._all_conf(), py_files, self._secret_file(folder))
+            yield self.prepare(Path(name))
+
+    def prepare(self, folder: Path) -> Prepared:
+        """Return the same, with the files in a folder that the caller removes after the job."""
+        check_master(self.master)
+        py_files = (*self.py_files, *self._shipped(folder))
+        return Prepared(self._all_conf(), py_files, self._secret_file(folder))
 
     def _command(self, application: str, arguments: Sequence[str], prepared: Prepared) -> list[str]:
         made = [find_spark_submit(self.spark_submit), "--master", self.master]

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
     IntegerType,
     LongType,
@@ -26,7 +25,14 @@ from fluss_client.engine import table_info
 from fluss_orchestrate.core.incremental.reading.columns import METADATA_FIELDS
 from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.spark.compat import PLANS_ONCE, needs_version, register_source
+from fluss_orchestrate.spark.compat import (
+    PLANS_ONCE,
+    DataSource,
+    DataSourceReader,
+    InputPartition,
+    needs_version,
+    register_source,
+)
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.parts import Part, PartsPartition, parts_of, read_parts
 from fluss_orchestrate.spark.source.planning import mode_of, plan_parts

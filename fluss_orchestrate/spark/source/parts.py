@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from fluss_client import FlussConnection, TableInfo
 from fluss_client.engine import CHANGELOG_IMAGE, BlockingState, async_connection
@@ -20,6 +19,7 @@ from fluss_orchestrate.core.lake.reader import lake_reader, planned_table
 from fluss_orchestrate.core.lake.state import read_keys, read_lake_part
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from fluss_orchestrate.core.row_filter import RowFilter
+from fluss_orchestrate.spark.compat import InputPartition
 from fluss_orchestrate.spark.errors import FrameChangedError
 from fluss_orchestrate.spark.source.types import gathered, shown
 

@@ -1,21 +1,30 @@
-"""What an older PySpark can do, run by its own Python: `older_spark.py FOLDER`.
+"""A smoke test of the Spark part on whatever release of PySpark is installed, without pytest.
 
-It prints `ok` at the end. What this version cannot do must be the error that the docs name.
+    python -m tests.spark.release_smoke DIRECTORY
+
+Loads, plans, batches and streams over an embedded Fluss. What a release cannot do must be the error
+that the docs name. The last line of the output is JSON with the versions.
 """
 
 from __future__ import annotations
 
+import json
+import platform
 import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
 from pyspark.errors import PySparkException
 
 from fluss_client import Config, FlussConnection, Schema, TableDescriptor, TablePath
 from fluss_orchestrate import IncrementalScan, read_table
+from fluss_orchestrate.core.errors import SparkSetupError
 from fluss_orchestrate.spark import (
     exactly_once_batches,
+    load_files,
     make_session,
     read_plan,
     register,
@@ -42,7 +51,7 @@ class Trial:
         self.connection = FlussConnection.create(config).result(60)
         admin = self.connection.get_admin().result(60)
         admin.create_database("d").result(60)
-        for name in ("log", "copy", "key", "key_copy"):
+        for name in ("log", "copy", "key", "key_copy", "loaded"):
             keys = ["id"] if name.startswith("key") else []
             descriptor = TableDescriptor(Schema(SCHEMA, primary_keys=keys), bucket_count=2)
             admin.create_table(TablePath("d", name), descriptor).result(60)
@@ -60,6 +69,32 @@ class Trial:
 
     def count(self, table: str) -> int:
         return int(read_table(self.connection, f"d.{table}").read_all().num_rows)
+
+    def loads(self) -> None:
+        """Files, a frame under a load id, each done twice; a plan that Python workers read."""
+        files = self.folder / "files"
+        files.mkdir()
+        pq.write_table(pa.table({"id": range(500), "word": ["a"] * 500}, SCHEMA), files / "a")
+        frame = self.spark.range(500, 600).selectExpr("id", "'b' AS word")
+        staging = str(self.folder / "staging")
+        for _ in range(2):
+            load_files(self.spark, [str(files)], "d.loaded", self.address, load_id="files")
+            write(frame, "d.loaded", self.address, load_id="frame", staging=staging)
+        assert self.count("loaded") == 600
+        plan = IncrementalScan(self.connection, "d.loaded", checkpoint="loaded").plan("run")
+        rows = read_plan(self.spark, plan, self.address, parts=3, row_filter="id >= 400")
+        assert sorted(row.id for row in rows.collect()) == list(range(400, 600))
+
+    def no_source(self) -> None:
+        """Releases without data sources in Python say what to use instead."""
+        for use in (lambda: register(self.spark), lambda: self.put("log", 0, "old")):
+            message = ""
+            try:
+                use()
+            except SparkSetupError as error:
+                message = str(error)
+            assert "needs PySpark 4.0 or later" in message, message
+            assert "give write() a load_id" in message, message
 
     def batches(self) -> None:
         register(self.spark)
@@ -94,7 +129,10 @@ class Trial:
             self.run(writer, "format")
             assert self.count("key_copy") == 150
         limited = stream.options(**self.options("log", max_rows_per_trigger="5")).load()
-        self.refused(limited.writeStream.format("noop"), "limited", "needs PySpark 4.2")
+        if version < (4, 2):
+            self.refused(limited.writeStream.format("noop"), "limited", "needs PySpark 4.2")
+        else:
+            self.run(limited.writeStream.format("noop"), "limited")
 
     def run(self, writer: Any, name: str) -> None:
         place = str(self.folder / name)
@@ -110,15 +148,21 @@ class Trial:
         assert said in message, f"{name} was not refused as the docs say: {message}"
 
 
-def main(folder: Path) -> None:
-    """Try everything."""
+def main(folder: Path) -> dict[str, str]:
+    """Try everything; the versions."""
+    folder.mkdir(parents=True, exist_ok=True)
     trial = Trial(folder)
-    trial.batches()
-    trial.streams(tuple(int(part) for part in trial.spark.version.split(".")[:2]))
+    version = tuple(int(part) for part in trial.spark.version.split(".")[:2])
+    trial.loads()
+    if version < (4, 0):
+        trial.no_source()
+    else:
+        trial.batches()
+        trial.streams(version)
     trial.connection.close()
     trial.spark.stop()
-    print("ok")
+    return {"pyspark": pyspark.__version__, "python": platform.python_version()}
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    print(json.dumps(main(Path(sys.argv[1]))))
