@@ -141,10 +141,15 @@ def find_ivy() -> Path | None:
 
 def ivy_command(ivy: Path, jars: Sequence[Jar], folder: Path, java: JavaRuntime) -> list[str]:
     """Return the command that fetches `jars` into `folder`, where Ivy keeps its own files too."""
+    modules: dict[tuple[str, str, str], list[Jar]] = {}
+    for jar in jars:
+        modules.setdefault((jar.group, jar.name, jar.version), []).append(jar)
+    # Ivy takes a module once, with all of its jars.
     wanted = "\n".join(
-        f'    <dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}"'
-        f' conf="default->default" transitive="false">{_ivy_artifact(jar)}</dependency>'
-        for jar in jars
+        f'    <dependency org="{group}" name="{name}" rev="{version}"'
+        f' conf="default->default" transitive="false">{"".join(map(_ivy_artifact, some))}'
+        "</dependency>"
+        for (group, name, version), some in modules.items()
     )
     description = folder / "ivy.xml"
     description.write_text(
@@ -168,9 +173,8 @@ def ivy_command(ivy: Path, jars: Sequence[Jar], folder: Path, java: JavaRuntime)
 
 
 def _ivy_artifact(jar: Jar) -> str:
-    if not jar.classifier:
-        return ""
-    return f'<artifact name="{jar.name}" type="jar" ext="jar" m:classifier="{jar.classifier}"/>'
+    classifier = f' m:classifier="{jar.classifier}"' if jar.classifier else ""
+    return f'<artifact name="{jar.name}" type="jar" ext="jar"{classifier}/>'
 
 
 def mvn_command(mvn: str, jars: Sequence[Jar], folder: Path) -> list[str]:

@@ -170,6 +170,7 @@ def _core_site(state: ClusterState) -> str:
 
 
 _CATALOG_XML = """<?xml version="1.0"?>
+<!DOCTYPE Configure PUBLIC "-//Jetty//Configure//EN" "configure_10_0.dtd">
 <Configure id="Server" class="org.eclipse.jetty.server.Server">
   <Call name="addConnector"><Arg>
     <New class="org.eclipse.jetty.server.ServerConnector">
