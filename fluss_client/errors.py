@@ -532,6 +532,15 @@ class StorageError(RetriableServerError):
     code = 26
 
 
+class StorageRefusedError(StorageError):
+    """A store refused a request, and will refuse it again: a wrong key, clock, bucket or region.
+
+    Change what the message names.
+    """
+
+    retriable = False
+
+
 class OperationNotAttemptedError(ServerError):
     """The server did not attempt the operation. Retry it."""
 

@@ -12,7 +12,7 @@ import re
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from fluss_client.errors import StorageError
+from fluss_client.errors import StorageError, StorageRefusedError
 from fluss_client.storage.locations import S3, Location
 
 FAILURES = (OSError, pa.ArrowException)
@@ -21,7 +21,7 @@ _PROBE = ".fluss-no-such-key"
 _SHOWN_MAX = 300
 _DENIED = re.compile(r"ACCESS_?DENIED|HTTP status 403|Forbidden|AuthorizationFailure", re.I)
 _EXPIRED = re.compile(r"ExpiredToken|EXPIRED_TOKEN|TokenRefreshRequired|token.{0,20}expired", re.I)
-_CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
+_REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"NO_?SUCH_?BUCKET|NoSuchContainer|ContainerNotFound", re.I),
         "there is no bucket '{host}': correct the name, or create the bucket",
@@ -62,6 +62,8 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
         "the credentials have no permission for it: allow listing, reading and writing below "
         "this location",
     ),
+)
+_PASSING: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"NETWORK_CONNECTION|curlCode|could ?n.t (?:resolve|connect)|Connection refused", re.I
@@ -90,15 +92,7 @@ def explain(
         location: The file or folder.
         filesystem: The file system, to ask for the reason if the answer had none.
     """
-    if isinstance(error, FileNotFoundError) and not _cause(str(error)):
-        return f"{location}: there is no such file or folder"
-    text = str(error)
-    if location.family == S3 and filesystem is not None and _DENIED.search(text):
-        text = _reason_of_listing(filesystem, location) or text
-    found = _cause(text)
-    if found:
-        return f"{location}: {found.format(host=location.host)}"
-    return f"{location}: {shortened(text)}"
+    return _sentence(error, _told(error, location, filesystem), location)
 
 
 def storage_error(
@@ -107,8 +101,15 @@ def storage_error(
     doing: str,
     filesystem: pafs.FileSystem | None = None,
 ) -> StorageError:
-    """Return the error for a failed call: what was to be done, and why it failed."""
-    return StorageError(f"cannot {doing} {explain(error, location, filesystem)}")
+    """Return the error for a failed call: what was to be done, and why it failed. May block.
+
+    Returns:
+        A `StorageRefusedError` if the same call would fail again, else a `StorageError`.
+    """
+    text = _told(error, location, filesystem)
+    refused = any(pattern.search(text) for pattern, _ in _REFUSALS)
+    kind = StorageRefusedError if refused else StorageError
+    return kind(f"cannot {doing} {_sentence(error, text, location)}")
 
 
 def shortened(text: str) -> str:
@@ -117,8 +118,21 @@ def shortened(text: str) -> str:
     return line if len(line) <= _SHOWN_MAX else f"{line[:_SHOWN_MAX]}…"
 
 
-def _cause(text: str) -> str | None:
-    return next((sentence for pattern, sentence in _CAUSES if pattern.search(text)), None)
+def _told(error: BaseException, location: Location, filesystem: pafs.FileSystem | None) -> str:
+    """Return what the store says; if the answer had no text, what it says to a listing."""
+    text = str(error)
+    if location.family == S3 and filesystem is not None and _DENIED.search(text):
+        return _reason_of_listing(filesystem, location) or text
+    return text
+
+
+def _sentence(error: BaseException, text: str, location: Location) -> str:
+    found = next((says for pattern, says in _REFUSALS + _PASSING if pattern.search(text)), None)
+    if found:
+        return f"{location}: {found.format(host=location.host)}"
+    if isinstance(error, FileNotFoundError):
+        return f"{location}: there is no such file or folder"
+    return f"{location}: {shortened(text)}"
 
 
 def _reason_of_listing(filesystem: pafs.FileSystem, location: Location) -> str | None:

@@ -54,6 +54,18 @@ class Location:
         """Whether the store has objects under names, rather than files that can be renamed."""
         return self.family in (S3, GCS) or self.scheme in ("memory", "r2")
 
+    def of_path(self, path: str) -> str:
+        """Return the location of another path on the same file system, as a listing gives it."""
+        if self.is_local:
+            prefix = self.text[: -len(self.path)] if self.text.endswith(self.path) else ""
+            return f"{prefix}{path}"
+        if self.family == HDFS:
+            return f"{self.scheme}://{self.host}/{path.lstrip('/')}"
+        if self.family == AZURE:
+            # The path begins with the container, and the host names it together with the account.
+            return f"{self.scheme}://{self.host}/{path.partition('/')[2]}"
+        return f"{self.scheme}://{path}"
+
     def __str__(self) -> str:
         return self.text
 

@@ -35,6 +35,7 @@ from fluss_client.errors import (
     KvSnapshotNotExistError,
     PartitionNotExistError,
     StorageError,
+    StorageRefusedError,
 )
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.storage.locations import parse_location
@@ -78,6 +79,9 @@ class StateCalls(ReadCalls, ClusterAdminCalls):
             except KvSnapshotNotExistError:
                 await cursor.close()
                 continue
+            except StorageRefusedError:
+                await cursor.close()
+                raise
             except StorageError as error:
                 # If its files were deleted while they were fetched, there is a newer one.
                 await cursor.close()
@@ -220,6 +224,8 @@ class SnapshotCursor:
             found = target.stat()
             self.bytes_fetched += found.st_size
             self.made_ms = max(self.made_ms or 0, int(found.st_mtime * 1000))
+        except StorageRefusedError as error:
+            raise StorageRefusedError(f"{self._table.table_path}: {error}") from error
         except (OSError, StorageError) as error:
             raise StorageError(
                 f"{self._table.table_path}: cannot fetch {remote} of KV snapshot "
