@@ -541,6 +541,13 @@ class StorageRefusedError(StorageError):
     retriable = False
 
 
+class StorageCredentialsExpiredError(StorageError):
+    """The credentials for a store have expired.
+
+    Those of a cluster's token are renewed by the client. Renew others, and run it again.
+    """
+
+
 class OperationNotAttemptedError(ServerError):
     """The server did not attempt the operation. Retry it."""
 

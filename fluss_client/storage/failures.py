@@ -12,7 +12,7 @@ import re
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from fluss_client.errors import StorageError, StorageRefusedError
+from fluss_client.errors import StorageCredentialsExpiredError, StorageError, StorageRefusedError
 from fluss_client.storage.locations import S3, Location
 
 FAILURES = (OSError, pa.ArrowException)
@@ -21,6 +21,7 @@ _PROBE = ".fluss-no-such-key"
 _SHOWN_MAX = 300
 _DENIED = re.compile(r"ACCESS_?DENIED|HTTP status 403|Forbidden|AuthorizationFailure", re.I)
 _EXPIRED = re.compile(r"ExpiredToken|EXPIRED_TOKEN|TokenRefreshRequired|token.{0,20}expired", re.I)
+_UNTOLD = re.compile(r"No response body|operation: *$")
 _REFUSALS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"NO_?SUCH_?BUCKET|NoSuchContainer|ContainerNotFound", re.I),
@@ -78,8 +79,8 @@ _PASSING: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def has_expired(error: BaseException) -> bool:
-    """Return whether a failure says that the credentials have expired."""
-    return _EXPIRED.search(str(error)) is not None
+    """Return whether an error of `storage_error` says that the credentials have expired."""
+    return isinstance(error, StorageCredentialsExpiredError)
 
 
 def explain(
@@ -104,11 +105,15 @@ def storage_error(
     """Return the error for a failed call: what was to be done, and why it failed. May block.
 
     Returns:
-        A `StorageRefusedError` if the same call would fail again, else a `StorageError`.
+        A `StorageRefusedError` if the same call would fail again, a
+        `StorageCredentialsExpiredError`, or another `StorageError`.
     """
     text = _told(error, location, filesystem)
-    refused = any(pattern.search(text) for pattern, _ in _REFUSALS)
-    kind = StorageRefusedError if refused else StorageError
+    kind: type[StorageError] = StorageError
+    if _EXPIRED.search(text):
+        kind = StorageCredentialsExpiredError
+    elif any(pattern.search(text) for pattern, _ in _REFUSALS):
+        kind = StorageRefusedError
     return kind(f"cannot {doing} {_sentence(error, text, location)}")
 
 
@@ -121,7 +126,8 @@ def shortened(text: str) -> str:
 def _told(error: BaseException, location: Location, filesystem: pafs.FileSystem | None) -> str:
     """Return what the store says; if the answer had no text, what it says to a listing."""
     text = str(error)
-    if location.family == S3 and filesystem is not None and _DENIED.search(text):
+    untold = isinstance(error, FileNotFoundError) or _UNTOLD.search(text) or _DENIED.search(text)
+    if location.family == S3 and filesystem is not None and untold:
         return _reason_of_listing(filesystem, location) or text
     return text
 
@@ -139,6 +145,8 @@ def _reason_of_listing(filesystem: pafs.FileSystem, location: Location) -> str |
     selector = pafs.FileSelector(f"{location.host}/{_PROBE}", allow_not_found=True)
     try:
         filesystem.get_file_info(selector)
+        if filesystem.get_file_info(location.host).type == pafs.FileType.NotFound:
+            return "NO_SUCH_BUCKET"
     except FAILURES as error:
         return str(error)
     return None

@@ -21,8 +21,9 @@ from fluss_client.errors import ConfigError, UnsupportedError
 from fluss_client.storage.locations import AZURE, GCS, HDFS, LOCAL, S3, Location, parse_location
 from fluss_client.storage.properties import StorageProperties, storage_properties
 
-S3_ATTEMPTS_MAX = 8
-"""How often a request is sent. If one in twenty fails, one in 10^10 fails every time."""
+S3_ATTEMPTS_MAX = 6
+"""How often a request is sent, within about ten seconds. If one in twenty fails, one in 60 million
+fails every time."""
 S3_CONNECT_TIMEOUT_S = 5.0
 S3_REQUEST_TIMEOUT_S = 30.0
 DEFAULT_REGION = "us-east-1"

@@ -9,7 +9,7 @@ They come from four places; the first that says how to sign requests decides the
 4. the store's own chain: `AWS_*` variables, profiles, web identities (IRSA) and instance profiles
    for S3, application default credentials for Google, managed identities for Azure.
 
-Properties contain secrets: nothing here prints them, and `StorageProperties` is never pickled.
+Properties contain secrets: nothing here prints them, and `StorageProperties` pickles none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import NoReturn
 
 from fluss_client.errors import ConfigError, CorruptDataError
 
@@ -40,7 +39,7 @@ _KNOWN_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "fs.")
 
 
 class StorageProperties(Mapping[str, str]):
-    """Properties of one storage. They are not shown, and a pickle of them is refused."""
+    """Properties of one storage. They are not shown, and credentials are never pickled."""
 
     __slots__ = ("_values",)
 
@@ -65,7 +64,9 @@ class StorageProperties(Mapping[str, str]):
     def __repr__(self) -> str:
         return f"StorageProperties({', '.join(sorted(self._values))})"
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce__(self) -> tuple[object, ...]:
+        if not any(self.has_credentials(family) for family in CREDENTIALS):
+            return StorageProperties, (self._values,)
         raise ConfigError(
             "properties of storage hold credentials and are never pickled: pass the name of the "
             f"storage, and set {VARIABLE_PREFIX}<NAME>__… where it is opened"

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import fluss_client as fluss
-from fluss_client.engine import BlockingState, async_connection, table_info
+from fluss_client.backend.cluster import remote_files
+from fluss_client.engine import BlockingState, async_connection, open_storage, table_info
 from fluss_client.errors import StorageRefusedError
+from fluss_client.net.rate import RateLimit
 from fluss_client.testing import LocalCluster
+from fluss_client.wire import fluss_pb2 as pb
 from tests.fix_storage import FaultyStore
 from tests.storage.conftest import MakeTable, rows, until
 
@@ -60,51 +69,108 @@ def tiered(
 
 
 @pytest.mark.timeout(240)
-def test_a_log_is_read_through_failing_requests_and_ending_tokens(
+def test_a_log_is_read_through_failing_requests(
+    connection: fluss.FlussConnection, make_table: MakeTable, store: FaultyStore, long_form: bool
+) -> None:
+    """The region, the keys and the token come from the servers."""
+    count = 200_000 if long_form else 40_000
+    table = tiered(connection, make_table, count)
+    assert store.tokens, "the proxy was not used"
+    store.chance = 0.05
+    rounds = 0
+    while rounds < (40 if long_form else 3) or not store.struck:
+        assert all_ids(table, count) == list(range(count))
+        rounds += 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_tokens_end_in_the_middle_of_a_scan(
     connection: fluss.FlussConnection,
     storage_cluster: LocalCluster,
     make_table: MakeTable,
     store: FaultyStore,
-    long_form: bool,
 ) -> None:
-    """The region and the keys come from the servers; tokens end while the scan goes on."""
-    storage_cluster.set_token_life(2.0)
+    """A server keeps a token for a minute, so tokens that live for 70 s are used for 10 s at least.
+
+    The store refuses a token that has ended.
+    """
+    table = tiered(connection, make_table, 40_000)
+    storage_cluster.set_token_life(70.0)
     try:
-        table = tiered(connection, make_table, ROWS)
-        assert store.tokens, "the proxy was not used"
-        store.chance = 0.05
-        before = len(store.tokens)
-        rounds = 0
-        while rounds < (40 if long_form else 3) or len(store.tokens) - before < 2:
-            assert all_ids(table, ROWS) == list(range(ROWS))
-            rounds += 1
-        assert store.struck or not long_form
-    finally:
-        storage_cluster.set_token_life(3600.0)
-
-
-@pytest.mark.timeout(240)
-def test_a_token_that_the_store_refuses_is_renewed(
-    storage_cluster: LocalCluster,
-    make_table: MakeTable,
-    store: FaultyStore,
-    monkeypatch: pytest.MonkeyPatch,
-    connection: fluss.FlussConnection,
-) -> None:
-    """A process that stood still uses a token after its end: the answer renews it."""
-    from fluss_client.backend.cluster import remote_files
-
-    table = tiered(connection, make_table, 20_000)
-    monkeypatch.setattr(remote_files, "TOKEN_LIFE_FRACTION", 100.0)
-    storage_cluster.set_token_life(1.0)
-    try:
+        time.sleep(61)
         config = fluss.Config({"bootstrap.servers": storage_cluster.info.bootstrap_servers})
-        with fluss.FlussConnection.create(config).result(60) as late:
-            again = late.get_table(table.get_table_path()).result(30)
-            assert first_rows(again) > 0
-            until(lambda: first_rows(again) > 0 and store.refused_tokens, "no token was refused")
+        with fluss.FlussConnection.create(config).result(60) as other:
+            again = other.get_table(table.get_table_path()).result(30)
+            store.tokens.clear()
+            deadline = time.monotonic() + 200
+            while time.monotonic() < deadline:
+                assert all_ids(again, 40_000) == list(range(40_000))
+            assert len(store.tokens) >= 3
     finally:
         storage_cluster.set_token_life(3600.0)
+
+
+class TokenServers:
+    """Servers that give a token of the local token service with a life of the test's choice."""
+
+    def __init__(self, storage: Mapping[str, str], endpoint: str, life_s: float) -> None:
+        self.config = fluss.Config({"bootstrap.servers": "nowhere:1"})
+        self._storage = storage
+        self._endpoint = endpoint
+        self._life_s = life_s
+        self.asked = 0
+
+    async def on_any(self, api: object, request: object) -> pb.GetFileSystemSecurityTokenResponse:
+        self.asked += 1
+        ends_s = time.time() + self._life_s
+        token = {
+            "access_key_id": self._storage["s3.access-key-id"],
+            "access_key_secret": self._storage["s3.secret-access-key"],
+            "security_token": f"until-{ends_s:.3f}-{self.asked}",
+        }
+        answer = pb.GetFileSystemSecurityTokenResponse(
+            schema="s3", token=json.dumps(token).encode(), expiration_time=int(ends_s * 1000)
+        )
+        said = {"fs.s3a.endpoint": self._endpoint, "fs.s3a.region": "us-east-1"}
+        for key, value in said.items():
+            answer.addition_info.add(key=key, value=value)
+        return answer
+
+
+@pytest.mark.parametrize("used_for", [0.75, 100.0])
+def test_a_token_is_renewed_before_it_ends_and_when_the_store_refuses_it(
+    storage_cluster: LocalCluster,
+    make_store: Callable[..., FaultyStore],
+    own_keys: dict[str, str],
+    folder: str,
+    monkeypatch: pytest.MonkeyPatch,
+    used_for: float,
+) -> None:
+    """A process that stood still uses a token after its end; the answer of the store renews it."""
+    place = open_storage(f"{folder}/segment")
+    with place.filesystem.open_output_stream(place.path) as stream:
+        stream.write(bytes(range(256)) * 40)
+    for name in [name for name in os.environ if name.startswith("FLUSS_STORAGE_")]:
+        monkeypatch.delenv(name)
+    store = make_store(own_keys["s3.endpoint"])
+    monkeypatch.setattr(remote_files, "TOKEN_LIFE_FRACTION", used_for)
+    servers = TokenServers(own_keys, store.endpoint, life_s=1.0)
+
+    async def read() -> None:
+        files = remote_files.RemoteFiles(servers, RateLimit(0))  # type: ignore[arg-type]
+        try:
+            ends = time.monotonic() + 2.5
+            while time.monotonic() < ends:
+                several = [files.read_range(f"{folder}/segment", at, 256) for at in (0, 256, 512)]
+                for found in await asyncio.gather(*several):
+                    assert bytes(found) == bytes(range(256))
+        finally:
+            files.close()
+
+    asyncio.run(read())
+    assert 3 <= servers.asked <= 12, "one caller asks for all"
+    assert (store.refused_tokens > 0) == (used_for > 1)
 
 
 @pytest.mark.timeout(240)

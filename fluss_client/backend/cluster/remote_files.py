@@ -46,7 +46,7 @@ TOKEN_LIFE_FRACTION = 0.75
 """A token is renewed after this part of its life, so that no read uses an expired one."""
 TOKEN_RENEW_S = 600.0
 """When a token is renewed that does not say when it ends."""
-EXPIRED_ATTEMPTS_MAX = 2
+EXPIRED_ATTEMPTS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,12 @@ class RemoteFiles:
             try:
                 return await work(filesystem)
             except FAILURES as error:
-                if has_expired(error) and attempt < EXPIRED_ATTEMPTS_MAX:
+                told = await self._on_thread(storage_error, error, place, doing, filesystem)
+                if has_expired(told) and attempt < EXPIRED_ATTEMPTS_MAX:
                     # The clocks differ, or the process stood still for longer than the token lives.
                     self._forget(place, filesystem)
                     continue
-                raise await self._on_thread(
-                    storage_error, error, place, doing, filesystem
-                ) from error
+                raise told from error
         raise AssertionError("unreachable")
 
     async def _of_location(
@@ -183,7 +182,7 @@ class RemoteFiles:
         life_s = TOKEN_RENEW_S
         if answer.HasField("expiration_time"):
             left_s = answer.expiration_time / 1000 - time.time()
-            life_s = max(1.0, left_s * TOKEN_LIFE_FRACTION)
+            life_s = left_s * TOKEN_LIFE_FRACTION
         return token_properties(place.scheme, bytes(answer.token), extra), life_s
 
 
