@@ -203,14 +203,6 @@ CATALOG_JARS = (
         "34ce80396dcf2927406ddcd7c1c9063879220952ad0a2121c10103d3ad2cc3a4",
     ),
     Jar(
-        "org.apache.iceberg",
-        "iceberg-core",
-        "1.10.1",
-        1519700,
-        "8c18111a61ea40ba23114e10e33bacfceca6cf36d2c9a932d880e0100f14af1e",
-        classifier="tests",
-    ),
-    Jar(
         "org.eclipse.jetty",
         "jetty-server",
         "11.0.26",
@@ -279,5 +271,18 @@ CATALOG_JARS = (
         "2.0.17",
         15716,
         "ddfea59ac074c6d3e24ac2c38622d2d963895e17f70b38ed4bdae4d780be6964",
+    ),
+)
+
+# The servlet of that catalog. The jar also replaces classes of Hadoop for the tests of Iceberg: it
+# must come after the true ones.
+CATALOG_SERVLET_JARS = (
+    Jar(
+        "org.apache.iceberg",
+        "iceberg-core",
+        "1.10.1",
+        1519700,
+        "8c18111a61ea40ba23114e10e33bacfceca6cf36d2c9a932d880e0100f14af1e",
+        classifier="tests",
     ),
 )

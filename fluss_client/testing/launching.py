@@ -11,6 +11,7 @@ from fluss_client.testing.artifacts import ensure_jars
 from fluss_client.testing.errors import LocalClusterError
 from fluss_client.testing.jars import (
     CATALOG_JARS,
+    CATALOG_SERVLET_JARS,
     ICEBERG_JARS,
     S3_PLUGIN_JARS,
     S3_STORE_JARS,
@@ -151,7 +152,7 @@ def _jars_of(settings: Settings) -> dict[str, tuple[Jar, ...]]:
     if settings.lake == REST_LAKE:
         # Hadoop's file system on S3 needs the other classes of its own version.
         hadoop = S3_PLUGIN_JARS if settings.remote else ()
-        wanted[CATALOG] = (*CATALOG_JARS, *hadoop, *ICEBERG_JARS[1:])
+        wanted[CATALOG] = (*CATALOG_JARS, *hadoop, *ICEBERG_JARS[1:], *CATALOG_SERVLET_JARS)
     return wanted
 
 
