@@ -14,6 +14,8 @@ stable within one release of this project, and carry no promise to others.
 - **State reads**: `StateReader` and `BlockingState` read the key state of a bucket, exact at an
   offset.
 - **Retries**: `Backoff`, `Deadline` and `retrying`, which the client itself uses.
+- **Files**: `open_storage` opens local disks and object stores by URI, `storage_error` tells why a
+  call to one failed.
 - **Dropped tables**: `Existence` tells whether a table and its partitions still exist.
 - **Embedded directories**: `check_directory` and `vacuum_directory`.
 """
@@ -71,6 +73,14 @@ from fluss_client.model.types import Root, require_arrow_map
 from fluss_client.net.retry import Backoff, Deadline, retrying
 from fluss_client.options import duration_ms
 from fluss_client.runtime import runtime, workers
+from fluss_client.storage.failures import FAILURES, explain, storage_error
+from fluss_client.storage.filesystems import Storage, as_filesystem, open_storage
+from fluss_client.storage.locations import Location, parse_location
+from fluss_client.storage.properties import (
+    StorageProperties,
+    environment_storage,
+    storage_properties,
+)
 
 if TYPE_CHECKING:
     from fluss_client.backend.embedded.maintenance import Vacuumed
@@ -159,6 +169,7 @@ def vacuum_directory(path: str | Path) -> Vacuumed:
 __all__ = [
     "CHANGELOG_IMAGE",
     "ENABLED",
+    "FAILURES",
     "KV_FORMAT",
     "OPTIONS",
     "PINNED_BATCHES_MAX",
@@ -175,6 +186,7 @@ __all__ = [
     "FetchPosition",
     "FetchRequest",
     "KeyMaker",
+    "Location",
     "LogSlice",
     "OffsetUnavailableError",
     "Payload",
@@ -185,8 +197,11 @@ __all__ = [
     "RowFormat",
     "StateReader",
     "StateSource",
+    "Storage",
+    "StorageProperties",
     "TimeUnit",
     "append_pinned",
+    "as_filesystem",
     "async_connection",
     "auto_partition_of",
     "backend_of",
@@ -196,6 +211,8 @@ __all__ = [
     "decode_value",
     "duration_ms",
     "encode_rows",
+    "environment_storage",
+    "explain",
     "find_option",
     "from_arrow",
     "grouped",
@@ -203,6 +220,8 @@ __all__ = [
     "iceberg_type",
     "is_closed",
     "numbered",
+    "open_storage",
+    "parse_location",
     "parse_partition_name",
     "parse_type",
     "partition_names",
@@ -213,6 +232,8 @@ __all__ = [
     "run_blocking",
     "runtime",
     "spec_to_name",
+    "storage_error",
+    "storage_properties",
     "table_info",
     "time_zone",
     "upsert_pinned",

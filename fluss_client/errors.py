@@ -532,6 +532,22 @@ class StorageError(RetriableServerError):
     code = 26
 
 
+class StorageRefusedError(StorageError):
+    """A store refused a request, and will refuse it again: a wrong key, clock, bucket or region.
+
+    Change what the message names.
+    """
+
+    retriable = False
+
+
+class StorageCredentialsExpiredError(StorageError):
+    """The credentials for a store have expired.
+
+    Those of a cluster's token are renewed by the client. Renew others, and run it again.
+    """
+
+
 class OperationNotAttemptedError(ServerError):
     """The server did not attempt the operation. Retry it."""
 

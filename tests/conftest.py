@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.fix_either",
     "tests.fix_support",
     "tests.fix_proxy",
+    "tests.fix_storage",
     "tests.fix_postgres",
     "tests.docs.summary",
     "tests.faults.recording",

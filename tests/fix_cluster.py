@@ -1,10 +1,11 @@
-"""Real clusters for tests: two that all tests share, and as many private ones as a test makes.
+"""Real clusters for tests: three that all tests share, and as many private ones as a test makes.
 
-`plain_cluster` (three tablet servers, SASL beside plain text) and `lake_cluster` (Iceberg) start
-when the first selected test that names them runs. They are down again at the end of the run, or
-stay up for the next one with KEEP_CLUSTER=1. Tests share them: name your tables uniquely, and
-leave every server running. Workers of a parallel run (`-n`) share the controller's clusters: the
-first that needs one starts it, and the controller takes them down.
+`plain_cluster` (three tablet servers, SASL beside plain text), `lake_cluster` (Iceberg) and
+`storage_cluster` (S3 and a REST catalog) start when the first selected test that names them runs.
+They are down again at the end of the run, or stay up for the next one with KEEP_CLUSTER=1. Tests
+share them: name your tables uniquely, and leave every server running. Workers of a parallel run
+(`-n`) share the controller's clusters: the first that needs one starts it, and the controller takes
+them down.
 """
 
 from __future__ import annotations
@@ -42,6 +43,17 @@ SHARED: dict[str, dict[str, Any]] = {
         "tablet_servers": 1,
         "lake": "iceberg",
         "config": {"kv.snapshot.interval": "1s"},
+    },
+    "storage_cluster": {
+        "tablet_servers": 1,
+        "tablet_heap": "512m",
+        "remote": "s3",
+        "lake": "iceberg-rest",
+        "config": {
+            "kv.snapshot.interval": "1s",
+            "remote.log.task-interval-duration": "1s",
+            "log.segment.file-size": "1mb",
+        },
     },
 }
 
@@ -199,6 +211,12 @@ def plain_cluster(request: pytest.FixtureRequest) -> LocalCluster:
 def lake_cluster(request: pytest.FixtureRequest) -> LocalCluster:
     """One tablet server and an Iceberg lake: `info.lake` opens its catalog."""
     return _shared(request, "lake_cluster")
+
+
+@pytest.fixture(scope="session")
+def storage_cluster(request: pytest.FixtureRequest) -> LocalCluster:
+    """Remote storage on S3 (`info.storage`, `info.bucket`) and a lake behind a REST catalog."""
+    return _shared(request, "storage_cluster")
 
 
 @pytest.fixture(scope="session")

@@ -141,14 +141,20 @@ def find_ivy() -> Path | None:
 
 def ivy_command(ivy: Path, jars: Sequence[Jar], folder: Path, java: JavaRuntime) -> list[str]:
     """Return the command that fetches `jars` into `folder`, where Ivy keeps its own files too."""
+    modules: dict[tuple[str, str, str], list[Jar]] = {}
+    for jar in jars:
+        modules.setdefault((jar.group, jar.name, jar.version), []).append(jar)
+    # Ivy takes a module once, with all of its jars.
     wanted = "\n".join(
-        f'    <dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}"'
-        ' conf="default->default" transitive="false"/>'
-        for jar in jars
+        f'    <dependency org="{group}" name="{name}" rev="{version}"'
+        f' conf="default->default" transitive="false">{"".join(map(_ivy_artifact, some))}'
+        "</dependency>"
+        for (group, name, version), some in modules.items()
     )
     description = folder / "ivy.xml"
     description.write_text(
-        '<ivy-module version="2.0">\n  <info organisation="local" module="fetch"/>\n'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">\n'
+        '  <info organisation="local" module="fetch"/>\n'
         '  <configurations><conf name="default"/></configurations>\n'
         f"  <dependencies>\n{wanted}\n  </dependencies>\n</ivy-module>\n"
     )
@@ -162,15 +168,20 @@ def ivy_command(ivy: Path, jars: Sequence[Jar], folder: Path, java: JavaRuntime)
         str(ivy),
         *("-settings", str(settings), "-cache", str(folder / "cache"), "-ivy", str(description)),
         *("-confs", "default", "-types", "jar"),
-        *("-retrieve", str(folder / "[artifact]-[revision].[ext]")),
+        *("-retrieve", str(folder / "[artifact]-[revision](-[classifier]).[ext]")),
     )
+
+
+def _ivy_artifact(jar: Jar) -> str:
+    classifier = f' m:classifier="{jar.classifier}"' if jar.classifier else ""
+    return f'<artifact name="{jar.name}" type="jar" ext="jar"{classifier}/>'
 
 
 def mvn_command(mvn: str, jars: Sequence[Jar], folder: Path) -> list[str]:
     """Return the command that fetches `jars` into `folder`, where Maven keeps its own files too."""
     wanted = "\n".join(
         f"    <dependency><groupId>{jar.group}</groupId><artifactId>{jar.name}</artifactId>"
-        f"<version>{jar.version}</version><exclusions><exclusion><groupId>*</groupId>"
+        f"<version>{jar.version}</version>{_mvn_classifier(jar)}<exclusions><exclusion><groupId>*</groupId>"
         "<artifactId>*</artifactId></exclusion></exclusions></dependency>"
         for jar in jars
     )
@@ -187,6 +198,10 @@ def mvn_command(mvn: str, jars: Sequence[Jar], folder: Path) -> list[str]:
         *(mvn, "--batch-mode", "-f", str(project), f"-Dmaven.repo.local={repository}"),
         *("dependency:copy-dependencies", f"-DoutputDirectory={folder}"),
     ]
+
+
+def _mvn_classifier(jar: Jar) -> str:
+    return f"<classifier>{jar.classifier}</classifier>" if jar.classifier else ""
 
 
 def _put_parent(repository: Path, jar: Jar) -> None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fluss_client.testing.artifacts import ensure_jars
 from fluss_client.testing.errors import LocalClusterError
-from fluss_client.testing.jars import ICEBERG_JARS, SERVER_JARS
+from fluss_client.testing.jars import (
+    CATALOG_JARS,
+    CATALOG_SERVLET_JARS,
+    ICEBERG_JARS,
+    S3_PLUGIN_JARS,
+    S3_STORE_JARS,
+    SERVER_JARS,
+    Jar,
+)
 from fluss_client.testing.java import JavaRuntime, find_java
 from fluss_client.testing.processes import spawn
 from fluss_client.testing.readiness import wait_until_serving
 from fluss_client.testing.server_config import (
     COORDINATOR,
-    HOST,
     ZOOKEEPER,
     Layout,
     command_line,
@@ -23,8 +30,18 @@ from fluss_client.testing.server_config import (
     server_names,
     write_config,
 )
-from fluss_client.testing.state import ClusterState, ServerState
+from fluss_client.testing.services import (
+    CATALOG,
+    HOST,
+    SERVICES,
+    STORE,
+    choose_secret,
+    service_command,
+)
+from fluss_client.testing.state import REST_LAKE, ClusterState, ServerState, Settings
 
+PLUGINS = ("iceberg", "s3-plugin")
+"""What the servers of Fluss load from their folder of plugins."""
 _LOWEST = 15_000
 _HIGHEST = 32_000
 _TRIES_MAX = 1000
@@ -71,13 +88,16 @@ def choose_ports(state: ClusterState) -> None:
     taken = {port for server in state.servers.values() for port in server.ports.values()}
     if settings.port is not None:
         taken.add(settings.port)
-    for name in server_names(settings.tablet_servers):
+    for name in server_names(settings):
         server = state.servers.setdefault(name, ServerState(ports={}))
         if name == COORDINATOR and settings.port is not None:
             server.ports["FLUSS"] = settings.port
         for listener in listeners_of(name, settings.sasl):
             if listener not in server.ports:
                 server.ports[listener] = pick(taken)
+    # The order of their start, also if a service was added to an existing cluster.
+    state.servers = {name: state.servers[name] for name in server_names(settings)}
+    choose_secret(state)
 
 
 def start_servers(
@@ -85,20 +105,25 @@ def start_servers(
 ) -> None:
     """Start `names` and wait until `wait_for` are ready; on any failure stop `names` again."""
     java = find_java()
-    class_path = ensure_jars(SERVER_JARS, java)
-    plugins = ensure_jars(ICEBERG_JARS, java) if state.settings.lake else []
+    wanted = _jars_of(state.settings)
+    # All at once: what is missing is fetched by one run of the tool.
+    every = list(dict.fromkeys(jar for some in wanted.values() for jar in some))
+    paths = dict(zip(every, ensure_jars(every, java), strict=True))
+    jars = {use: [paths[jar] for jar in some] for use, some in wanted.items()}
+    plugins = {use: jars[use] for use in PLUGINS if use in jars}
     for name in names:
         _check_ports(name, state.servers[name])
     state.save(layout.directory)
     for name in names:
         write_config(layout, state, name, plugins)
     try:
-        if ZOOKEEPER in names:
-            _launch(layout, state, ZOOKEEPER, java, class_path)
-            wait_until_serving(layout, state, [ZOOKEEPER])
+        first = [name for name in names if name in SERVICES or name == ZOOKEEPER]
+        for name in first:
+            _launch(layout, state, name, java, jars)
+        wait_until_serving(layout, state, first)
         for name in names:
-            if name != ZOOKEEPER:
-                _launch(layout, state, name, java, class_path)
+            if name not in first:
+                _launch(layout, state, name, java, jars)
         wait_until_serving(layout, state, wait_for)
     except BaseException:
         stop_servers(layout, state, names)
@@ -117,11 +142,34 @@ def stop_servers(layout: Layout, state: ClusterState, names: Sequence[str]) -> N
             state.save(layout.directory)
 
 
+def _jars_of(settings: Settings) -> dict[str, tuple[Jar, ...]]:
+    """Return the jars that a cluster needs, by their use."""
+    wanted: dict[str, tuple[Jar, ...]] = {"server": SERVER_JARS}
+    if settings.lake:
+        wanted["iceberg"] = ICEBERG_JARS
+    if settings.remote:
+        wanted |= {"s3-plugin": S3_PLUGIN_JARS, STORE: S3_STORE_JARS}
+    if settings.lake == REST_LAKE:
+        # Hadoop's file system on S3 needs the other classes of its own version.
+        hadoop = S3_PLUGIN_JARS if settings.remote else ()
+        wanted[CATALOG] = (*CATALOG_JARS, *hadoop, *ICEBERG_JARS[1:], *CATALOG_SERVLET_JARS)
+    return wanted
+
+
 def _launch(
-    layout: Layout, state: ClusterState, name: str, java: JavaRuntime, class_path: list[Path]
+    layout: Layout,
+    state: ClusterState,
+    name: str,
+    java: JavaRuntime,
+    jars: Mapping[str, list[Path]],
 ) -> None:
+    command = (
+        service_command(state, name, layout.config(name), java, jars.get(name, []))
+        if name in SERVICES
+        else command_line(layout, name, java, jars["server"], state.settings.tablet_heap)
+    )
     state.servers[name].process = spawn(
-        command_line(layout, name, java, class_path, state.settings.tablet_heap),
+        command,
         layout.work(name),
         layout.output(name),
     )

@@ -16,7 +16,8 @@ from fluss_client.testing.errors import LocalClusterError
 from fluss_client.testing.jars import FLUSS_VERSION
 from fluss_client.testing.launching import choose_ports, start_servers, stop_servers
 from fluss_client.testing.readiness import all_serve, wait_until_serving
-from fluss_client.testing.server_config import HOST, ZOOKEEPER, Layout, lake_properties
+from fluss_client.testing.server_config import Layout, lake_properties
+from fluss_client.testing.services import BUCKET, HOST, TOKENS, set_token_life, storage_of
 from fluss_client.testing.state import (
     LOCK_FILE,
     ClusterState,
@@ -41,6 +42,8 @@ class ClusterInfo:
         sasl_bootstrap_servers: The same for SASL; None without SASL.
         users: The password of each SASL user.
         lake: The properties for PyIceberg's `load_catalog`; None without a lake.
+        storage: The properties of the remote storage, its secret included; None on a local disk.
+        bucket: The URI of the bucket of the remote storage; None on a local disk.
         pids: The process id of each running server, by server name.
         logs: The log file of each server, by server name.
         dir: The directory of the cluster.
@@ -55,6 +58,8 @@ class ClusterInfo:
     logs: Mapping[str, str]
     dir: str
     fluss_version: str
+    storage: Mapping[str, str] | None = None
+    bucket: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, passwords included."""
@@ -105,7 +110,7 @@ def describe(layout: Layout, state: ClusterState) -> ClusterInfo:
         bootstrap_servers=_addresses(state, "FLUSS"),
         sasl_bootstrap_servers=_addresses(state, "SASL") if settings.sasl else None,
         users=dict(state.users) if settings.sasl else {},
-        lake=lake_properties(layout) if settings.lake else None,
+        lake=lake_properties(layout, state) if settings.lake else None,
         pids={
             name: server.process.pid
             for name, server in state.servers.items()
@@ -114,6 +119,8 @@ def describe(layout: Layout, state: ClusterState) -> ClusterInfo:
         logs={name: str(layout.log(name)) for name in state.servers},
         dir=str(layout.directory),
         fluss_version=FLUSS_VERSION,
+        storage=storage_of(state) if settings.remote else None,
+        bucket=f"s3://{BUCKET}" if settings.remote else None,
     )
 
 
@@ -146,8 +153,8 @@ def _addresses(state: ClusterState, listener: str) -> str:
     """Return the addresses of one listener: the coordinator first, then the tablet servers."""
     return ",".join(
         f"{HOST}:{server.ports[listener]}"
-        for name, server in state.servers.items()
-        if name != ZOOKEEPER
+        for server in state.servers.values()
+        if listener in server.ports
     )
 
 
@@ -162,10 +169,13 @@ class LocalCluster:
         directory: The directory of the cluster; None uses the user's state directory.
         tablet_servers: The number of tablet servers, 1 by default.
         sasl: Whether there is a SASL listener with the users `admin` and `alice`.
-        lake: The lake format (`iceberg`), or None for no lake.
+        lake: `iceberg` (its catalog in SQLite), `iceberg-rest` (a REST catalog), or None for no
+            lake.
         port: The port of the coordinator; None chooses a free one.
         config: More configuration of the servers.
         tablet_heap: The Java heap of each tablet server, such as `512m`; 1g by default.
+        remote: `s3` starts an S3 server, on which the servers keep remote logs and snapshots of
+            keys, and a REST catalog its warehouse; None keeps them on the local disk.
 
     An argument that is None keeps the value of the existing cluster in the directory.
 
@@ -182,6 +192,7 @@ class LocalCluster:
         port: int | None = None,
         config: Mapping[str, str] | None = None,
         tablet_heap: str | None = None,
+        remote: str | None = None,
     ) -> None:
         chosen = Path(directory) if directory is not None else state_dir() / "cluster"
         self.directory = Path(os.path.abspath(chosen.expanduser()))
@@ -193,6 +204,7 @@ class LocalCluster:
             "port": port,
             "config": dict(config) if config is not None else None,
             "tablet_heap": tablet_heap,
+            "remote": remote,
         }
         Settings().with_changes(**self._given)
 
@@ -267,6 +279,10 @@ class LocalCluster:
     def info(self) -> ClusterInfo:
         """The addresses and files; raises `LocalClusterError` if it was never started."""
         return describe(self._layout, self._existing_state())
+
+    def set_token_life(self, life_s: float) -> None:
+        """Set how long the tokens live with which clients read the remote storage; for tests."""
+        set_token_life(self._existing_state(TOKENS), self._layout.config(TOKENS), life_s)
 
     def log_path(self, name: str) -> Path:
         """Return the log file of a server; raise `LocalClusterError` if there is no such server."""

@@ -6,6 +6,7 @@ not the client, so that a fault of the client cannot make a cluster look broken.
 
 from __future__ import annotations
 
+import http.client
 import socket
 import struct
 import time
@@ -16,7 +17,8 @@ from pathlib import Path
 from google.protobuf.message import Message
 
 from fluss_client.testing.errors import ServerStartError
-from fluss_client.testing.server_config import COORDINATOR, HOST, ZOOKEEPER, Layout, tablet_name
+from fluss_client.testing.server_config import COORDINATOR, ZOOKEEPER, Layout, tablet_name
+from fluss_client.testing.services import HOST, LISTENER, SERVICES
 from fluss_client.testing.state import ClusterState
 from fluss_client.wire import fluss_pb2 as pb
 
@@ -39,6 +41,8 @@ def serves(state: ClusterState, name: str, timeout_s: float = _ASK_TIMEOUT_S) ->
     ports = state.servers[name].ports
     if name == ZOOKEEPER:
         return zookeeper_serves(ports["CLIENT"], timeout_s)
+    if name in SERVICES:
+        return http_serves(ports[LISTENER], timeout_s)
     try:
         metadata = ask_metadata(ports["FLUSS"], timeout_s)
     except NotServingError:
@@ -51,7 +55,7 @@ def serves(state: ClusterState, name: str, timeout_s: float = _ASK_TIMEOUT_S) ->
     return listed >= {
         (other, server.ports["FLUSS"])
         for other, server in state.servers.items()
-        if other != ZOOKEEPER and server.is_running
+        if "FLUSS" in server.ports and server.is_running
     }
 
 
@@ -132,6 +136,19 @@ def zookeeper_serves(port: int, timeout_s: float) -> bool:
             return b"Mode:" in _read_to_end(connection)
     except OSError:
         return False
+
+
+def http_serves(port: int, timeout_s: float) -> bool:
+    """Return whether the server at `port` answers requests of HTTP, with any status."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=timeout_s)
+    try:
+        connection.request("GET", "/v1/config")
+        connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True
 
 
 def _read_to_end(connection: socket.socket) -> bytes:

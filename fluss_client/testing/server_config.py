@@ -5,14 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from fluss_client.testing.java import JavaRuntime
-from fluss_client.testing.state import TABLET_HEAP_MIN_MB, ClusterState
+from fluss_client.testing.services import (
+    CATALOG,
+    HOST,
+    LISTENER,
+    SERVICES,
+    endpoint,
+    server_values,
+    service_names,
+    storage_of,
+    warehouse_of,
+    write_service,
+)
+from fluss_client.testing.state import REST_LAKE, TABLET_HEAP_MIN_MB, ClusterState, Settings
 
-HOST = "127.0.0.1"
 ZOOKEEPER = "zookeeper"
 COORDINATOR = "coordinator"
 LAKE_CATALOG = "fluss-iceberg-catalog"
@@ -56,13 +67,16 @@ def tablet_name(number: int) -> str:
     return f"tablet-{number}"
 
 
-def server_names(tablet_servers: int) -> list[str]:
+def server_names(settings: Settings) -> list[str]:
     """Return all servers in the order of their start; they stop in reverse order."""
-    return [ZOOKEEPER, COORDINATOR, *(tablet_name(n + 1) for n in range(tablet_servers))]
+    tablets = (tablet_name(n + 1) for n in range(settings.tablet_servers))
+    return [*service_names(settings), ZOOKEEPER, COORDINATOR, *tablets]
 
 
 def listeners_of(name: str, sasl: bool) -> list[str]:
     """Return the listeners of a server; each needs a port."""
+    if name in SERVICES:
+        return [LISTENER]
     if name == ZOOKEEPER:
         return [_CLIENT]
     return [_INTERNAL, _PLAIN, *([_SASL] if sasl else [])]
@@ -94,7 +108,9 @@ class Layout:
         return self.directory / "tmp" / name
 
     def log(self, name: str) -> Path:
-        """Return the log file of a server."""
+        """Return the log file of a server; a service has none beside what it prints."""
+        if name in SERVICES:
+            return self.output(name)
         return self.directory / "logs" / f"{name}.log"
 
     def output(self, name: str) -> Path:
@@ -102,8 +118,22 @@ class Layout:
         return self.directory / "logs" / f"{name}.out"
 
 
-def write_config(layout: Layout, state: ClusterState, name: str, plugins: Sequence[Path]) -> None:
-    """Write all configuration files of server `name`."""
+def write_config(
+    layout: Layout, state: ClusterState, name: str, plugins: Mapping[str, Sequence[Path]]
+) -> None:
+    """Write all configuration files of server `name`.
+
+    Args:
+        layout: The paths of the cluster.
+        state: Its settings and ports.
+        name: The server.
+        plugins: The jars of each plugin of Fluss.
+    """
+    if name in SERVICES:
+        for folder in (layout.work(name), layout.log(name).parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_service(state, name, layout.config(name), layout.data(name))
+        return
     shutil.rmtree(layout.scratch(name), ignore_errors=True)
     plugin_folder = layout.work(name) / "plugins"
     folders = [layout.config(name), layout.data(name), layout.scratch(name), plugin_folder]
@@ -129,10 +159,11 @@ def write_config(layout: Layout, state: ClusterState, name: str, plugins: Sequen
     values = _server_values(layout, state, name)
     text = "".join(f"{key}: {value}\n" for key, value in values.items())
     _write_private(folder / "server.yaml", text)
-    if state.settings.lake is not None:
+    for plugin, jars in plugins.items():
+        _link_plugins(plugin_folder / plugin, jars)
+    if state.settings.lake == "iceberg":
         layout.lake_warehouse.mkdir(parents=True, exist_ok=True)
         _set_wal_mode(layout.lake_database)
-        _link_plugins(plugin_folder / "iceberg", plugins)
 
 
 def _set_wal_mode(database: Path) -> None:
@@ -175,7 +206,15 @@ def _server_values(layout: Layout, state: ClusterState, name: str) -> dict[str, 
             ),
             "super.users": "User:admin",
         }
-    if state.settings.lake is not None:
+    values |= server_values(state)
+    if state.settings.lake == REST_LAKE:
+        values |= {
+            "datalake.format": "iceberg",
+            "datalake.iceberg.type": "rest",
+            "datalake.iceberg.uri": endpoint(state, CATALOG),
+            "datalake.iceberg.warehouse": warehouse_of(state, layout.data(CATALOG)),
+        }
+    elif state.settings.lake is not None:
         values |= {
             "datalake.format": state.settings.lake,
             "datalake.iceberg.type": "jdbc",
@@ -199,8 +238,16 @@ def _link_plugins(folder: Path, plugins: Sequence[Path]) -> None:
         os.symlink(jar, folder / jar.name)
 
 
-def lake_properties(layout: Layout) -> dict[str, str]:
+def lake_properties(layout: Layout, state: ClusterState) -> dict[str, str]:
     """Return the properties with which PyIceberg's `load_catalog` opens the servers' catalog."""
+    if state.settings.lake == REST_LAKE:
+        return {
+            "name": LAKE_CATALOG,
+            "type": "rest",
+            "uri": endpoint(state, CATALOG),
+            "warehouse": warehouse_of(state, layout.data(CATALOG)),
+            **(storage_of(state) if state.settings.remote else {}),
+        }
     return {
         "name": LAKE_CATALOG,
         "type": "sql",

@@ -18,7 +18,9 @@ from fluss_client.testing.user_dirs import write_atomically
 STATE_FILE = "cluster.json"
 LOCK_FILE = ".lock"
 TABLET_SERVERS_MAX = 32
-LAKES = ("iceberg",)
+REST_LAKE = "iceberg-rest"
+LAKES = ("iceberg", REST_LAKE)
+REMOTES = ("s3",)
 TABLET_HEAP_MIN_MB = 128
 TABLET_HEAP = "1g"
 _FORMAT = 1
@@ -39,6 +41,7 @@ class Settings:
     tablet_servers: int = 1
     sasl: bool = False
     lake: str | None = None
+    remote: str | None = None
     port: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     tablet_heap: str = TABLET_HEAP
@@ -59,6 +62,10 @@ class Settings:
             )
         if self.lake is not None and self.lake not in LAKES:
             raise LocalClusterError(f"the lake {self.lake!r} is unknown: choose {', '.join(LAKES)}")
+        if self.remote is not None and self.remote not in REMOTES:
+            raise LocalClusterError(
+                f"the remote storage {self.remote!r} is unknown: choose {', '.join(REMOTES)}"
+            )
         if self.port is not None and not 1 <= self.port <= 65535:
             raise LocalClusterError(f"{self.port} is not a port: choose 1 to 65535")
         _check_heap(self.tablet_heap)
@@ -104,6 +111,7 @@ class ClusterState:
     settings: Settings
     users: dict[str, str] = field(default_factory=dict)
     servers: dict[str, ServerState] = field(default_factory=dict)
+    storage_secret: str = ""
 
     def save(self, directory: Path) -> None:
         """Write the state file with mode 0600, because it holds passwords."""
@@ -125,6 +133,8 @@ def load_state(directory: Path) -> ClusterState | None:
                 )
                 for name, server in content["servers"].items()
             },
+            # Clusters of earlier versions have no store.
+            storage_secret=content.get("storage_secret", ""),
         )
     except (FileNotFoundError, NotADirectoryError):
         return None

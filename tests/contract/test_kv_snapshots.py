@@ -17,7 +17,7 @@ from pyarrow import fs
 
 import fluss_client as fluss
 from fluss_client.backend.cluster.kv_snapshots import SnapshotCursor
-from fluss_client.backend.cluster.remote_log import copy_file
+from fluss_client.backend.cluster.remote_files import copy_file
 from fluss_client.backend.temporary_folder import FOLDER_PREFIX
 from fluss_client.engine import StateReader, run_blocking
 from fluss_client.errors import CorruptDataError, SchemaNotExistError, StorageError

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 # fluss_client belongs on the lowest line that lets it import what it needs.
 LAYERS = (
     ("errors", "error_codes", "_version"),
-    ("config", "options", "runtime"),
+    ("config", "options", "runtime", "storage"),
     ("model",),
     ("codec",),
     ("wire",),

@@ -23,7 +23,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 from fluss_client.backend.cluster.cluster_admin import ClusterAdminCalls
 from fluss_client.backend.cluster.reads import ReadCalls
@@ -36,8 +35,10 @@ from fluss_client.errors import (
     KvSnapshotNotExistError,
     PartitionNotExistError,
     StorageError,
+    StorageRefusedError,
 )
 from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.storage.locations import parse_location
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 
@@ -78,6 +79,9 @@ class StateCalls(ReadCalls, ClusterAdminCalls):
             except KvSnapshotNotExistError:
                 await cursor.close()
                 continue
+            except StorageRefusedError:
+                await cursor.close()
+                raise
             except StorageError as error:
                 # If its files were deleted while they were fetched, there is a newer one.
                 await cursor.close()
@@ -210,17 +214,19 @@ class SnapshotCursor:
     async def _fetch(self, remote: str, name: str) -> None:
         assert self._folder is not None
         target = self._folder.path / name
-        parts = urlsplit(remote)
+        place = parse_location(remote)
         try:
-            if parts.scheme in ("", "file"):
+            if place.is_local:
                 self._in_place = True
-                await asyncio.to_thread(os.symlink, parts.path, target)
+                await asyncio.to_thread(os.symlink, place.path, target)
             else:
                 await self._calls.download(remote, target)
             found = target.stat()
             self.bytes_fetched += found.st_size
             self.made_ms = max(self.made_ms or 0, int(found.st_mtime * 1000))
-        except OSError as error:
+        except StorageRefusedError as error:
+            raise StorageRefusedError(f"{self._table.table_path}: {error}") from error
+        except (OSError, StorageError) as error:
             raise StorageError(
                 f"{self._table.table_path}: cannot fetch {remote} of KV snapshot "
                 f"{self.snapshot_id} into {self._folder.path}: {error}. This machine needs access "

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fluss_client.backend.cluster.admin import AdminCalls
+from fluss_client.backend.cluster.remote_files import RemoteFiles
 from fluss_client.backend.cluster.remote_log import RemoteLog
 from fluss_client.backend.contract import (
     DecodedSlice,
@@ -107,13 +108,14 @@ class ReadCalls(AdminCalls):
     def __init__(self, bootstrap: list[Address], config: Config) -> None:
         super().__init__(bootstrap, config)
         self.rate = RateLimit(config.scanner_bytes_per_second_max)
-        self._remote = RemoteLog(self, self.rate)
+        self._files = RemoteFiles(self, self.rate)
+        self._remote = RemoteLog(self, self._files, self.rate)
         # Tables with batches that were written before a requested column was added. The server
         # refuses to project them, so all columns are fetched.
         self._no_pushdown: set[tuple[int, tuple[int, ...]]] = set()
 
     async def close(self) -> None:
-        self._remote.close()
+        self._files.close()
         await super().close()
 
     async def fetch(self, node: int, request: FetchRequest) -> list[FetchedBucket]:
@@ -273,7 +275,7 @@ class ReadCalls(AdminCalls):
 
     async def download(self, remote: str, target: Path) -> None:
         """Copy a file of the cluster's remote storage to a local path."""
-        await self._remote.download(remote, target)
+        await self._files.download(remote, target)
 
     async def _check_size(self, table: TableInfo, bucket: TableBucket) -> None:
         """Raise `ScanTooLargeError` if the bucket may hold too many rows for one answer."""

@@ -44,7 +44,17 @@ def up(
         bool | None, typer.Option("--sasl", help="Add listeners that ask for user and password.")
     ] = None,
     lake: Annotated[
-        str | None, typer.Option(metavar="iceberg", help="Configure a lake for tables.")
+        str | None,
+        typer.Option(
+            metavar="iceberg|iceberg-rest",
+            help="Configure a lake for tables, its catalog in SQLite or behind a REST server.",
+        ),
+    ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            metavar="s3", help="Start an S3 server, too, for remote logs, snapshots and the lake."
+        ),
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete the directory's earlier cluster first.")
@@ -66,10 +76,12 @@ def up(
 
       fluss-orchestrate cluster up --tablet-servers 3 --sasl --lake iceberg --json
 
+      fluss-orchestrate cluster up --remote s3 --lake iceberg-rest
+
       fluss-orchestrate cluster up --dir /tmp/c --tablet-heap 2g --config kv.snapshot.interval=1min
     """
     cluster = _cluster(
-        directory, tablet_servers, sasl, lake, port, _parse_config(config), tablet_heap
+        directory, tablet_servers, sasl, lake, port, _parse_config(config), tablet_heap, remote
     )
     info = cluster.up(fresh=fresh)
     print(info.to_json()) if as_json else _show_info(info)
@@ -182,6 +194,10 @@ def _show_info(info: ClusterInfo) -> None:
             facts[f"user {user}"] = f"password {password}"
     if info.lake:
         facts["lake catalog"] = f"{info.lake['name']} at {info.lake['uri']}"
+    if info.storage:
+        facts["bucket"] = f"{info.bucket} at {info.storage['s3.endpoint']}"
+        facts["access key"] = info.storage["s3.access-key-id"]
+        facts["secret key"] = info.storage["s3.secret-access-key"]
     facts["Fluss"] = f"{info.fluss_version}, {len(info.pids)} processes"
     facts["directory"] = info.dir
     console().print(pairs(facts), soft_wrap=True)

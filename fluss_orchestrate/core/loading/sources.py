@@ -1,4 +1,7 @@
-"""Rows in files: Parquet, ORC, Arrow, CSV and JSON lines, always in the same order."""
+"""Rows in files on disks and in object stores, always in the same order.
+
+The formats are Parquet, ORC, Arrow, CSV and JSON lines.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss_client.engine import FAILURES, Location, explain, open_storage, parse_location
 from fluss_client.errors import ClientError
 
 FORMATS = {
@@ -43,16 +47,19 @@ def open_rows(
     The same files give the same rows in the same order.
 
     Args:
-        path: The file or the folder.
+        path: The file or the folder: a local path, or a URI such as `s3://bucket/path`.
         format: The format, such as `parquet` or `csv`; None takes it from the name of the file.
         columns: The columns to read; None reads all.
         types: The types of the columns, such as those of the target. CSV and JSON say little about
             types; without `types` they are guessed.
     """
-    files = source_files(path, format)
-    kind = format or FORMATS[files[0].suffix.lower()]
+    if str(path).strip() and not (place := parse_location(path)).is_local:
+        files, filesystem = _stored_files(place, format)
+    else:
+        files, filesystem = [str(file) for file in source_files(path, format)], None
+    kind = format or FORMATS[Path(files[0]).suffix.lower()]
     try:
-        dataset = _dataset([str(file) for file in files], kind, types)
+        dataset = _dataset(files, kind, types, filesystem)
         wanted = None if columns is None else list(columns)
         return dataset.scanner(columns=wanted).to_reader()
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError, ValueError) as error:
@@ -74,16 +81,18 @@ def csv_options(types: pa.Schema) -> Any:
     )
 
 
-def _dataset(files: Sequence[str], kind: str, types: pa.Schema | None) -> Any:
+def _dataset(files: Sequence[str], kind: str, types: pa.Schema | None, filesystem: Any) -> Any:
     import pyarrow.dataset as ds
 
     if types is not None and kind == "csv":
-        return ds.dataset(files, format=ds.CsvFileFormat(convert_options=csv_options(types)))
-    dataset = ds.dataset(files, format=kind)
+        csv = ds.CsvFileFormat(convert_options=csv_options(types))
+        return ds.dataset(files, format=csv, filesystem=filesystem)
+    dataset = ds.dataset(files, format=kind, filesystem=filesystem)
     if types is None or kind != "json":
         return dataset
     known = {f.name: f.with_nullable(True) for f in types}
-    return ds.dataset(files, pa.schema([known.get(f.name, f) for f in dataset.schema]), kind)
+    schema = pa.schema([known.get(f.name, f) for f in dataset.schema])
+    return ds.dataset(files, schema, kind, filesystem=filesystem)
 
 
 def source_files(path: str | Path, format: str | None = None) -> list[Path]:  # noqa: A002
@@ -102,12 +111,36 @@ def source_files(path: str | Path, format: str | None = None) -> list[Path]:  # 
         files = sorted(f for f in place.rglob("*") if f.is_file() and _is_data(f, place))
     else:
         raise SourceError(str(path), "there is no such file or folder")
+    return _of_one_format(files, str(path), format)
+
+
+def _stored_files(place: Location, format: str | None) -> tuple[list[str], Any]:  # noqa: A002
+    """Return the files of a folder of a store, sorted, and the store."""
+    from pyarrow.fs import FileSelector, FileType
+
+    storage = open_storage(place)
+    try:
+        info = storage.filesystem.get_file_info(place.path)
+        infos = [info]
+        if info.type == FileType.Directory:
+            infos = storage.filesystem.get_file_info(FileSelector(place.path, recursive=True))
+    except FAILURES as error:
+        raise SourceError(place.text, explain(error, place, storage.filesystem)) from error
+    if info.type == FileType.NotFound:
+        raise SourceError(place.text, "there is no such file or folder")
+    root = Path(place.path)
+    files = sorted(Path(one.path) for one in infos if one.type == FileType.File)
+    found = [file for file in files if file == root or _is_data(file, root)]
+    return [str(file) for file in _of_one_format(found, place.text, format)], storage.filesystem
+
+
+def _of_one_format(files: list[Path], path: str, format: str | None) -> list[Path]:  # noqa: A002
     known = files if format else [f for f in files if f.suffix.lower() in FORMATS]
     if not known:
-        raise SourceError(str(path), f"holds no file that ends in {', '.join(sorted(FORMATS))}")
+        raise SourceError(path, f"holds no file that ends in {', '.join(sorted(FORMATS))}")
     kinds = {format or FORMATS[f.suffix.lower()] for f in known}
     if len(kinds) > 1:
-        raise SourceError(str(path), f"holds {', '.join(sorted(kinds))} files; say which format")
+        raise SourceError(path, f"holds {', '.join(sorted(kinds))} files; say which format")
     return known
 
 

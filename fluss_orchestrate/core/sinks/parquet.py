@@ -3,29 +3,50 @@
     t17-p3-b0-00000000000000000000-00000000000000004096-5f0c…e1.parquet
     table id, partition id (none without partitions), bucket, first offset, end, plan id
 
-A file is written under a hidden name and then renamed, so that it is complete as soon as it is
-visible. If a range is written again, the same file is written again. Hidden files are what a crash
-left behind; `sweep` removes them.
+A file is complete as soon as it is visible. If a range is written again, the same file is written
+again, whole: the plan fixes its name and its rows. How that is reached depends on the store:
+
+- Local disks, HDFS, Azure and file systems that the caller gives: the file is written under a
+  hidden name, flushed to a local disk, and renamed. Hidden files are what a crash left behind;
+  `sweep` removes them.
+- S3, Google Cloud Storage, and what speaks the protocol of S3: there is no rename, but an object
+  appears when its upload is complete, and replaces the one before it at once. The file is encoded
+  in memory, or beyond `SPOOL_BYTES` in a temporary file on this machine, and uploaded under its
+  name when it is complete. A rename there would be a copy, which ends at 5 GiB on S3. A run that
+  is killed leaves at most an upload that was never completed; a lifecycle rule of the bucket
+  removes those (AbortIncompleteMultipartUpload).
+  If the answer to an upload is lost, the object is looked for before the upload counts as failed.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from fluss_client.errors import ConfigError
+from fluss_client.engine import (
+    FAILURES,
+    Storage,
+    StorageProperties,
+    as_filesystem,
+    open_storage,
+    parse_location,
+    storage_error,
+)
+from fluss_client.errors import ConfigError, StorageError
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 from fluss_orchestrate.core.sinks.base import ReadPlan, SinkForm, SinkResult, range_plan
 from fluss_orchestrate.core.sinks.registry import (
+    FieldKind,
     SinkDeclaration,
     SinkField,
     file_node,
@@ -41,6 +62,11 @@ ROW_GROUP_BYTES = 16 << 20
 BATCH_TIMES = {"_timestamp", "__timestamp"}
 """The columns in which scans and the lake give the time when a row's batch was written. The value
 is the same for all rows of a batch."""
+SPOOL_BYTES = 32 << 20
+"""What is held in memory of a file for an object store, before it goes to a temporary file."""
+UPLOAD_BYTES = 8 << 20
+"""What is passed on at once of a file that is uploaded."""
+_UPLOADED = ("s3", "gcs")
 _HIDDEN = "."
 _TEMPORARY = ".tmp"
 
@@ -48,16 +74,19 @@ _TEMPORARY = ".tmp"
 class ParquetSink:
     """Writes plans into a directory as Parquet files.
 
-    Object stores show a file when it is complete, so it does no harm that a rename is a copy there.
-    The files of a plan that was abandoned stay until `discard(plan)` removes them.
+    The files of a plan that was abandoned stay until `discard(plan)` removes them. The directory is
+    opened when the sink is used first.
 
     Args:
-        directory: A local path, a URI that pyarrow knows, or a path of `filesystem`.
+        directory: A local path, a URI such as `s3://bucket/path`, or a path of `filesystem`.
         filesystem: A file system of pyarrow or fsspec; None for the one that the path names.
         compression: The codec of the files.
+        storage: Properties of the store by the names of pyiceberg, such as `s3.endpoint`. What is
+            not given here comes from the environment (`FLUSS_STORAGE__S3__ENDPOINT`, `AWS_REGION`).
+            `name` chooses properties that the environment has under that name.
 
     Raises:
-        ConfigError: The directory is empty.
+        ConfigError: The directory is empty, or a property is unknown.
     """
 
     exactly_once = True
@@ -69,17 +98,55 @@ class ParquetSink:
         *,
         filesystem: Any = None,
         compression: str = "zstd",
+        storage: Mapping[str, str] | None = None,
     ) -> None:
         given = os.fspath(directory)
         if not given.strip():
             raise ConfigError("a Parquet sink needs a directory, and this one is empty")
-        self._fs, self._directory = _open(given, filesystem)
+        self._location = parse_location(given)
+        self._given = None if filesystem is None else as_filesystem(filesystem)
+        self._directory = self._location.path if filesystem is None else given
         self._compression = compression
+        properties = dict(storage or {})
+        self._storage_name = properties.pop("name", None)
+        self._properties = StorageProperties(properties)
+        self._opened: Storage | None = None
+        self._opening = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._given is not None and not isinstance(self._given, pafs.LocalFileSystem):
+            raise ConfigError(
+                "a Parquet sink with an open file system is never pickled, because that may hold "
+                "credentials: give the sink a URI, and the properties of its store by the "
+                "environment"
+            )
+        return self.__dict__ | {"_opened": None, "_opening": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._opening = threading.Lock()
 
     @property
     def identity(self) -> str:
         """The type of the file system and the directory, without the host of a URI."""
-        return f"parquet:{self._fs.type_name}:{self._directory}"
+        kind = self._location.family if self._given is None else self._given.type_name
+        return f"parquet:{kind}:{self._directory}"
+
+    @property
+    def _fs(self) -> pafs.FileSystem:
+        with self._opening:
+            if self._opened is None:
+                self._opened = (
+                    open_storage(self._location, self._properties, name=self._storage_name)
+                    if self._given is None
+                    else Storage(self._given, self._location)
+                )
+            return self._opened.filesystem
+
+    @property
+    def _is_uploaded(self) -> bool:
+        """Whether files are uploaded under their names, because the store has no rename."""
+        return self._fs.type_name in _UPLOADED
 
     def file_name(self, plan: ScanPlan, part: BucketRange) -> str:
         """Return the name of the file that contains the range `part` of a `plan`."""
@@ -90,15 +157,23 @@ class ParquetSink:
         )
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """Return what the directory holds of a `plan`; None if a file of the plan is missing."""
-        rows = size = 0
-        files = []
-        for part in plan.ranges:
-            found = self._done(plan, part)
-            if found is None:
-                return None
-            rows, size = rows + found[0], size + found[1]
-            files.append(self.file_name(plan, part))
+        """Return what the directory holds of a `plan`; None if a file of the plan is missing.
+
+        Raises:
+            StorageError: The directory cannot be read.
+        """
+        found = []
+        # Mostly nothing was written yet, which the first file tells; the others are looked for at
+        # once.
+        for parts in (plan.ranges[:1], plan.ranges[1:]):
+            with ThreadPoolExecutor(WRITERS_MAX, "fluss-parquet") as pool:
+                for one in pool.map(lambda part: self._done(plan, part), parts):
+                    if one is None:
+                        pool.shutdown(wait=False, cancel_futures=True)
+                        return None
+                    found.append(one)
+        files = [self.file_name(plan, part) for part in plan.ranges]
+        rows, size = sum(rows for rows, _ in found), sum(size for _, size in found)
         return SinkResult(rows, size, {"files": files}, moved=0)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
@@ -107,8 +182,12 @@ class ParquetSink:
         Args:
             plan: The plan.
             read: Returns a reader of the rows of a part of the plan.
+
+        Raises:
+            StorageError: A file cannot be written; the message says why.
         """
-        self._fs.create_dir(self._directory, recursive=True)
+        if not self._is_uploaded:
+            self._fs.create_dir(self._directory, recursive=True)
         given_up = threading.Event()
 
         def write_one(part: BucketRange) -> tuple[int, int, int]:
@@ -175,13 +254,26 @@ class ParquetSink:
 
     def _done(self, plan: ScanPlan, part: BucketRange) -> tuple[int, int] | None:
         path = self._path(self.file_name(plan, part))
-        info = self._fs.get_file_info(path)
-        if info.type != pafs.FileType.File:
+        try:
+            info = self._fs.get_file_info(path)
+            if info.type != pafs.FileType.File:
+                return None
+            with self._fs.open_input_file(path) as file:
+                return pq.read_metadata(file).num_rows, info.size
+        except pa.ArrowInvalid:
+            # Without a footer it is no file of this sink: it is written again.
             return None
-        with self._fs.open_input_file(path) as file:
-            return pq.read_metadata(file).num_rows, info.size
+        except FAILURES as error:
+            raise self._failure(error, "read") from error
+
+    def _failure(self, error: BaseException, doing: str) -> StorageError:
+        return storage_error(error, self._location, doing, self._fs)
 
     def _write_range(self, name: str, reader: pa.RecordBatchReader) -> tuple[int, int]:
+        if self._is_uploaded:
+            with tempfile.SpooledTemporaryFile(SPOOL_BYTES, prefix="fluss-parquet-") as spool:
+                rows = _write_all(spool, reader, self._compression)
+                return rows, self._upload(name, spool)
         # Two processes may write the same range at once, so each one uses its own hidden name.
         hidden = self._path(f"{_HIDDEN}{name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
@@ -196,6 +288,27 @@ class ParquetSink:
             raise
         return rows, size
 
+    def _upload(self, name: str, spool: IO[bytes]) -> int:
+        """Upload a complete file under its name; return its size."""
+        size = spool.seek(0, os.SEEK_END)
+        spool.seek(0)
+        path = self._path(name)
+        try:
+            with self._fs.open_output_stream(path) as stream:
+                while data := spool.read(UPLOAD_BYTES):
+                    stream.write(data)
+        except FAILURES as error:
+            if not self._holds(path, size):
+                raise self._failure(error, "write") from error
+        return size
+
+    def _holds(self, path: str, size: int) -> bool:
+        """Whether the store has the object although the answer to its upload was an error."""
+        try:
+            return bool(self._fs.get_file_info(path).size == size)
+        except FAILURES:
+            return False
+
     def _path(self, name: str) -> str:
         return f"{self._directory.rstrip('/')}/{name}"
 
@@ -208,17 +321,6 @@ class ParquetSink:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _open(directory: str, filesystem: Any) -> tuple[pafs.FileSystem, str]:
-    if filesystem is None:
-        if "://" in directory:
-            fs, path = pafs.FileSystem.from_uri(directory)
-            return fs, path
-        return pafs.LocalFileSystem(), os.path.abspath(directory)
-    if not isinstance(filesystem, pafs.FileSystem):
-        filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
-    return filesystem, directory
 
 
 def _unless(given_up: threading.Event, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
@@ -286,15 +388,29 @@ register(
         sink=ParquetSink,
         summary="A directory of Parquet files.",
         promise="exactly once",
-        how="one file per range, named by range and plan id, renamed when it is complete",
+        how="one file per range, named by range and plan id; it appears when it is complete: "
+        "renamed, or on S3 and Google Cloud Storage uploaded whole",
         place="DIR",
         fields=(
             SinkField(
-                "path", "The directory: a local path, or a URI that pyarrow knows.", templated=True
+                "path",
+                "The directory: a local path, or a URI such as `s3://bucket/path`.",
+                templated=True,
             ),
             SinkField("compression", "The codec of the files.", default="zstd"),
+            SinkField(
+                "storage",
+                "Properties of the store by the names of pyiceberg, such as `s3.endpoint`; `name` "
+                "chooses those that the environment has under that name.",
+                FieldKind.PROPERTIES,
+                default={},
+                templated=True,
+                connection="storage",
+            ),
         ),
-        make=lambda values, _: ParquetSink(values["path"], compression=values["compression"]),
+        make=lambda values, _: ParquetSink(
+            values["path"], compression=values["compression"], storage=values["storage"]
+        ),
         dataset=lambda values, _: file_node(values["path"]),
     )
 )

@@ -1,16 +1,16 @@
-"""Files by path or URI, wherever pyarrow can reach them."""
+"""Files by path or URI, on local disks and in object stores."""
 
 from __future__ import annotations
 
 import glob
-import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyarrow import fs
 
+from fluss_client.engine import FAILURES, explain, open_storage, parse_location
+from fluss_client.errors import ConfigError, UnsupportedError
 from fluss_orchestrate.core.loading.sources import SourceError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -27,17 +27,15 @@ class InputFile:
 
 
 def filesystem_of(path: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a path or URI, and the path within it."""
-    if not _SCHEME.match(path) and not path.startswith("file:"):
-        return fs.LocalFileSystem(), posixpath.abspath(path)
-    # Hadoop has names of its own for what others call s3 and file.
-    uri = re.sub(r"^s3[an]://", "s3://", path)
-    uri = re.sub(r"^file:/*", "file:///", uri)
+    """Return the file system of a path or URI, and the path within it.
+
+    The properties of a store come from the environment, on the driver and on each executor.
+    """
     try:
-        found, inner = fs.FileSystem.from_uri(uri)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        storage = open_storage(path)
+    except (ConfigError, UnsupportedError, *FAILURES) as error:
         raise SourceError(path, f"cannot be opened: {error}") from error
-    return found, inner
+    return storage.filesystem, storage.path
 
 
 def list_files(paths: Sequence[str]) -> list[InputFile]:
@@ -62,7 +60,7 @@ def _expanded(path: str) -> Iterable[str]:
 
 def _listed(path: str) -> Iterable[InputFile]:
     system, inner = filesystem_of(path)
-    prefix = path[: len(path) - len(inner)] if path.endswith(inner) else ""
+    place = parse_location(path)
     try:
         info = system.get_file_info(inner)
         if info.type == fs.FileType.NotFound:
@@ -70,11 +68,11 @@ def _listed(path: str) -> Iterable[InputFile]:
         infos = [info]
         if info.type == fs.FileType.Directory:
             infos = system.get_file_info(fs.FileSelector(inner, recursive=True))
-    except OSError as error:
-        raise SourceError(path, f"cannot be listed: {error}") from error
+    except FAILURES as error:
+        raise SourceError(path, f"cannot be listed: {explain(error, place, system)}") from error
     for each in infos:
         if each.type == fs.FileType.File and _is_data(each.path, inner):
-            yield InputFile(prefix + each.path, each.size, each.mtime_ns or -1)
+            yield InputFile(place.of_path(each.path), each.size, each.mtime_ns or -1)
 
 
 def _is_data(path: str, root: str) -> bool:

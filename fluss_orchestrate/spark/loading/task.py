@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from fluss_client import FlussConnection, TableInfo
 from fluss_client.engine import (
@@ -208,10 +209,14 @@ class _Sending:
         assert self._task.dead_letter is not None
         system, folder = filesystem_of(self._task.dead_letter)
         try:
-            system.create_dir(folder, recursive=True)
+            # Encoded before anything is sent: a store shows what was sent until an error.
+            encoded = pa.BufferOutputStream()
+            pq.write_table(pa.Table.from_pylist(letters), encoded)
+            if isinstance(system, fs.LocalFileSystem):
+                system.create_dir(folder, recursive=True)
             path = f"{folder}/split-{self._split.number:06}.parquet"
             with system.open_output_stream(path) as out:
-                pq.write_table(pa.Table.from_pylist(letters), out)
+                out.write(encoded.getvalue())
         except (pa.ArrowException, OSError) as error:
             why = f"dead letters cannot be written to {self._task.dead_letter}: {error}"
             raise LoadError(self._task.table, self._task.load_id, why) from error

@@ -120,9 +120,11 @@ class DeadlySink:
         return read_some
 
 
-def make_sink(kind: str, folder: Path) -> Sink:
-    """The sink that all runs share."""
-    return ParquetSink(folder) if kind == "parquet" else IcebergSink(catalog_of(folder), ICEBERG)
+def make_sink(kind: str, folder: str) -> Sink:
+    """The sink that all runs share; `folder` is a path or a URI."""
+    if kind == "parquet":
+        return ParquetSink(folder)
+    return IcebergSink(catalog_of(Path(folder)), ICEBERG)
 
 
 def catalog_of(folder: Path) -> dict[str, str]:
@@ -142,7 +144,7 @@ def job(spec: dict[str, Any]) -> None:
             CheckpointStore(DeadlyLog(kept.log, stage, rng)),
             metadata_columns=["_bucket", "_offset", "_partition"],
         )
-        sink = DeadlySink(make_sink(spec["sink"], Path(spec["folder"])), stage, rng)
+        sink = DeadlySink(make_sink(spec["sink"], spec["folder"]), stage, rng)
         run_increment(scan, sink, spec["run_key"], max_offsets=spec.get("max_offsets"))
 
 

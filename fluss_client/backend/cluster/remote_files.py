@@ -1,0 +1,217 @@
+"""Files in a cluster's remote storage, opened with the security token of its servers.
+
+The environment may replace what the token says (`FLUSS_STORAGE_<ALIAS>__S3__ENDPOINT`), and its
+credentials make the token unnecessary. A token is asked for again before it ends, by one caller for
+all, and once more if the store says that it has ended. Reads and copies run on a pool of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+import os
+import time
+import weakref
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow.fs as pafs
+
+from fluss_client.errors import FlussError, StorageError
+from fluss_client.net.rate import RateLimit
+from fluss_client.storage.failures import FAILURES, has_expired, storage_error
+from fluss_client.storage.filesystems import open_storage
+from fluss_client.storage.locations import Location, parse_location
+from fluss_client.storage.properties import (
+    VARIABLE_PREFIX,
+    StorageProperties,
+    environment_storage,
+    token_properties,
+)
+from fluss_client.wire import fluss_pb2 as pb
+from fluss_client.wire.apis import GET_FILESYSTEM_SECURITY_TOKEN
+
+if TYPE_CHECKING:
+    from fluss_client.backend.cluster.calls import Calls
+
+T = TypeVar("T")
+
+RANGE_BYTES_MIN = 1 << 20
+"""Ranges are not split below this size: more requests would cost more than they save."""
+COPY_BYTES = 1 << 20
+TOKEN_LIFE_FRACTION = 0.75
+"""A token is renewed after this part of its life, so that no read uses an expired one."""
+TOKEN_RENEW_S = 600.0
+"""When a token is renewed that does not say when it ends."""
+EXPIRED_ATTEMPTS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    filesystem: pafs.FileSystem
+    renew_s: float
+
+
+class RemoteFiles:
+    """Reads the files of one cluster's remote storage."""
+
+    def __init__(self, calls: Calls, rate: RateLimit) -> None:
+        config = calls.config
+        # The client refers to this object; a strong reference back would keep both alive.
+        self._calls: Calls = weakref.proxy(calls)
+        self._rate = rate
+        self._alias = config.resolved_alias()
+        self._opened: dict[tuple[str, str], _Opened] = {}
+        self._opening = asyncio.Lock()
+        self._ranges = config.scanner_remote_log_read_concurrency
+        self._threads = concurrent.futures.ThreadPoolExecutor(
+            config.remote_file_download_thread_num, "fluss-remote"
+        )
+
+    def close(self) -> None:
+        """End the threads; reads that have not started are cancelled."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._opened.clear()
+
+    async def read_range(self, path: str, start: int, length: int) -> memoryview:
+        """Return `length` bytes of a file, fewer only at its end.
+
+        Raises:
+            StorageError: The file cannot be read; the message says why.
+        """
+        place = parse_location(path)
+        if place.is_local:
+            return await self._of_location(place, "read", _read_local, place.path, start, length)
+
+        async def read(filesystem: pafs.FileSystem) -> memoryview:
+            # One request for the size of the file, then as many as there are ranges.
+            file = await self._on_thread(filesystem.open_input_file, place.path)
+            try:
+                parts = [
+                    self._on_thread(_read_at, file, *one)
+                    for one in ranges(start, length, self._ranges)
+                ]
+                return memoryview(b"".join(await asyncio.gather(*parts)))
+            finally:
+                await self._on_thread(file.close)
+
+        return await self._with_filesystem(place, "read", read)
+
+    async def download(self, path: str, target: Path) -> None:
+        """Copy a file, with the time of its last change, to a local path.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
+        place = parse_location(path)
+
+        async def copy(filesystem: pafs.FileSystem) -> None:
+            await self._on_thread(copy_file, filesystem, place.path, target, self._rate)
+
+        await self._with_filesystem(place, "read", copy)
+
+    async def _with_filesystem(
+        self, place: Location, doing: str, work: Callable[[pafs.FileSystem], Awaitable[T]]
+    ) -> T:
+        for attempt in itertools.count(1):
+            filesystem = await self._filesystem(place)
+            try:
+                return await work(filesystem)
+            except FAILURES as error:
+                told = await self._on_thread(storage_error, error, place, doing, filesystem)
+                if has_expired(told) and attempt < EXPIRED_ATTEMPTS_MAX:
+                    # The clocks differ, or the process stood still for longer than the token lives.
+                    self._forget(place, filesystem)
+                    continue
+                raise told from error
+        raise AssertionError("unreachable")
+
+    async def _of_location(
+        self, place: Location, doing: str, work: Callable[..., T], *args: Any
+    ) -> T:
+        try:
+            return await self._on_thread(work, *args)
+        except OSError as error:
+            raise storage_error(error, place, doing) from error
+
+    def _on_thread(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
+    def _forget(self, place: Location, filesystem: pafs.FileSystem) -> None:
+        known = self._opened.get((place.scheme, place.host))
+        if known is not None and known.filesystem is filesystem:
+            del self._opened[place.scheme, place.host]
+
+    async def _filesystem(self, place: Location) -> pafs.FileSystem:
+        key = (place.scheme, place.host)
+        known = self._opened.get(key)
+        if known is not None and time.monotonic() < known.renew_s:
+            return known.filesystem
+        # Many buckets notice the end of a token at once; one asks, the others wait for its answer.
+        async with self._opening:
+            known = self._opened.get(key)
+            if known is None or time.monotonic() >= known.renew_s:
+                known = self._opened[key] = await self._open(place)
+            return known.filesystem
+
+    async def _open(self, place: Location) -> _Opened:
+        properties = environment_storage(self._alias)
+        renew_s = float("inf")
+        if not properties.has_credentials(place.family):
+            given, life_s = await self._token(place)
+            properties, renew_s = properties.over(given), time.monotonic() + life_s
+        storage = await self._on_thread(lambda: open_storage(place, properties))
+        return _Opened(storage.filesystem, renew_s)
+
+    async def _token(self, place: Location) -> tuple[StorageProperties, float]:
+        """Return what the servers' token says, and for how many seconds to use it."""
+        request = pb.GetFileSystemSecurityTokenRequest()
+        try:
+            answer = await self._calls.on_any(GET_FILESYSTEM_SECURITY_TOKEN, request)
+        except FlussError as error:
+            word = self._alias.upper().replace("-", "_")
+            raise StorageError(
+                f"the servers give no token for {place}: {error}. Mend their access to the token "
+                f"service, or give this process credentials of its own "
+                f"({VARIABLE_PREFIX}{word}__S3__ACCESS_KEY_ID and the like)"
+            ) from error
+        extra = {item.key: item.value for item in answer.addition_info}
+        life_s = TOKEN_RENEW_S
+        if answer.HasField("expiration_time"):
+            left_s = answer.expiration_time / 1000 - time.time()
+            life_s = left_s * TOKEN_LIFE_FRACTION
+        return token_properties(place.scheme, bytes(answer.token), extra), life_s
+
+
+def _read_local(path: str, start: int, length: int) -> memoryview:
+    with open(path, "rb", buffering=0) as file:
+        return memoryview(os.pread(file.fileno(), length, start))
+
+
+def _read_at(file: Any, start: int, length: int) -> bytes:
+    found: bytes = file.read_at(length, start)
+    return found
+
+
+def copy_file(filesystem: pafs.FileSystem, path: str, target: Path, rate: RateLimit) -> None:
+    """Copy a file of a pyarrow file system, with the time of its last change. Blocks."""
+    info = filesystem.get_file_info(path)
+    if info.type == pafs.FileType.NotFound:
+        raise FileNotFoundError(f"{path} does not exist")
+    with filesystem.open_input_stream(path) as source, open(target, "wb") as file:
+        while data := source.read(COPY_BYTES):
+            file.write(data)
+            rate.add(len(data))
+            rate.block_until_ready()
+    if info.mtime_ns is not None:
+        os.utime(target, ns=(info.mtime_ns, info.mtime_ns))
+
+
+def ranges(start: int, length: int, parts_max: int) -> list[tuple[int, int]]:
+    """Split a range into parts that are read at once; return start and length of each."""
+    parts = max(1, min(parts_max, length // RANGE_BYTES_MIN))
+    cuts = [start + length * at // parts for at in range(parts + 1)]
+    return [(first, last - first) for first, last in itertools.pairwise(cuts)]
