@@ -72,6 +72,8 @@ class Capabilities:
         cluster_configs: Settings of the cluster can be changed.
         replication: Tables may have more than one replica.
         scan_kv: The key state can be read with the server's own scan.
+        rescaling: The bucket count of a partitioned table can be changed, so that its partitions
+            have different counts.
         local_directory: The directory of an embedded backend, else None.
     """
 
@@ -85,16 +87,21 @@ class Capabilities:
     cluster_configs: bool
     replication: bool
     scan_kv: bool
+    rescaling: bool = False
     local_directory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What `alter_table` changes: columns to add at the end, options to set and to reset."""
+    """What `alter_table` changes: columns to add at the end, options to set and to reset.
+
+    `bucket_count` is the number of buckets of partitions that are created later.
+    """
 
     add_columns: tuple[Column, ...] = ()
     set_options: Mapping[str, str] = field(default_factory=dict)
     reset_options: tuple[str, ...] = ()
+    bucket_count: int | None = None
 
 
 class Payload(Protocol):
@@ -120,12 +127,16 @@ class BucketWrite:
         payload: The encoded batch.
         writer_id: The writer id; without one, the server stores a repeated batch twice.
         sequence: The number of the batch among those of this writer and bucket.
+        bucket_count: The bucket count by which the rows were placed. If the partition has another
+            one, nothing is written and the answer is `InvalidBucketRoutingError`. None if the
+            rows were not placed by the client.
     """
 
     bucket: TableBucket
     payload: Payload
     writer_id: int = NO_WRITER
     sequence: int = -1
+    bucket_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,11 +381,14 @@ class Backend(Protocol):
 
         Args:
             path: Its database and name.
-            change: The columns to add, and the properties to set and to reset.
+            change: The columns to add, the properties to set and to reset, and the bucket count
+                of new partitions.
             ignore_if_not_exists: Do nothing if the table does not exist, instead of raising.
 
         Raises:
             TableNotExistError: There is no such table and `ignore_if_not_exists` is False.
+            InvalidAlterTableError: The bucket count of this table cannot be changed.
+            UnsupportedError: The server is too old to change bucket counts.
         """
 
     async def list_tables(self, database: str) -> list[str]:
@@ -443,6 +457,38 @@ class Backend(Protocol):
 
         Raises:
             PartitionNotExistError: The table has no partition of that name.
+        """
+
+    # Bucket counts
+    def known_bucket_count(self, table: TableInfo, partition_id: int | None) -> int | None:
+        """Return how many buckets a partition has if it is known without I/O, else None.
+
+        This and `bucket_count` are the only source of bucket counts. A partition keeps the count
+        that it was created with, so an answer stays true. Any thread may call it.
+
+        Args:
+            table: The table.
+            partition_id: The partition; None for a table without partitions.
+        """
+
+    async def bucket_count(self, table: TableInfo, partition_id: int | None) -> int:
+        """Return how many buckets a partition has.
+
+        Args:
+            table: The table.
+            partition_id: The partition; None for a table without partitions.
+
+        Raises:
+            PartitionNotExistError: There is no such partition.
+            InvalidBucketRoutingError: The servers did not say it within the request timeout.
+        """
+
+    def forget_bucket_count(self, table: TableInfo, partition_id: int | None) -> None:
+        """Make the next `bucket_count` ask again, after error 74.
+
+        Args:
+            table: The table.
+            partition_id: The partition; None for a table without partitions.
         """
 
     # Offsets
@@ -576,7 +622,11 @@ class Backend(Protocol):
         """
 
     async def lookup(
-        self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Mapping[TableBucket, Blobs],
+        bucket_count: int | None = None,
     ) -> dict[TableBucket, LookupAnswer]:
         """Look up rows by their keys.
 
@@ -584,13 +634,19 @@ class Backend(Protocol):
             table: The key table.
             node: The node that serves the buckets, from `locate`.
             keys: The encoded keys, by bucket.
+            bucket_count: The bucket count by which the keys were placed. If a partition has another
+                one, the answer of its buckets is `InvalidBucketRoutingError`.
 
         Returns:
             The answer for each bucket: a value or nothing for each key, or an error.
         """
 
     async def prefix_lookup(
-        self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Mapping[TableBucket, Blobs],
+        bucket_count: int | None = None,
     ) -> dict[TableBucket, LookupAnswer]:
         """Look up all rows whose keys begin with a prefix.
 
@@ -598,13 +654,19 @@ class Backend(Protocol):
             table: The key table.
             node: The node that serves the buckets, from `locate`.
             keys: The encoded prefixes, by bucket.
+            bucket_count: As in `lookup`.
 
         Returns:
             The answer for each bucket: the values for each prefix, or an error.
         """
 
     async def lookup_few(
-        self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Sequence[tuple[TableBucket, bytes]],
+        prefix: bool,
+        bucket_counts: Sequence[int] | None = None,
     ) -> list[list[bytes] | FlussError]:
         """Look up a few keys with less work per call than `lookup`.
 
@@ -613,6 +675,8 @@ class Backend(Protocol):
             node: The node that serves the buckets, from `locate`.
             keys: The bucket and the encoded key, or prefix, of each row.
             prefix: Whether `keys` are prefixes.
+            bucket_counts: The bucket count by which each key was placed. If its partition has
+                another one, the answer of the key is `InvalidBucketRoutingError`.
 
         Returns:
             One answer per key, in the order of `keys`.

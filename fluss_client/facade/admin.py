@@ -159,9 +159,12 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
         add_columns: pa.Schema | Sequence[pa.Field] | Sequence[Column] = (),
         set_options: Mapping[str, object] | None = None,
         reset_options: Sequence[str] = (),
+        bucket_count: int | None = None,
         ignore_if_not_exists: bool = False,
     ) -> Handle[None]:
-        """Add columns to a table and change its options, all in one call.
+        """Add columns to a table, change its options or its bucket count, all in one call.
+
+        A cluster makes these changes one after the other: an error may come after a part of them.
 
         Args:
             table_path: The table.
@@ -169,11 +172,17 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
                 have no value for them.
             set_options: Options to set.
             reset_options: Options to set back to their default.
+            bucket_count: How many buckets partitions get that are created from now on. Partitions
+                that exist keep theirs. Needs Fluss 1.0 and a table with partitions.
             ignore_if_not_exists: Succeed if there is no such table.
 
         Raises:
-            SchemaError: A column is not nullable, or there is nothing to change.
+            SchemaError: A column is not nullable, the bucket count is not positive, or there is
+                nothing to change.
             TableNotExistError: There is no such table and `ignore_if_not_exists` is false.
+            InvalidAlterTableError: The bucket count of this table cannot be changed: it has no
+                partitions, or a lake, a merge engine or historical partitions that need one count.
+            UnsupportedByServerError: The server is too old to change bucket counts.
         """
         return Handle.start(
             self._core.alter_table(
@@ -181,6 +190,7 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
                 add_columns=add_columns,
                 set_options=set_options,
                 reset_options=reset_options,
+                bucket_count=bucket_count,
                 ignore_if_not_exists=ignore_if_not_exists,
             ),
             "FlussAdmin.alter_table",

@@ -19,6 +19,7 @@ from fluss_client.aio.projection import Projection
 from fluss_client.aio.scanning.bucket_state import BucketState, Chunk, Decoder
 from fluss_client.aio.scanning.errors import (
     Diagnosis,
+    check_bucket_id,
     may_start_again,
     wants_diagnosis,
     with_bucket,
@@ -358,6 +359,10 @@ class LogFetcher:
                 state.stale = False
                 await self._backend.forget_location(self._table, bucket)
             async with asyncio.timeout(LOCATE_TIMEOUT_S):
+                partition_id = bucket.partition_id
+                if self._backend.known_bucket_count(self._table, partition_id) is None:
+                    count = await self._backend.bucket_count(self._table, partition_id)
+                    check_bucket_id(self._table, bucket, count)
                 node_id = await self._backend.locate(self._table, bucket)
         except FlussError as error:
             self._fail([state], error)

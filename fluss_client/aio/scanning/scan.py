@@ -144,7 +144,7 @@ class TableScan:
                 "a bucket's batch scanner needs limit(n); to read a whole log use "
                 "create_record_batch_log_scanner()"
             )
-        check_bucket(self._table, bucket)
+        check_bucket(self._backend, self._table, bucket)
         return BatchScanner(self._backend, self._table, bucket, self._limit, self._projection())
 
     async def create_log_scanner(self) -> LogScanner:

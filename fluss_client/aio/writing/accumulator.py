@@ -146,6 +146,8 @@ class RecordSlice:
     deletes: Deletes
     nbytes: int
     prepared: Prepared | None = None
+    bucket_count: int | None = None
+    """The bucket count by which the rows were placed."""
 
 
 def combined(slices: Sequence[RecordSlice]) -> tuple[pa.RecordBatch, Deletes]:
@@ -197,6 +199,8 @@ class Batch:
     """Called once: with None when the batch is acknowledged, with the error when it is lost."""
     memory: BufferMemory | None = None
     """Where `nbytes` are reserved; None for rows that no buffer bounds."""
+    bucket_count: int | None = None
+    """The bucket count by which the rows were placed."""
     slices: list[RecordSlice] = field(default_factory=list)
     handles: list[WriteResultHandle] = field(default_factory=list)
     """One per slice."""
@@ -329,7 +333,7 @@ class Accumulator:
             self._close(batch)
             batch = None
         if batch is None:
-            batch = Batch(part.bucket, due, self._batch_done, self._memory)
+            batch = Batch(part.bucket, due, self._batch_done, self._memory, part.bucket_count)
             self._open[part.bucket] = batch
             self._wake_at(due)
         batch.add(part, handle)
@@ -342,6 +346,7 @@ class Accumulator:
     def _exceeds(self, batch: Batch, part: RecordSlice) -> bool:
         return (
             batch.nbytes + part.nbytes > self._batch_bytes_max
+            or batch.bucket_count != part.bucket_count
             or batch.row_count + part.rows.num_rows > self._batch_rows_max
         )
 

@@ -317,4 +317,6 @@ def _finish_all(batches: Iterable[Batch], error: BaseException) -> None:
 
 def _write(batch: Batch) -> BucketWrite:
     assert batch.payload is not None
-    return BucketWrite(batch.bucket, batch.payload, batch.writer_id, batch.sequence)
+    return BucketWrite(
+        batch.bucket, batch.payload, batch.writer_id, batch.sequence, batch.bucket_count
+    )

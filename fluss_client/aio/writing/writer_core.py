@@ -87,7 +87,7 @@ class WriterCore(ProcessBound):
         self._channel = channel
         self._runtime = runtime()
         self._partitions = PartitionIds(backend, table)
-        self._router = Router(table, config, self._find_partitions)
+        self._router = Router(table, config, self._find_partitions, self._partitions.bucket_count)
         rules = line_rules(config, channel)
         self._sender = Sender(backend, table, config, channel, rules)
         self._accumulator = Accumulator(

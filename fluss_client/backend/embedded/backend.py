@@ -37,6 +37,7 @@ from fluss_client.backend.embedded.log.retention import EXPIRED_PER_WRITE_MAX, e
 from fluss_client.backend.embedded.store import options
 from fluss_client.backend.embedded.store.catalog import (
     check_exists,
+    check_placed,
     find_bucket,
     now_ms,
     take_number,
@@ -50,6 +51,7 @@ from fluss_client.config import EMBEDDED_SCHEME, Config
 from fluss_client.errors import (
     ConfigError,
     FlussError,
+    InvalidBucketRoutingError,
     InvalidRequiredAcksError,
     InvalidTableError,
     SecurityDisabledError,
@@ -115,20 +117,42 @@ class ReadOperations(Engine):
         return await asyncio.to_thread(state.LocalCursor, self.database, table, bucket)
 
     async def lookup(
-        self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Mapping[TableBucket, Blobs],
+        bucket_count: int | None = None,
     ) -> dict[TableBucket, LookupAnswer]:
-        return await self._read(lambda c: state.lookup(c, table, keys))
+        return await self._read(lambda c: state.lookup(c, table, keys, bucket_count))
 
     async def prefix_lookup(
-        self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Mapping[TableBucket, Blobs],
+        bucket_count: int | None = None,
     ) -> dict[TableBucket, LookupAnswer]:
-        return await self._read(lambda c: state.prefix_lookup(c, table, keys))
+        return await self._read(lambda c: state.prefix_lookup(c, table, keys, bucket_count))
 
     async def lookup_few(
-        self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Sequence[tuple[TableBucket, bytes]],
+        prefix: bool,
+        bucket_counts: Sequence[int] | None = None,
     ) -> list[list[bytes] | FlussError]:
         def look(connection: sqlite3.Connection) -> list[list[bytes] | FlussError]:
-            return state.lookup_few(connection, table, keys, prefix, self.bucket_numbers)
+            answers = state.lookup_few(connection, table, keys, prefix, self.bucket_numbers)
+            for at, count in enumerate(bucket_counts or ()):
+                bucket = keys[at][0]
+                # A count that is known is true; only others are checked.
+                if self._bucket_counts.get(bucket.partition_id) != count:
+                    try:
+                        check_placed(connection, bucket, count)
+                    except InvalidBucketRoutingError as error:
+                        answers[at] = error
+            return answers
 
         if len(keys) <= BRIEF_KEYS_MAX and not prefix:
             return await self._read_briefly(look)
@@ -335,6 +359,7 @@ class EmbeddedBackend(
             cluster_configs=False,
             replication=False,
             scan_kv=False,
+            rescaling=True,
             local_directory=str(database.directory),
         )
 
