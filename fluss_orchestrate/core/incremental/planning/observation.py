@@ -83,11 +83,12 @@ async def offsets_of(
     Partitions that do not exist any more are left out.
     """
     limit = asyncio.Semaphore(PARTITIONS_AT_ONCE_MAX)
-    buckets = range(info.num_buckets)
 
     async def ask(partition_id: int | None) -> dict[Place, int]:
         async with limit:
             try:
+                # Partitions of a table that was rescaled have different counts.
+                buckets = range(await backend.bucket_count(info, partition_id))
                 answer = await backend.list_offsets(info, partition_id, buckets, spec)
             except PartitionNotExistError:
                 return {}

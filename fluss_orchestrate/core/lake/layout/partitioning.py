@@ -7,6 +7,7 @@ without a bucket key and without system columns, has no value for the bucket.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fluss_client import TableInfo
@@ -14,7 +15,7 @@ from fluss_client.engine import parse_partition_name
 from fluss_orchestrate.core.lake.data_files import partition_key
 from fluss_orchestrate.core.lake.errors import LakeError
 from fluss_orchestrate.core.lake.layout.system_columns import BUCKET
-from fluss_orchestrate.core.plan import BucketRange
+from fluss_orchestrate.core.plan import BucketRange, Place
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionKey
@@ -30,6 +31,40 @@ def has_bucket_field(table: Table) -> bool:
         return False
     source = table.schema().find_column_name(fields[-1].source_id)
     return source == BUCKET or isinstance(fields[-1].transform, BucketTransform)
+
+
+def check_bucket_counts(table: Table, info: TableInfo, places: Iterable[Place]) -> None:
+    """Raise if a partition has another number of buckets than the Iceberg table is made for.
+
+    Query engines look for a key in the bucket that the transform `bucket(n, key)` says. They would
+    miss the rows of a partition that has another number of buckets.
+
+    Args:
+        table: The Iceberg table.
+        info: The Fluss table.
+        places: All buckets of all partitions.
+
+    Raises:
+        LakeError: There is such a partition.
+    """
+    from pyiceberg.transforms import BucketTransform
+
+    fields = table.spec().fields
+    transform = fields[-1].transform if fields else None
+    if not isinstance(transform, BucketTransform):
+        return
+    counts: dict[int | None, int] = {}
+    for partition_id, bucket in places:
+        counts[partition_id] = max(counts.get(partition_id, 0), bucket + 1)
+    for partition_id, count in counts.items():
+        if count != transform.num_buckets:
+            raise LakeError(
+                info.table_path,
+                f"partition {partition_id} has {count} buckets, and its Iceberg table is "
+                f"partitioned by {transform} of the key: readers of the lake would look for keys "
+                "in the wrong bucket. Rescaled tables cannot have a lake in Iceberg; copy the rows "
+                "to a new table",
+            )
 
 
 def partition_values(info: TableInfo, part: BucketRange) -> tuple[Any, ...]:
