@@ -20,7 +20,6 @@ import pytest
 
 from fluss_client import FlussTable, TablePath
 from fluss_client.engine import Placement
-from fluss_client.errors import UnsupportedByServerError
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.incremental import IncrementalScan
 from tests.faults.recording import FaultRecorder
@@ -34,36 +33,13 @@ from tests.orchestrate.incremental.test_crashes import (
     crashers,
     sink_ids,
 )
+from tests.orchestrate.rescaler import Rescaler
 
 __all__ = ["crashers"]
 SEED = 20261118
 ROUNDS_SHORT, ROUNDS_LONG = 10, 200
 COUNT_MAX = 7
 MakeScan = Callable[..., IncrementalScan]
-
-
-class Rescaler:
-    """Changes the bucket count of a table and creates partitions with the count it has then."""
-
-    def __init__(self, tables: EventTables, path: TablePath, first: str) -> None:
-        self._tables = tables
-        self._path = path
-        self.can_rescale = tables.connection.backend.capabilities.rescaling
-        info = tables.admin.get_table_info(path).result(30)
-        self.counts = {first: info.num_buckets}
-        self.count = info.num_buckets
-
-    def rescale(self, count: int) -> None:
-        if self.can_rescale:
-            self._tables.admin.alter_table(self._path, bucket_count=count).result(30)
-            self.count = count
-            return
-        with pytest.raises(UnsupportedByServerError):
-            self._tables.admin.alter_table(self._path, bucket_count=count).result(30)
-
-    def add(self, day: str) -> None:
-        self._tables.admin.create_partition(self._path, {"day": day}).result(30)
-        self.counts[day] = self.count
 
 
 class Writer:
@@ -112,7 +88,7 @@ def test_every_row_once_through_kills_and_rescales(
     tables: EventTables,
     settings: dict[str, Any],
     scan_database: str,
-    crashers: Crashers,  # noqa: F811
+    crashers: Crashers,
     tmp_path: Path,
     long_form: bool,
     backend_kind: str,
@@ -120,7 +96,7 @@ def test_every_row_once_through_kills_and_rescales(
 ) -> None:
     table = tables.days("d0", buckets=2)
     path = table.get_table_path()
-    rescaler = Rescaler(tables, path, "d0")
+    rescaler = Rescaler(tables.connection, path, "d0")
     rng = random.Random(SEED)
     folder = tmp_path / "sink"
     folder.mkdir()
@@ -172,7 +148,7 @@ def test_every_row_once_through_kills_and_rescales(
 
 def test_a_plan_stays_what_it_is(tables: EventTables, make_scan: MakeScan) -> None:
     table = tables.days("d0", buckets=2)
-    rescaler = Rescaler(tables, table.get_table_path(), "d0")
+    rescaler = Rescaler(tables.connection, table.get_table_path(), "d0")
     tables.append(table, rows(range(40), "d0"))
     scan = make_scan(table, metadata_columns=("_partition", "_bucket"))
     plan = scan.plan("one")
@@ -194,7 +170,7 @@ def test_a_plan_stays_what_it_is(tables: EventTables, make_scan: MakeScan) -> No
 
 def test_the_report_counts_every_bucket(tables: EventTables, make_scan: MakeScan) -> None:
     table = tables.days("d0", buckets=2)
-    rescaler = Rescaler(tables, table.get_table_path(), "d0")
+    rescaler = Rescaler(tables.connection, table.get_table_path(), "d0")
     scan = make_scan(table)
     with scan.run("one") as run:
         run.to_arrow()
@@ -210,7 +186,7 @@ def test_starts_and_ends_name_every_bucket(
     tables: EventTables, make_scan: MakeScan, until: str
 ) -> None:
     table = tables.days("d0", buckets=1)
-    rescaler = Rescaler(tables, table.get_table_path(), "d0")
+    rescaler = Rescaler(tables.connection, table.get_table_path(), "d0")
     rescaler.rescale(4)
     rescaler.add("d1")
     tables.append(table, rows(range(30), "d0"))
@@ -237,7 +213,7 @@ def test_a_state_has_every_bucket(tables: EventTables, make_scan: MakeScan) -> N
         partition_keys=["day"],
         partitions=[{"day": "d0"}],
     )
-    rescaler = Rescaler(tables, table.get_table_path(), "d0")
+    rescaler = Rescaler(tables.connection, table.get_table_path(), "d0")
     rescaler.rescale(5)
     rescaler.add("d1")
     for day in ("d0", "d1"):
