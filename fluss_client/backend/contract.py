@@ -147,6 +147,8 @@ class BucketAck:
     offset: int = -1
     """Append: the offset of the first row. Upsert: the next offset of the changelog."""
     error: FlussError | None = None
+    pressure: float = 0.0
+    """How urgently the server asks for slower upserts of this bucket: 0 not at all, up to 1."""
 
 
 @dataclass(frozen=True, slots=True)

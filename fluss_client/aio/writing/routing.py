@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -185,6 +186,18 @@ class Router:
         for number, part, mask in groups:
             at, bucket = divmod(number, stride)
             slices += self._cut(self._place(partitions[at], bucket), part, mask, counts[at])
+        return slices
+
+    def reroute(self, part: RecordSlice, count: int) -> list[RecordSlice]:
+        """Place rows of one partition anew, by another bucket count; any thread may call it."""
+        partition = part.bucket.partition_id
+        if not self._placement.by_key:
+            place = self._place(partition, part.bucket.bucket_id % count)
+            return [replace(part, bucket=place, bucket_count=count)]
+        buckets = self._placement.buckets(part.rows, count)
+        slices: list[RecordSlice] = []
+        for bucket, rows, deletes in grouped(part.rows, part.deletes, buckets, count):
+            slices += self._cut(self._place(partition, bucket), rows, deletes, count)
         return slices
 
     def _partitions(

@@ -101,9 +101,8 @@ class LookupCalls(ReadCalls):
 
         def make(connection: Connection) -> list[Buffer]:
             if counts and connection.takes_bucket_counts:
-                named: pb.PbLookupReqForBucket | pb.PbPrefixLookupReqForBucket
-                for named, bucket in zip(request.buckets_req, by_bucket, strict=True):
-                    named.routing_bucket_count = counts[bucket]
+                for at, bucket in enumerate(by_bucket):
+                    request.buckets_req[at].routing_bucket_count = counts[bucket]
             return [request.SerializeToString()]
 
         body = await self.on_node(node, api, make)

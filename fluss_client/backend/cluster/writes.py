@@ -178,9 +178,11 @@ def _acks(
         bucket: TableBucket = write.bucket
         found = answers.get((bucket.partition_id, bucket.bucket_id))
         if found is None:
-            error = CorruptDataError(f"{table.table_path}: the server did not answer for {bucket}")
-            acks.append(BucketAck(bucket, error=error))
+            missing = CorruptDataError(f"{table.table_path}: no answer of the server for {bucket}")
+            acks.append(BucketAck(bucket, error=missing))
             continue
         part, offset = found
-        acks.append(BucketAck(bucket, offset, part_error(part.error_code, part.error_message)))
+        pressure = part.pressure if isinstance(part, pb.PbPutKvRespForBucket) else 0.0
+        error = part_error(part.error_code, part.error_message)
+        acks.append(BucketAck(bucket, offset, error, pressure))
     return acks
