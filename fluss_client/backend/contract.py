@@ -454,6 +454,18 @@ class Backend(Protocol):
                 all.
         """
 
+    async def system_partitions(self, path: TablePath) -> list[PartitionInfo]:
+        """Return the partitions of a table that the server made for itself (Fluss 1.0).
+
+        Rows of partitions that have expired are in one of them, if the table takes such rows.
+
+        Args:
+            path: The table.
+
+        Raises:
+            UnsupportedByServerError: The server does not list them.
+        """
+
     async def partition_id(self, table: TableInfo, name: str) -> int:
         """Return the id of the partition of a `table` that is called `name`.
 

@@ -53,6 +53,8 @@ from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.messages import Buffer, parse
 
+SYSTEM_PARTITION_PREFIX = "__"
+"""How the values of system partitions begin; those of users must not."""
 SET_OPTION, RESET_OPTION = 0, 1
 COLUMN_LAST = 0
 ALTER_WITH_BUCKET_COUNT = 1
@@ -286,6 +288,19 @@ class AdminCalls(Calls):
         self.learn_bucket_counts(answer)
         return [partition_of(info) for info in answer.partitions_info]
 
+    async def system_partitions(self, path: TablePath) -> list[PartitionInfo]:
+        request = pb.ListPartitionInfosRequest(
+            table_path=path_pb(path), include_system_partitions=True
+        )
+        answer = await self.on_any(apis.LIST_PARTITION_INFOS, request)
+        if not answer.system_partitions_included:
+            raise UnsupportedByServerError(
+                f"the server does not list the system partitions of {path}: it needs Fluss 1.0"
+            )
+        self.learn_bucket_counts(answer)
+        found = [partition_of(info) for info in answer.partitions_info]
+        return [info for info in found if _is_system(info)]
+
     async def partition_id(self, table: TableInfo, name: str) -> int:
         # Ask by value: for a list of all partitions the server reads each of them from ZooKeeper.
         values = name.split("$")
@@ -389,6 +404,12 @@ class AdminCalls(Calls):
 def _unless_schema_missing(error: FlussError) -> bool:
     """Do not retry a missing schema: one that is requested by id does not appear later."""
     return error.retriable and not isinstance(error, SchemaNotExistError)
+
+
+def _is_system(info: PartitionInfo) -> bool:
+    """Return whether a partition is the server's own: users cannot give such values."""
+    prefix = SYSTEM_PARTITION_PREFIX
+    return any(value.startswith(prefix) for value in info.spec.values())
 
 
 def _spec_pb(spec: Mapping[str, str]) -> pb.PbPartitionSpec:

@@ -154,6 +154,9 @@ class AdminOperations(Engine):
         if partition_id is not None:
             self._bucket_counts.pop(partition_id, None)
 
+    async def system_partitions(self, path: TablePath) -> list[PartitionInfo]:
+        return []
+
     async def partition_id(self, table: TableInfo, name: str) -> int:
         try:
             return await self._find_partition(table, name)

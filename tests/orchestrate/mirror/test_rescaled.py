@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -35,9 +36,17 @@ def test_a_mirror_follows_a_rescaled_table(
     path = TablePath(mirror_database, f"source_{target}")
     make_table(mirror_connection, path, partitioned=True)
     rescaler = Rescaler(mirror_connection, path, "20260101")
-    sink = MemoryMirror()
+    sink: Any = MemoryMirror()
     if target == "fluss":
-        sink = FlussTableSink(mirror_connection, TablePath(mirror_database, "target"), mirror=True)
+        sink = FlussTableSink(
+            mirror_connection,
+            TablePath(mirror_database, "target"),
+            create_from=mirror_connection,
+            create_partitions=True,
+            ledger=TablePath(mirror_database, "ledger"),
+            ledger_replicas=1,
+            form="mirror",
+        )
     days = ["20260101", "20260102"]
     for turn, count in enumerate((2, 7, 1, 4)):
         rescaler.rescale(count)
@@ -45,4 +54,4 @@ def test_a_mirror_follows_a_rescaled_table(
         rescaler.add(days[-1])
         write(mirror_connection, path, days, turn)
         mirror_table(mirror_connection, path, sink, f"run {turn}", checkpoint=str(path))
-        verify_mirror(mirror_connection, path, sink, checkpoint=str(path))
+        assert verify_mirror(mirror_connection, path, sink, str(path)).equal
