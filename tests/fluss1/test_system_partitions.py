@@ -32,6 +32,9 @@ def test_system_partitions_are_listed_by_themselves() -> None:
 
 
 def test_an_older_server_does_not_list_them() -> None:
-    with scripted(LOG, {"old": 2}, old=True) as server, opened(server) as connection:
-        with pytest.raises(UnsupportedByServerError, match=r"needs Fluss 1\.0"):
-            run_blocking(backend_of(connection).system_partitions(PATH))
+    with (
+        scripted(LOG, {"old": 2}, old=True) as server,
+        opened(server) as connection,
+        pytest.raises(UnsupportedByServerError, match=r"needs Fluss 1\.0"),
+    ):
+        run_blocking(backend_of(connection).system_partitions(PATH))

@@ -81,6 +81,8 @@ def make_clean(connection: FlussConnection, path: TablePath) -> None:
     keys = old.schema().identifier_field_ids
     schema = IcebergSchema(*fields, identifier_field_ids=keys)
     old.catalog.drop_table(old.name())
+    # The server's catalog knows a namespace only as long as it has a table.
+    old.catalog.create_namespace_if_not_exists(old.name()[0])
     old.catalog.create_table(
         old.name(), schema, partition_spec=spec, properties=old.metadata.properties
     )
