@@ -40,6 +40,7 @@ from fluss_client.model.cluster import (
     ServerNode,
     TieringTable,
 )
+from fluss_client.model.predicate import Predicate
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.table import (
     DatabaseDescriptor,
@@ -189,6 +190,9 @@ class FetchRequest:
         bytes_max: The most bytes of the whole response.
         bytes_min: The server waits until there are so many bytes.
         wait_ms: How long the server may wait for `bytes_min`.
+        predicate: A condition on the rows. The backend may leave out rows that do not meet it, but
+            does not have to.
+        remote_first: Read segments from remote storage that are on the server's disk too.
     """
 
     table: TableInfo
@@ -197,6 +201,8 @@ class FetchRequest:
     bytes_max: int = 16 << 20
     bytes_min: int = 1
     wait_ms: int = 500
+    predicate: Predicate | None = None
+    remote_first: bool = False
 
 
 class SliceDecoder(Protocol):
