@@ -248,6 +248,21 @@ class StateUnavailableError(ClientError):
         self.rows_max = rows_max
 
 
+class StateScanLostError(ClientError):
+    """A server ended a scan of the key state before its last row. Read again.
+
+    It happens if the reader pauses for some minutes, or if the bucket gets another leader. Readers
+    open a new scan and go on where they were; this error says that they could not.
+
+    Attributes:
+        bucket: The bucket that was scanned.
+    """
+
+    def __init__(self, message: str, bucket: object = None) -> None:
+        super().__init__(message)
+        self.bucket = bucket
+
+
 class BufferFullError(ClientError):
     """The writer's buffer stayed full for `writer.buffer.wait-timeout-ms`.
 
@@ -814,7 +829,7 @@ class ScannerExpiredError(ServerError):
 
 
 class UnknownScannerIdError(ServerError):
-    """The server does not know this scan of the key state. Start the scan again."""
+    """The server does not know this scan of the key state (any more). Start the scan again."""
 
     code = 67
 

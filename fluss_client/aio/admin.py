@@ -14,18 +14,20 @@ from typing import Any, ParamSpec, TypeVar, cast
 import pyarrow as pa
 
 from fluss_client.aio.buckets import all_buckets
-from fluss_client.backend.contract import Backend, Capabilities, TableChange
+from fluss_client.backend.contract import Backend, Capabilities, DatabaseChange, TableChange
 from fluss_client.errors import ConfigError, InvalidDatabaseError, SchemaError
 from fluss_client.model.arrow import from_arrow
 from fluss_client.model.cluster import (
     Acl,
     BucketCommit,
+    ClusterHealth,
     ConfigEntry,
     HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
     ProducerOffsets,
+    RemoteLogManifest,
     ServerNode,
     TieringTable,
 )
@@ -129,6 +131,39 @@ class FlussAdmin:
             DatabaseNotEmptyError: The database has tables and `cascade` is false.
         """
         await self._backend.drop_database(_checked_name(name), ignore_if_not_exists, cascade)
+
+    @accepts_alias(database_name="name")
+    async def alter_database(
+        self,
+        name: str,
+        *,
+        set_properties: Mapping[str, object] | None = None,
+        reset_properties: Sequence[str] = (),
+        comment: str | None = None,
+        ignore_if_not_exists: bool = False,
+    ) -> None:
+        """Change the custom properties or the comment of a database. Needs Fluss 1.0.
+
+        Args:
+            name: The name of the database.
+            set_properties: Properties to set.
+            reset_properties: Properties to remove.
+            comment: The new comment. None leaves it as it is.
+            ignore_if_not_exists: Succeed if there is no such database.
+
+        Raises:
+            SchemaError: There is nothing to change.
+            DatabaseNotExistError: There is no such database and `ignore_if_not_exists` is false.
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        change = DatabaseChange(
+            {key: str(value) for key, value in (set_properties or {}).items()},
+            tuple(reset_properties),
+            comment,
+        )
+        if change == DatabaseChange():
+            raise SchemaError(f"nothing to change in {name}: name properties or a comment")
+        await self._backend.alter_database(_checked_name(name), change, ignore_if_not_exists)
 
     async def list_databases(self) -> list[str]:
         """Return the names of all databases."""
@@ -590,16 +625,55 @@ class FlussAdmin:
         return await self._backend.get_table_stats(table, buckets)
 
     async def list_kv_snapshots(
-        self, table_path: TablePath, partition_name: str | None = None
+        self,
+        table_path: TablePath,
+        partition_name: str | None = None,
+        *,
+        all_snapshots: bool = False,
     ) -> list[KvSnapshot]:
-        """Return the newest snapshot of the key state of each bucket.
+        """Return the snapshots of the key state of each bucket.
 
         Args:
             table_path: A primary-key table.
             partition_name: The partition, if the table has partitions.
+            all_snapshots: Return all that the cluster keeps (needs Fluss 1.0), instead of the
+                newest one of each bucket.
+
+        Raises:
+            UnsupportedByServerError: `all_snapshots` is true and the server is older than 1.0.
         """
         table = await self._backend.get_table_info(check_path(table_path))
-        return await self._backend.list_kv_snapshots(table, partition_name)
+        if not all_snapshots:
+            return await self._backend.list_kv_snapshots(table, partition_name)
+        partition_id = await self._partition_id(table, partition_name)
+        return await self._backend.list_all_kv_snapshots(table, partition_id)
+
+    async def list_remote_log_manifests(
+        self, table_path: TablePath, partition_name: str | None = None
+    ) -> list[RemoteLogManifest]:
+        """Return where the list of each bucket's remote log segments is. Needs Fluss 1.0.
+
+        Args:
+            table_path: The table.
+            partition_name: The partition, if the table has partitions.
+
+        Raises:
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        table = await self._backend.get_table_info(check_path(table_path))
+        partition_id = await self._partition_id(table, partition_name)
+        return await self._backend.list_remote_log_manifests(table, partition_id)
+
+    async def get_cluster_health(self) -> ClusterHealth:
+        """Return how many replicas are in sync and have a leader. Needs Fluss 1.0.
+
+        Raises:
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        return await self._backend.get_cluster_health()
+
+    async def _partition_id(self, table: TableInfo, name: str | None) -> int | None:
+        return None if name is None else await self._backend.partition_id(table, name)
 
     async def describe_cluster_configs(self) -> list[ConfigEntry]:
         """Return the settings of the cluster."""

@@ -29,15 +29,18 @@ from fluss_client.errors import FlussError
 from fluss_client.model.cluster import (
     Acl,
     BucketCommit,
+    ClusterHealth,
     ConfigEntry,
     HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
     ProducerOffsets,
+    RemoteLogManifest,
     ServerNode,
     TieringTable,
 )
+from fluss_client.model.predicate import Predicate
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.table import (
     DatabaseDescriptor,
@@ -102,6 +105,15 @@ class TableChange:
     set_options: Mapping[str, str] = field(default_factory=dict)
     reset_options: tuple[str, ...] = ()
     bucket_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseChange:
+    """What `alter_database` changes; a comment of None stays as it is."""
+
+    set_properties: Mapping[str, str] = field(default_factory=dict)
+    reset_properties: tuple[str, ...] = ()
+    comment: str | None = None
 
 
 class Payload(Protocol):
@@ -178,6 +190,9 @@ class FetchRequest:
         bytes_max: The most bytes of the whole response.
         bytes_min: The server waits until there are so many bytes.
         wait_ms: How long the server may wait for `bytes_min`.
+        predicate: A condition on the rows. The backend may leave out rows that do not meet it, but
+            does not have to.
+        remote_first: Read segments from remote storage that are on the server's disk too.
     """
 
     table: TableInfo
@@ -186,6 +201,8 @@ class FetchRequest:
     bytes_max: int = 16 << 20
     bytes_min: int = 1
     wait_ms: int = 500
+    predicate: Predicate | None = None
+    remote_first: bool = False
 
 
 class SliceDecoder(Protocol):
@@ -257,7 +274,7 @@ class StateCursor(Protocol):
 
     @property
     def kind(self) -> str:
-        """Where the state comes from: `snapshot` or `local`."""
+        """Where the state comes from: `snapshot`, `scan` or `local`."""
 
     @property
     def offset(self) -> int:
@@ -280,6 +297,7 @@ class StateCursor(Protocol):
 
         Raises:
             CorruptDataError: The stored state is damaged.
+            StateScanLostError: The server ended its scan. Another one can be opened.
         """
 
     async def close(self) -> None:
@@ -335,6 +353,20 @@ class Backend(Protocol):
         Raises:
             DatabaseNotExistError: There is no such database and `ignore_if_not_exists` is False.
             DatabaseNotEmptyError: The database has tables and `cascade` is False.
+        """
+
+    async def alter_database(
+        self, name: str, change: DatabaseChange, ignore_if_not_exists: bool
+    ) -> None:
+        """Change the properties or the comment of a database.
+
+        Args:
+            name: The name of the database.
+            change: The properties to set and to reset, and the comment.
+            ignore_if_not_exists: Do nothing if the database does not exist, instead of raising.
+
+        Raises:
+            DatabaseNotExistError: There is no such database and `ignore_if_not_exists` is False.
         """
 
     async def list_databases(self) -> list[str]:
@@ -725,6 +757,29 @@ class Backend(Protocol):
             table: The key table.
             partition_name: The partition; None for a table without partitions.
         """
+
+    async def list_all_kv_snapshots(
+        self, table: TableInfo, partition_id: int | None
+    ) -> list[KvSnapshot]:
+        """Return every KV snapshot that the cluster keeps, of each bucket.
+
+        Args:
+            table: The key table.
+            partition_id: The partition; None for a table without partitions.
+        """
+
+    async def list_remote_log_manifests(
+        self, table: TableInfo, partition_id: int | None
+    ) -> list[RemoteLogManifest]:
+        """Return where the manifest of each bucket's remote log is.
+
+        Args:
+            table: The table.
+            partition_id: The partition; None for a table without partitions.
+        """
+
+    async def get_cluster_health(self) -> ClusterHealth:
+        """Return how many replicas of the cluster are in sync and have a leader."""
 
     async def describe_cluster_configs(self) -> list[ConfigEntry]:
         """Return the settings of the cluster."""

@@ -17,12 +17,14 @@ from fluss_client.facade.handle import Handle
 from fluss_client.model.cluster import (
     Acl,
     BucketCommit,
+    ClusterHealth,
     ConfigEntry,
     HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
     ProducerOffsets,
+    RemoteLogManifest,
     ServerNode,
     TieringTable,
 )
@@ -89,6 +91,41 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
         return Handle.start(
             self._core.drop_database(name, ignore_if_not_exists, cascade),
             "FlussAdmin.drop_database",
+        )
+
+    @accepts_alias(database_name="name")
+    def alter_database(
+        self,
+        name: str,
+        *,
+        set_properties: Mapping[str, object] | None = None,
+        reset_properties: Sequence[str] = (),
+        comment: str | None = None,
+        ignore_if_not_exists: bool = False,
+    ) -> Handle[None]:
+        """Change the custom properties or the comment of a database. Needs Fluss 1.0.
+
+        Args:
+            name: The name of the database.
+            set_properties: Properties to set.
+            reset_properties: Properties to remove.
+            comment: The new comment. None leaves it as it is.
+            ignore_if_not_exists: Succeed if there is no such database.
+
+        Raises:
+            SchemaError: There is nothing to change.
+            DatabaseNotExistError: There is no such database and `ignore_if_not_exists` is false.
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        return Handle.start(
+            self._core.alter_database(
+                name,
+                set_properties=set_properties,
+                reset_properties=reset_properties,
+                comment=comment,
+                ignore_if_not_exists=ignore_if_not_exists,
+            ),
+            "FlussAdmin.alter_database",
         )
 
     def list_databases(self) -> Handle[list[str]]:
@@ -568,17 +605,52 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
         )
 
     def list_kv_snapshots(
-        self, table_path: TablePath, partition_name: str | None = None
+        self,
+        table_path: TablePath,
+        partition_name: str | None = None,
+        *,
+        all_snapshots: bool = False,
     ) -> Handle[list[KvSnapshot]]:
-        """Return the newest snapshot of the key state of each bucket.
+        """Return the snapshots of the key state of each bucket.
 
         Args:
             table_path: A primary-key table.
             partition_name: The partition, if the table has partitions.
+            all_snapshots: Return all that the cluster keeps (needs Fluss 1.0), instead of the
+                newest one of each bucket.
+
+        Raises:
+            UnsupportedByServerError: `all_snapshots` is true and the server is older than 1.0.
         """
         return Handle.start(
-            self._core.list_kv_snapshots(table_path, partition_name), "FlussAdmin.list_kv_snapshots"
+            self._core.list_kv_snapshots(table_path, partition_name, all_snapshots=all_snapshots),
+            "FlussAdmin.list_kv_snapshots",
         )
+
+    def list_remote_log_manifests(
+        self, table_path: TablePath, partition_name: str | None = None
+    ) -> Handle[list[RemoteLogManifest]]:
+        """Return where the list of each bucket's remote log segments is. Needs Fluss 1.0.
+
+        Args:
+            table_path: The table.
+            partition_name: The partition, if the table has partitions.
+
+        Raises:
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        return Handle.start(
+            self._core.list_remote_log_manifests(table_path, partition_name),
+            "FlussAdmin.list_remote_log_manifests",
+        )
+
+    def get_cluster_health(self) -> Handle[ClusterHealth]:
+        """Return how many replicas are in sync and have a leader. Needs Fluss 1.0.
+
+        Raises:
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        return Handle.start(self._core.get_cluster_health(), "FlussAdmin.get_cluster_health")
 
     def describe_cluster_configs(self) -> Handle[list[ConfigEntry]]:
         """Return the settings of the cluster."""

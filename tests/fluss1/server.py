@@ -20,10 +20,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import Message
 
-from fluss_client.codec.batches.kv_batch import decode_kv_batch
-from fluss_client.errors import FlussError, InvalidBucketRoutingError, UnknownTableOrBucketError
+from fluss_client.codec.arrow.body import compression_of
+from fluss_client.codec.arrow.columns import as_wire
+from fluss_client.codec.batches.kv_batch import KvBatch, decode_kv_batch
+from fluss_client.codec.batches.log_batch import encode_log_batch, encode_log_body
+from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.rows import RowFormat, decode_rows
+from fluss_client.errors import (
+    FlussError,
+    InvalidBucketRoutingError,
+    InvalidColumnProjectionError,
+    UnknownTableOrBucketError,
+)
+from fluss_client.model.cluster import ChangeType
 from fluss_client.model.json import schema_to_json
 from fluss_client.model.schema import Schema
 from fluss_client.wire import apis
@@ -111,6 +123,14 @@ class ScriptedServer:
             for held in (self.logs, self.values, self.ends):
                 for place in [p for p in held if p[0] == partition_id]:
                     del held[place]
+
+    def delete(self, place: Place, numbers: list[int]) -> None:
+        """Delete some keys of a bucket, by their position in the order of the keys."""
+        keys = sorted(self.values[place])
+        chosen = Blobs.from_list([keys[number] for number in numbers])
+        rows = Blobs.from_list([b""] * len(numbers))
+        gone = np.ones(len(numbers), np.bool_)
+        self._merge(place, KvBatch(SCHEMA_ID, -1, -1, chosen, rows, gone))
 
     def on(self, api: Api[Any, Any], script: Script) -> None:
         """Let `script` answer a call: with a message, an error, or None for the usual answer."""
@@ -299,10 +319,7 @@ class ScriptedServer:
             known = self.sequences[place, writer]
             if sequence not in known:
                 known[sequence] = self.ends[place]
-                struct.pack_into("<q", batch, 0, self.ends[place])
-                struct.pack_into("<q", batch, 13, int(time.time() * 1000))
-                self.logs[place].append(bytes(batch))
-                self.ends[place] += rows
+                self._store(place, batch, rows)
             entry.base_offset = known[sequence]
 
         self._each(message.buckets_req, answer.buckets_resp, store)
@@ -316,21 +333,52 @@ class ScriptedServer:
             known = self.sequences[place, batch.writer_id]
             if batch.batch_sequence not in known:
                 known[batch.batch_sequence] = 0
-                head = struct.pack("<h", batch.schema_id)
-                for key, row, gone in zip(
-                    batch.keys.to_list(), batch.rows.to_list(), batch.deletes, strict=True
-                ):
-                    if gone:
-                        self.values[place].pop(key, None)
-                    else:
-                        self.values[place][key] = head + row
-                    self.ends[place] += 1
+                self._merge(place, batch)
             entry.log_end_offset = self.ends[place]
             if self.pressure:
                 entry.pressure = self.pressure
 
         self._each(message.buckets_req, answer.buckets_resp, store)
         return answer
+
+    def _merge(self, place: Place, batch: KvBatch) -> None:
+        """Change the values of keys, and add a changelog batch with the old and new rows."""
+        head = struct.pack("<h", batch.schema_id)
+        held = self.values[place]
+        changes: list[tuple[ChangeType, bytes]] = []
+        for key, row, gone in zip(
+            batch.keys.to_list(), batch.rows.to_list(), batch.deletes, strict=True
+        ):
+            old = held.pop(key, None)
+            if old is not None:
+                kind = ChangeType.Delete if gone else ChangeType.UpdateBefore
+                changes.append((kind, old[len(head) :]))
+            if not gone:
+                held[key] = head + row
+                kind = ChangeType.Insert if old is None else ChangeType.UpdateAfter
+                changes.append((kind, row))
+        if not changes:
+            return
+        rows = decode_rows(
+            Blobs.from_list([row for _, row in changes]),
+            [column.type for column in self.schema.columns],
+            self.schema.get_column_names(),
+            RowFormat.COMPACTED,
+        )
+        kinds = bytes(int(kind) for kind, _ in changes)
+        body = encode_log_body(
+            as_wire(rows, self.schema.wire), self.schema, "ARROW", compression_of({}), kinds
+        )
+        parts = encode_log_batch(
+            body, schema_id=SCHEMA_ID, record_count=len(changes), append_only=False
+        )
+        self._store(place, bytearray(b"".join(bytes(part) for part in parts)), len(changes))
+
+    def _store(self, place: Place, batch: bytearray, rows: int) -> None:
+        struct.pack_into("<q", batch, 0, self.ends[place])
+        struct.pack_into("<q", batch, 13, int(time.time() * 1000))
+        self.logs[place].append(bytes(batch))
+        self.ends[place] += rows
 
     # Reads
 
@@ -393,8 +441,13 @@ class ScriptedServer:
         answer = pb.FetchLogResponse()
         for table in message.tables_req:
             found = answer.tables_resp.add(table_id=table.table_id)
+            # This double does not project: the client then asks for all columns.
+            fewer = len(table.projected_fields) != len(self.schema.columns)
+            refused = table.projection_pushdown_enabled and fewer
 
             def read(place: Place, part: Any, entry: Any) -> None:
+                if refused:
+                    raise InvalidColumnProjectionError("not projected")
                 entry.high_watermark = self.ends[place]
                 batches = [b for b in self.logs[place] if _next_offset(b) > part.fetch_offset]
                 entry.records = b"".join(batches)

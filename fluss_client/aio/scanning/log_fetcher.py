@@ -12,6 +12,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from fluss_client.aio.offsets import resolve_offsets
@@ -30,6 +31,7 @@ from fluss_client.aio.scanning.fetch_plan import (
     make_request,
     plan_fetch,
 )
+from fluss_client.aio.scanning.filtering import kept_rows
 from fluss_client.backend.contract import Backend, FetchedBucket, FetchRequest
 from fluss_client.config import Config
 from fluss_client.errors import (
@@ -76,10 +78,14 @@ class LogFetcher:
         self._backend = backend
         self._table = table
         self._columns = projection.columns
+        self._predicate = predicate = projection.predicate
+        keep = None if predicate is None else partial(kept_rows, predicate)
         self._config = config
         self._backoff = Backoff.of(config)
         self._loop = asyncio.get_running_loop()
-        self._decoder = Decoder(projection.restore, config.scanner_log_fetch_max_bytes, self._list)
+        self._decoder = Decoder(
+            projection.restore, config.scanner_log_fetch_max_bytes, self._list, keep
+        )
         self._diagnosis = Diagnosis(backend, table)
         self._states: dict[TableBucket, BucketState] = {}
         self._unplaced: dict[TableBucket, BucketState] = {}
@@ -283,7 +289,9 @@ class LogFetcher:
             )
             look_again_at = min(look_again_at, plan.look_again_at)
             if plan.chosen:
-                request = make_request(plan, self._table, self._columns, self._config)
+                request = make_request(
+                    plan, self._table, self._columns, self._config, self._predicate
+                )
                 node.busy = True
                 node.fetch_bytes = 2 * plan.bytes_max
                 self._spawn(self._fetch(node, plan.chosen, request), plan.chosen)

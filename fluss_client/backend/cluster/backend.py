@@ -32,7 +32,11 @@ class ClusterBackend(WriteCalls, StateCalls, LookupCalls, LakeCalls):
     @property
     def capabilities(self) -> Capabilities:
         """Say what the servers support that this client has connected to so far."""
-        return replace(self._CAPABILITIES, rescaling=self.pool.takes_bucket_counts)
+        return replace(
+            self._CAPABILITIES,
+            rescaling=self.pool.takes_bucket_counts,
+            scan_kv=self.pool.serves_scan_kv,
+        )
 
     @classmethod
     async def open(cls, config: Config) -> ClusterBackend:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fluss_client.backend.cluster.admin import AdminCalls
+from fluss_client.backend.cluster.predicates import predicate_pb
 from fluss_client.backend.cluster.remote_log import RemoteLog
 from fluss_client.backend.contract import (
     DecodedSlice,
@@ -58,6 +59,7 @@ from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.messages import Buffer, parse
 
 FETCH_GRACE_MS = 10_000
+REMOTE_FIRST = 1
 
 
 DECODED_ON_LOOP_MAX = 1024
@@ -120,12 +122,18 @@ class ReadCalls(AdminCalls):
     async def fetch(self, node: int, request: FetchRequest) -> list[FetchedBucket]:
         table = request.table
         kept = self._pushed_columns(table, request.columns)
+        sent = _sent_predicate(request)
         counts = await self._counts_of(table, (p.bucket.partition_id for p in request.positions))
 
         def make(connection: Connection) -> list[Buffer]:
             message = _fetch_message(request, kept)
             if connection.takes_bucket_counts:
                 (entry,) = message.tables_req
+                if sent is not None:
+                    entry.filter_predicate.CopyFrom(sent)
+                    entry.filter_schema_id = table.schema_id
+                if request.remote_first:
+                    message.read_preference = REMOTE_FIRST
                 for bucket, position in zip(entry.buckets_req, request.positions, strict=True):
                     bucket.routing_bucket_count = counts[position.bucket.partition_id]
             return [message.SerializeToString()]
@@ -394,6 +402,18 @@ class ReadCalls(AdminCalls):
         if len(rows) <= DECODED_ON_LOOP_MAX:
             return decode_key_rows(table, schemas, schema_ids, rows, columns)
         return await asyncio.to_thread(decode_key_rows, table, schemas, schema_ids, rows, columns)
+
+
+def _sent_predicate(request: FetchRequest) -> pb.PbPredicate | None:
+    """Return what a server can use of the condition of a fetch.
+
+    Servers have statistics of the batches of log tables in Arrow format only.
+    """
+    table = request.table
+    arrow = table.properties.get(LOG_FORMAT, "ARROW").upper() == "ARROW"
+    if request.predicate is None or table.has_primary_key() or not arrow:
+        return None
+    return predicate_pb(request.predicate, table.schema)
 
 
 def _fetch_message(request: FetchRequest, kept: tuple[int, ...] | None) -> pb.FetchLogRequest:

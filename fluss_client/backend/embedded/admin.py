@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from fluss_client.backend.contract import TableChange
+from fluss_client.backend.contract import DatabaseChange, TableChange
 from fluss_client.backend.embedded.lake.iceberg import require_pyiceberg
 from fluss_client.backend.embedded.log.appends import offset_of
 from fluss_client.backend.embedded.store import partitions, tables
@@ -44,6 +44,11 @@ class AdminOperations(Engine):
 
     async def drop_database(self, name: str, ignore_if_not_exists: bool, cascade: bool) -> None:
         await self._write(lambda c: tables.drop_database(c, name, ignore_if_not_exists, cascade))
+
+    async def alter_database(
+        self, name: str, change: DatabaseChange, ignore_if_not_exists: bool
+    ) -> None:
+        await self._write(lambda c: tables.alter_database(c, name, change, ignore_if_not_exists))
 
     async def list_databases(self) -> list[str]:
         return await self._read(tables.list_databases)

@@ -57,7 +57,14 @@ from fluss_client.errors import (
     SecurityDisabledError,
     UnsupportedError,
 )
-from fluss_client.model.cluster import Acl, ConfigEntry, KvSnapshot, ServerNode
+from fluss_client.model.cluster import (
+    Acl,
+    ClusterHealth,
+    ConfigEntry,
+    KvSnapshot,
+    RemoteLogManifest,
+    ServerNode,
+)
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import TableBucket, TableInfo, TablePath
 from fluss_client.runtime import workers
@@ -313,6 +320,28 @@ class ClusterOperations(Engine):
         raise UnsupportedError(
             "the embedded engine makes no snapshots of the key state: read the table itself"
         )
+
+    async def list_all_kv_snapshots(
+        self, table: TableInfo, partition_id: int | None
+    ) -> list[KvSnapshot]:
+        return await self.list_kv_snapshots(table, None)
+
+    async def list_remote_log_manifests(
+        self, table: TableInfo, partition_id: int | None
+    ) -> list[RemoteLogManifest]:
+        raise UnsupportedError(
+            "the embedded engine has no remote log: all rows are in its directory"
+        )
+
+    async def get_cluster_health(self) -> ClusterHealth:
+        """Count each bucket as one replica: one that can be read is in sync and its own leader."""
+
+        def count(connection: sqlite3.Connection) -> int:
+            (buckets,) = connection.execute("SELECT count(*) FROM bucket").fetchone()
+            return int(buckets)
+
+        buckets = await self._read(count)
+        return ClusterHealth("green", buckets, buckets, buckets, buckets)
 
     async def describe_cluster_configs(self) -> list[ConfigEntry]:
         """Return the settings of the lake, under the names that a cluster has for them."""

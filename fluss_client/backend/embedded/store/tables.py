@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fluss_client.backend.contract import TableChange
+from fluss_client.backend.contract import DatabaseChange, TableChange
 from fluss_client.backend.embedded.store import options, validation
 from fluss_client.backend.embedded.store.catalog import (
     Catalog,
@@ -83,6 +83,24 @@ def drop_database(
     for (table_id,) in tables:
         forget_table(connection, table_id)
     connection.execute("DELETE FROM database WHERE name = ?", (name,))
+
+
+def alter_database(
+    connection: sqlite3.Connection, name: str, change: DatabaseChange, ignore_if_not_exists: bool
+) -> None:
+    """Change the properties and the comment of a database; error 4 if it is missing."""
+    if not database_exists(connection, name) and ignore_if_not_exists:
+        return
+    before = get_database_info(connection, name).descriptor
+    properties = {**before.custom_properties, **change.set_properties}
+    for key in change.reset_properties:
+        properties.pop(key, None)
+    comment = before.comment if change.comment is None else change.comment
+    after = DatabaseDescriptor(comment=comment, custom_properties=properties)
+    connection.execute(
+        "UPDATE database SET descriptor = ?, modified = ? WHERE name = ?",
+        (database_to_json(after).decode(), now_ms(), name),
+    )
 
 
 def list_databases(connection: sqlite3.Connection) -> list[str]:
