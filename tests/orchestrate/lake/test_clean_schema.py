@@ -194,6 +194,21 @@ def test_another_partitioning_is_refused(connection: FlussConnection, new_table:
         tier_table(connection, path, allow_tiering=True)
 
 
+def test_another_bucket_count_than_that_of_the_lake_is_refused(
+    connection: FlussConnection, new_table: NewTable
+) -> None:
+    """As if the table had been rescaled: engines would look for keys in the wrong bucket."""
+    from pyiceberg.transforms import BucketTransform
+
+    path = clean_table(connection, new_table, layout="both", buckets=2)
+    append(connection, path, 0, 10)
+    with lake_table(connection, path).update_spec() as update:
+        update.remove_field("id_bucket")
+        update.add_field("id", BucketTransform(3), "id_bucket_3")
+    with pytest.raises(LakeError, match=r"has 2 buckets, and its Iceberg table .*bucket\[3\]"):
+        tier_table(connection, path, allow_tiering=True)
+
+
 @pytest.mark.parametrize("wide", [True, False])
 def test_new_columns_come_last(
     connection: FlussConnection, new_table: NewTable, wide: bool
