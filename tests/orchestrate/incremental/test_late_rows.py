@@ -44,7 +44,9 @@ class LateTable:
             return replace(info, partition_name=HISTORICAL_PARTITION)
 
         async def ordinary(path: Any, spec: Any) -> list[PartitionInfo]:
-            return [p for p in await listed(path, spec) if p.partition_name != STAND_IN]
+            # Asked for by its values, it is found: writers look for partitions so.
+            found = await listed(path, spec)
+            return [p for p in found if spec is not None or p.partition_name != STAND_IN]
 
         async def system(path: Any) -> list[PartitionInfo]:
             return [renamed(p) for p in await listed(path, None) if p.partition_name == STAND_IN]
