@@ -1,4 +1,4 @@
-"""Writers and readers race with changes of the bucket count; no row is lost, doubled or misplaced."""
+"""Writers race with changes of the bucket count: no row is lost, doubled or misplaced."""
 
 from __future__ import annotations
 
