@@ -22,6 +22,7 @@ from fluss_client.backend.contract import LookupAnswer
 from fluss_client.backend.embedded.store.catalog import (
     check_exists,
     check_placed,
+    end_statements,
     find_bucket,
     no_bucket,
 )
@@ -243,6 +244,7 @@ def _answers(
             values, counts = find(connection, number, wanted)
             answers[place] = LookupAnswer(values, counts)
         except FlussError as error:
+            end_statements(error)
             answers[place] = LookupAnswer(Blobs.from_list([]), np.zeros(0, np.int64), error)
     return answers
 
@@ -264,6 +266,7 @@ def lookup_few(
             else:
                 answers.append(_of_key(connection, table, place, key, numbers))
         except FlussError as error:
+            end_statements(error)
             answers.append(error)
     return answers
 

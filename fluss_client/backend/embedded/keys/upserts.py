@@ -32,6 +32,7 @@ from fluss_client.backend.embedded.store.catalog import (
     Stored,
     all_or_nothing,
     check_placed,
+    end_statements,
     find_bucket,
     now_ms,
 )
@@ -63,6 +64,7 @@ def upsert(
                 end = _upsert_one(connection, catalog, stored, write, target_columns)
             acks.append(BucketAck(write.bucket, end))
         except FlussError as error:
+            end_statements(error)
             acks.append(BucketAck(write.bucket, error=error))
     return acks
 
