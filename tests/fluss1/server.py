@@ -444,10 +444,11 @@ class ScriptedServer:
             # This double does not project: the client then asks for all columns.
             fewer = len(table.projected_fields) != len(self.schema.columns)
             refused = table.projection_pushdown_enabled and fewer
+            error = InvalidColumnProjectionError("not projected") if refused else None
 
-            def read(place: Place, part: Any, entry: Any) -> None:
-                if refused:
-                    raise InvalidColumnProjectionError("not projected")
+            def read(place: Place, part: Any, entry: Any, error: FlussError | None = error) -> None:
+                if error is not None:
+                    raise error
                 entry.high_watermark = self.ends[place]
                 batches = [b for b in self.logs[place] if _next_offset(b) > part.fetch_offset]
                 entry.records = b"".join(batches)

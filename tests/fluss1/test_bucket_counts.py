@@ -1,4 +1,4 @@
-"""The client against a scripted 1.0 server: partitions with different bucket counts, and error 74."""
+"""The client against a scripted 1.0 server: partitions with different counts, and error 74."""
 
 from __future__ import annotations
 
@@ -211,8 +211,9 @@ def test_look_ups_that_were_placed_by_a_wrong_count_are_placed_anew() -> None:
 
 def test_the_order_of_each_key_survives_corrections() -> None:
     # Several threads write rising versions of their own keys while the count changes.
-    with scripted(KEYED, COUNTS, bucket_keys=["id"]) as server:
-        with opened(server, **{"writer.batch-timeout-ms": "1"}) as connection:
+    options = {"writer.batch-timeout-ms": "1"}
+    with scripted(KEYED, COUNTS, bucket_keys=["id"]) as server:  # noqa: SIM117 - options
+        with opened(server, **options) as connection:
             table = done(connection.get_table(PATH))
             writer = table.new_upsert().create_writer()
             rounds = 40

@@ -38,6 +38,7 @@ from fluss_client.backend.embedded.store import options
 from fluss_client.backend.embedded.store.catalog import (
     check_exists,
     check_placed,
+    end_statements,
     find_bucket,
     now_ms,
     take_number,
@@ -158,6 +159,7 @@ class ReadOperations(Engine):
                     try:
                         check_placed(connection, bucket, count)
                     except InvalidBucketRoutingError as error:
+                        end_statements(error)
                         answers[at] = error
             return answers
 
