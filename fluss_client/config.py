@@ -200,6 +200,13 @@ class Config:
         size(1024),
         "The most bytes of one bucket in an answer to a fetch.",
     )
+    scanner_log_read_preference = Option(
+        "scanner.log.read-preference",
+        "local_first",
+        one_of("local_first", "remote_first"),
+        "Where servers from 1.0 on read log segments that lie both on their disk and in remote "
+        "storage: `local_first` or `remote_first`.",
+    )
     scanner_limit_rows_max = Option(
         "scanner.limit.rows-max",
         1_000_000,

@@ -10,6 +10,8 @@ stable within one release of this project, and carry no promise to others.
 - **Range reads**: `read_ranges` and `RangeReader` read exactly the offsets [start, stop).
 - **Pinned writes**: `append_pinned` and `upsert_pinned` send a batch under a writer id and a
   sequence number that were fixed beforehand, so that any process can send it again.
+- **Bucket counts**: `bucket_counts` and `all_buckets`. Partitions of a table may have different
+  counts; `Backend.bucket_count` knows the count of one.
 - **Rows and keys**: routing of rows to partitions and buckets, keys and values as bytes.
 - **State reads**: `StateReader` and `BlockingState` read the key state of a bucket, exact at an
   offset.
@@ -26,6 +28,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fluss_client.aio.buckets import all_buckets, bucket_counts
 from fluss_client.aio.connection import FlussConnection as AsyncConnection
 from fluss_client.aio.existence import Existence
 from fluss_client.aio.lookup.keys import KeyMaker
@@ -43,7 +46,7 @@ from fluss_client.aio.state.reader import (
 from fluss_client.aio.writing.accumulator import Deletes, rows_max_of
 from fluss_client.aio.writing.arrow_input import ArrowInput
 from fluss_client.aio.writing.pinned import PINNED_BATCHES_MAX, append_pinned, upsert_pinned
-from fluss_client.aio.writing.routing import Placement, grouped, numbered
+from fluss_client.aio.writing.routing import Placement, counts_of_rows, grouped, numbered
 from fluss_client.backend.contract import (
     Backend,
     BucketWrite,
@@ -200,13 +203,16 @@ __all__ = [
     "Storage",
     "StorageProperties",
     "TimeUnit",
+    "all_buckets",
     "append_pinned",
     "as_filesystem",
     "async_connection",
     "auto_partition_of",
     "backend_of",
+    "bucket_counts",
     "check_directory",
     "check_old_rows",
+    "counts_of_rows",
     "decode_row_scalar",
     "decode_value",
     "duration_ms",

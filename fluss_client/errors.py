@@ -131,13 +131,12 @@ class UnsupportedByServerError(UnsupportedError):
 
 
 class RescaledTableError(UnsupportedError):
-    """The partitions of the table have different bucket counts.
+    """The partitions of the table have different bucket counts, and the operation needs one count.
 
-    The bucket count of a partitioned table can be changed from Fluss 1.0 on; each partition keeps
-    the count that it was created with. This client places rows and plans reads by one count for
-    the whole table, so it refuses such a table: it would miss buckets and look for keys in the
-    wrong ones. Set the bucket count back and drop the partitions that have another one, or use a
-    client that supports counts per partition.
+    The bucket count of a partitioned table can be changed (`alter_table`); each partition keeps
+    the count that it was created with. The client reads and writes such tables. An operation that
+    takes one count for the whole table refuses them: it would miss buckets, or look for keys in
+    the wrong ones.
 
     Attributes:
         table: The table.
@@ -150,9 +149,9 @@ class RescaledTableError(UnsupportedError):
         more = f" and {len(partitions) - 5} more" if len(partitions) > 5 else ""
         super().__init__(
             f"table {table} was rescaled: it has {bucket_count} buckets, but its partitions have "
-            f"other counts ({shown}{more}). This client uses one count for all partitions and "
+            f"other counts ({shown}{more}). This operation uses one count for all partitions and "
             "would miss buckets. Set the bucket count back and drop these partitions, or copy the "
-            "rows to a new table with the official client"
+            "rows to a new table"
         )
         self.table = table
         self.bucket_count = bucket_count
@@ -247,6 +246,21 @@ class StateUnavailableError(ClientError):
         self.bucket = bucket
         self.rows = rows
         self.rows_max = rows_max
+
+
+class StateScanLostError(ClientError):
+    """A server ended a scan of the key state before its last row. Read again.
+
+    It happens if the reader pauses for some minutes, or if the bucket gets another leader. Readers
+    open a new scan and go on where they were; this error says that they could not.
+
+    Attributes:
+        bucket: The bucket that was scanned.
+    """
+
+    def __init__(self, message: str, bucket: object = None) -> None:
+        super().__init__(message)
+        self.bucket = bucket
 
 
 class BufferFullError(ClientError):
@@ -831,7 +845,7 @@ class ScannerExpiredError(ServerError):
 
 
 class UnknownScannerIdError(ServerError):
-    """The server does not know this scan of the key state. Start the scan again."""
+    """The server does not know this scan of the key state (any more). Start the scan again."""
 
     code = 67
 
@@ -875,11 +889,11 @@ class HistoricalPartitionThrottledError(RetriableServerError):
     code = 73
 
 
-class InvalidBucketRoutingError(ServerError):
+class InvalidBucketRoutingError(StaleMetadataError):
     """The request was made for another bucket count than its partition has. Nothing was written.
 
-    Repeating it cannot help, because rows that were placed by another count belong to other
-    buckets. The bucket count of the table was changed (Fluss 1.0): see `RescaledTableError`.
+    The client asks for the count of the partition, places the rows or keys anew, and goes on. If
+    it is raised, the servers did not agree on a count within the deadline: retry.
     """
 
     code = 74

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import version_matrix
+from tests import fluss1_rows, version_matrix
 from tests.support_rows import OUTCOMES_KEY, ROWS, SECTIONS, Row, rows_of
 
 ROOT = Path(__file__).parents[1]
@@ -77,7 +77,7 @@ def faults(by_row: dict[str, dict[str, bool]], outcomes: dict[str, str]) -> list
             for test in sorted(tests)
             if outcomes.get(test, "passed") != "passed"
         ]
-    return sorted(found)
+    return sorted(found + fluss1_rows.faults())
 
 
 def last_outcomes() -> dict[str, str]:
@@ -94,6 +94,7 @@ def render(by_row: dict[str, dict[str, bool]]) -> str:
     for title, rows in SECTIONS.items():
         parts.append(f"\n## {title}\n\n| | here | | |\n|---|---|---|---|\n")
         parts += [_line(row, by_row.get(row.name, {})) for row in rows]
+    parts.append(fluss1_rows.render())
     parts.append(version_matrix.render())
     return "".join(parts)
 

@@ -44,6 +44,7 @@ def _no(name: str, reason: str, *java: str) -> Row:
 
 
 NEEDS_1_0 = "servers have it from 1.0 on"
+OFFERED_1_0 = "offered for servers from 1.0 on, see the section Fluss 1.0"
 OPERATORS = "an operator's tool: use Fluss's own"
 POJO = "rows are dicts, lists, tuples or Arrow"
 
@@ -71,7 +72,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         _no("Admin.listDatabaseSummaries", "list_databases, list_tables and get_database_info"),
         Row("Admin.getDatabaseInfo", "FlussAdmin.get_database_info"),
         Row("Admin.dropDatabase", "FlussAdmin.drop_database"),
-        _no("Admin.alterDatabase", NEEDS_1_0),
+        _no("Admin.alterDatabase", OFFERED_1_0),
         Row("Admin.createTable", "FlussAdmin.create_table"),
         Row("Admin.getTableInfo", "FlussAdmin.get_table_info"),
         Row("Admin.listTables", "FlussAdmin.list_tables"),
@@ -111,19 +112,19 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "Admin.listRebalanceProgress",
             "Admin.cancelRebalance",
         ),
-        _no("Admin.getClusterHealth", NEEDS_1_0),
+        _no("Admin.getClusterHealth", OFFERED_1_0),
     ),
     "Snapshots and the lake": (
         Row("Admin.getLatestKvSnapshots", "FlussAdmin.list_kv_snapshots"),
         _no(
             "Files of key snapshots",
-            "no public call; `read_table` and `start=\"state\"` lease and read them",
+            'no public call; `read_table` and `start="state"` lease and read them',
             "Admin.getKvSnapshotMetadata",
             "Admin.createKvSnapshotLease",
         ),
         _no(
             "Listings of remote files",
-            NEEDS_1_0,
+            OFFERED_1_0,
             "Admin.listRemoteLogManifests",
             "Admin.listKvSnapshots",
         ),
@@ -215,7 +216,10 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         ),
         Row("Scan to the end", "LogScanner.to_arrow, to_pandas, to_arrow_batch_reader"),
         Row("Scan of the remote log", "LogScanner"),
-        _no("Scan.filter", "taken and checked, but nothing is left out: servers do from 1.0 on"),
+        _no(
+            "Scan.filter",
+            "the client tests the rows; servers leave out batches from 1.0 on, see there",
+        ),
         _no("Scan.createTypedLogScanner", POJO),
         _no("LogScanner.wakeup", "cancel the task, or close the scanner"),
     ),

@@ -13,18 +13,21 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
 
-from fluss_client.backend.contract import Backend, Capabilities, TableChange
+from fluss_client.aio.buckets import all_buckets
+from fluss_client.backend.contract import Backend, Capabilities, DatabaseChange, TableChange
 from fluss_client.errors import ConfigError, InvalidDatabaseError, SchemaError
 from fluss_client.model.arrow import from_arrow
 from fluss_client.model.cluster import (
     Acl,
     BucketCommit,
+    ClusterHealth,
     ConfigEntry,
     HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
     ProducerOffsets,
+    RemoteLogManifest,
     ServerNode,
     TieringTable,
 )
@@ -129,6 +132,39 @@ class FlussAdmin:
         """
         await self._backend.drop_database(_checked_name(name), ignore_if_not_exists, cascade)
 
+    @accepts_alias(database_name="name")
+    async def alter_database(
+        self,
+        name: str,
+        *,
+        set_properties: Mapping[str, object] | None = None,
+        reset_properties: Sequence[str] = (),
+        comment: str | None = None,
+        ignore_if_not_exists: bool = False,
+    ) -> None:
+        """Change the custom properties or the comment of a database. Needs Fluss 1.0.
+
+        Args:
+            name: The name of the database.
+            set_properties: Properties to set.
+            reset_properties: Properties to remove.
+            comment: The new comment. None leaves it as it is.
+            ignore_if_not_exists: Succeed if there is no such database.
+
+        Raises:
+            SchemaError: There is nothing to change.
+            DatabaseNotExistError: There is no such database and `ignore_if_not_exists` is false.
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        change = DatabaseChange(
+            {key: str(value) for key, value in (set_properties or {}).items()},
+            tuple(reset_properties),
+            comment,
+        )
+        if change == DatabaseChange():
+            raise SchemaError(f"nothing to change in {name}: name properties or a comment")
+        await self._backend.alter_database(_checked_name(name), change, ignore_if_not_exists)
+
     async def list_databases(self) -> list[str]:
         """Return the names of all databases."""
         return await self._backend.list_databases()
@@ -194,9 +230,12 @@ class FlussAdmin:
         add_columns: pa.Schema | Sequence[pa.Field] | Sequence[Column] = (),
         set_options: Mapping[str, object] | None = None,
         reset_options: Sequence[str] = (),
+        bucket_count: int | None = None,
         ignore_if_not_exists: bool = False,
     ) -> None:
-        """Add columns to a table and change its options, all in one call.
+        """Add columns to a table, change its options or its bucket count, all in one call.
+
+        A cluster makes these changes one after the other: an error may come after a part of them.
 
         Args:
             table_path: The table.
@@ -204,19 +243,30 @@ class FlussAdmin:
                 have no value for them.
             set_options: Options to set.
             reset_options: Options to set back to their default.
+            bucket_count: How many buckets partitions get that are created from now on. Partitions
+                that exist keep theirs. Needs Fluss 1.0 and a table with partitions.
             ignore_if_not_exists: Succeed if there is no such table.
 
         Raises:
-            SchemaError: A column is not nullable, or there is nothing to change.
+            SchemaError: A column is not nullable, the bucket count is not positive, or there is
+                nothing to change.
             TableNotExistError: There is no such table and `ignore_if_not_exists` is false.
+            InvalidAlterTableError: The bucket count of this table cannot be changed: it has no
+                partitions, or a lake, a merge engine or historical partitions that need one count.
+            UnsupportedByServerError: The server is too old to change bucket counts.
         """
         change = TableChange(
             tuple(_column(field) for field in add_columns),
             {key: str(value) for key, value in (set_options or {}).items()},
             tuple(reset_options),
+            bucket_count,
         )
-        if not (change.add_columns or change.set_options or change.reset_options):
-            raise SchemaError(f"nothing to change in {table_path}: name columns or options")
+        if change == TableChange():
+            raise SchemaError(
+                f"nothing to change in {table_path}: name columns, options or a bucket count"
+            )
+        if bucket_count is not None and bucket_count < 1:
+            raise SchemaError(f"bucket_count must be at least 1, not {bucket_count}")
         for column in change.add_columns:
             if not column.type.nullable:
                 raise SchemaError(
@@ -379,7 +429,7 @@ class FlussAdmin:
         table = await self._backend.get_table_info(check_path(table_path))
         if table.is_partitioned():
             raise SchemaError(f"{table_path} has partitions: use list_partition_offsets")
-        _check_buckets(table, bucket_ids)
+        _check_buckets(table, table.num_buckets, bucket_ids)
         return await self._backend.list_offsets(table, None, bucket_ids, spec)
 
     async def list_partition_offsets(
@@ -413,8 +463,9 @@ class FlussAdmin:
         """
         spec = resolve_offset_spec(offset_spec, offset_type, timestamp)
         table = await self._backend.get_table_info(check_path(table_path))
-        _check_buckets(table, bucket_ids)
         partition_id = await self._backend.partition_id(table, partition_name)
+        count = await self._backend.bucket_count(table, partition_id)
+        _check_buckets(table, count, bucket_ids)
         return await self._backend.list_offsets(table, partition_id, bucket_ids, spec)
 
     # The lake
@@ -574,16 +625,55 @@ class FlussAdmin:
         return await self._backend.get_table_stats(table, buckets)
 
     async def list_kv_snapshots(
-        self, table_path: TablePath, partition_name: str | None = None
+        self,
+        table_path: TablePath,
+        partition_name: str | None = None,
+        *,
+        all_snapshots: bool = False,
     ) -> list[KvSnapshot]:
-        """Return the newest snapshot of the key state of each bucket.
+        """Return the snapshots of the key state of each bucket.
 
         Args:
             table_path: A primary-key table.
             partition_name: The partition, if the table has partitions.
+            all_snapshots: Return all that the cluster keeps (needs Fluss 1.0), instead of the
+                newest one of each bucket.
+
+        Raises:
+            UnsupportedByServerError: `all_snapshots` is true and the server is older than 1.0.
         """
         table = await self._backend.get_table_info(check_path(table_path))
-        return await self._backend.list_kv_snapshots(table, partition_name)
+        if not all_snapshots:
+            return await self._backend.list_kv_snapshots(table, partition_name)
+        partition_id = await self._partition_id(table, partition_name)
+        return await self._backend.list_all_kv_snapshots(table, partition_id)
+
+    async def list_remote_log_manifests(
+        self, table_path: TablePath, partition_name: str | None = None
+    ) -> list[RemoteLogManifest]:
+        """Return where the list of each bucket's remote log segments is. Needs Fluss 1.0.
+
+        Args:
+            table_path: The table.
+            partition_name: The partition, if the table has partitions.
+
+        Raises:
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        table = await self._backend.get_table_info(check_path(table_path))
+        partition_id = await self._partition_id(table, partition_name)
+        return await self._backend.list_remote_log_manifests(table, partition_id)
+
+    async def get_cluster_health(self) -> ClusterHealth:
+        """Return how many replicas are in sync and have a leader. Needs Fluss 1.0.
+
+        Raises:
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        return await self._backend.get_cluster_health()
+
+    async def _partition_id(self, table: TableInfo, name: str | None) -> int | None:
+        return None if name is None else await self._backend.partition_id(table, name)
 
     async def describe_cluster_configs(self) -> list[ConfigEntry]:
         """Return the settings of the cluster."""
@@ -632,17 +722,6 @@ class FlussAdmin:
         return await self._backend.drop_acls(filters)
 
 
-async def all_buckets(backend: Backend, table: TableInfo) -> list[TableBucket]:
-    """Return every bucket of a table, partition by partition."""
-    if not table.is_partitioned():
-        return [TableBucket(table.table_id, i) for i in range(table.num_buckets)]
-    return [
-        TableBucket(table.table_id, i, partition_id=info.partition_id)
-        for info in await backend.list_partitions(table.table_path, None)
-        for i in range(table.num_buckets)
-    ]
-
-
 def _checked_name(database: str) -> str:
     if not isinstance(database, str) or not database:
         raise InvalidDatabaseError(f"a database name is text and not empty, not {database!r}")
@@ -670,12 +749,10 @@ def resolve_offset_spec(
     )
 
 
-def _check_buckets(table: TableInfo, bucket_ids: Sequence[int]) -> None:
+def _check_buckets(table: TableInfo, count: int, bucket_ids: Sequence[int]) -> None:
     for bucket in bucket_ids:
-        if not 0 <= bucket < table.num_buckets:
-            raise SchemaError(
-                f"{table.table_path} has buckets 0 to {table.num_buckets - 1}, not {bucket}"
-            )
+        if not 0 <= bucket < count:
+            raise SchemaError(f"{table.table_path} has buckets 0 to {count - 1}, not {bucket}")
 
 
 def _column(field: pa.Field | Column) -> Column:

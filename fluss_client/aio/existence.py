@@ -10,7 +10,12 @@ import asyncio
 from collections.abc import Sequence
 
 from fluss_client.backend.contract import Backend
-from fluss_client.errors import FlussError, PartitionNotExistError, TableNotExistError
+from fluss_client.errors import (
+    FlussError,
+    InvalidBucketRoutingError,
+    PartitionNotExistError,
+    TableNotExistError,
+)
 from fluss_client.model.table import TableBucket, TableInfo
 
 FRESH_S = 0.5
@@ -84,7 +89,10 @@ class Existence:
 
 
 class PartitionIds:
-    """The ids of the partitions of one table, kept until `forget` is called."""
+    """The ids of the partitions of one table, kept until `forget` is called.
+
+    `find` also learns the bucket counts of the partitions, so that `bucket_count` knows them.
+    """
 
     def __init__(self, backend: Backend, table: TableInfo) -> None:
         self._backend = backend
@@ -100,23 +108,23 @@ class PartitionIds:
         # `forget` replaces the dict, so this thread reads one consistent state.
         known = self._known
         try:
-            return [known[name] for name in names]
+            found = [known[name] for name in names]
         except KeyError:
             return None
+        count_of = self._backend.known_bucket_count
+        return None if any(count_of(self._table, part) is None for part in found) else found
 
     async def find(self, names: Sequence[str]) -> list[int]:
         """Return the ids in the order of the names, and ask the server for unknown ones.
 
         Raises:
             PartitionNotExistError: There is no partition of that name.
-            RescaledTableError: A partition has another bucket count than the table.
         """
         known = self._known
         unknown = [name for name in names if name not in known]
         if self._looked_up + len(unknown) > LOOKED_UP_MAX:
             self._looked_up = 0
             listed = await self._backend.list_partitions(self._table.table_path, None)
-            self._table.check_bucket_counts(listed)
             known |= {info.partition_name: info.partition_id for info in listed}
             unknown = [name for name in unknown if name not in known]
         # A name that is not in the list is looked up too: this raises the error with its name.
@@ -125,7 +133,27 @@ class PartitionIds:
             look_ups = (self._backend.partition_id(self._table, name) for name in some)
             known |= dict(zip(some, await asyncio.gather(*look_ups), strict=True))
             self._looked_up += len(some)
-        return [known[name] for name in names]
+        found = [known[name] for name in names]
+        for partition in found:
+            if self._backend.known_bucket_count(self._table, partition) is None:
+                await self._backend.bucket_count(self._table, partition)
+        return found
+
+    def bucket_count(self, partition_id: int | None) -> int:
+        """Return the bucket count of a partition that `known` or `find` has returned.
+
+        Any thread may call it.
+
+        Raises:
+            InvalidBucketRoutingError: The count was forgotten meanwhile; find the partition again.
+        """
+        count = self._backend.known_bucket_count(self._table, partition_id)
+        if count is None:
+            raise InvalidBucketRoutingError(
+                f"the bucket count of partition {partition_id} of {self._table.table_path} was "
+                "dropped from the cache; find the partition again"
+            )
+        return count
 
     def forget(self) -> None:
         """Drop all ids, because a partition was dropped: its name may have a new id."""

@@ -6,11 +6,12 @@ Servers accept column indexes in rising order only. The user's order is restored
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from fluss_client.errors import SchemaError
+from fluss_client.model.predicate import Predicate
 from fluss_client.model.schema import Schema
 
 
@@ -24,11 +25,13 @@ class Projection:
         order: The positions in the fetched batch in the user's order; None if both orders are the
             same.
         schema: The Arrow schema of the batches that the user gets.
+        predicate: The condition that the rows must meet. Its columns are requested too.
     """
 
     columns: tuple[int, ...] | None
     order: tuple[int, ...] | None
     schema: pa.Schema
+    predicate: Predicate | None = None
 
     @classmethod
     def of(cls, schema: Schema, wanted: Sequence[int] | None) -> Projection:
@@ -50,6 +53,26 @@ class Projection:
         shown = pa.schema([schema.arrow.field(i) for i in chosen])
         everything = len(columns) == len(schema.columns)
         return cls(None if everything else columns, order, shown)
+
+    @classmethod
+    def filtered(
+        cls, schema: Schema, wanted: Sequence[int] | None, predicate: Predicate
+    ) -> Projection:
+        """Return the projection to some columns of the rows that meet a condition.
+
+        Args:
+            schema: The schema of the table.
+            wanted: The indexes of the columns in any order; None for all columns.
+            predicate: The condition, which was checked against the schema.
+        """
+        plain = cls.of(schema, wanted)
+        if plain.columns is None:
+            return replace(plain, predicate=predicate)
+        tested = {schema.index[name] for name in predicate.columns()}
+        columns = tuple(sorted({*plain.columns, *tested}))
+        order = tuple(columns.index(schema.index[name]) for name in plain.schema.names)
+        everything = len(columns) == len(schema.columns)
+        return cls(None if everything else columns, order, plain.schema, predicate)
 
     def restore(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a fetched `batch` with its columns in the user's order."""

@@ -29,15 +29,18 @@ from fluss_client.errors import FlussError
 from fluss_client.model.cluster import (
     Acl,
     BucketCommit,
+    ClusterHealth,
     ConfigEntry,
     HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
     ProducerOffsets,
+    RemoteLogManifest,
     ServerNode,
     TieringTable,
 )
+from fluss_client.model.predicate import Predicate
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.table import (
     DatabaseDescriptor,
@@ -72,6 +75,8 @@ class Capabilities:
         cluster_configs: Settings of the cluster can be changed.
         replication: Tables may have more than one replica.
         scan_kv: The key state can be read with the server's own scan.
+        rescaling: The bucket count of a partitioned table can be changed, so that its partitions
+            have different counts.
         local_directory: The directory of an embedded backend, else None.
     """
 
@@ -85,16 +90,30 @@ class Capabilities:
     cluster_configs: bool
     replication: bool
     scan_kv: bool
+    rescaling: bool = False
     local_directory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What `alter_table` changes: columns to add at the end, options to set and to reset."""
+    """What `alter_table` changes: columns to add at the end, options to set and to reset.
+
+    `bucket_count` is the number of buckets of partitions that are created later.
+    """
 
     add_columns: tuple[Column, ...] = ()
     set_options: Mapping[str, str] = field(default_factory=dict)
     reset_options: tuple[str, ...] = ()
+    bucket_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseChange:
+    """What `alter_database` changes; a comment of None stays as it is."""
+
+    set_properties: Mapping[str, str] = field(default_factory=dict)
+    reset_properties: tuple[str, ...] = ()
+    comment: str | None = None
 
 
 class Payload(Protocol):
@@ -120,12 +139,16 @@ class BucketWrite:
         payload: The encoded batch.
         writer_id: The writer id; without one, the server stores a repeated batch twice.
         sequence: The number of the batch among those of this writer and bucket.
+        bucket_count: The bucket count by which the rows were placed. If the partition has another
+            one, nothing is written and the answer is `InvalidBucketRoutingError`. None if the
+            rows were not placed by the client.
     """
 
     bucket: TableBucket
     payload: Payload
     writer_id: int = NO_WRITER
     sequence: int = -1
+    bucket_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +159,8 @@ class BucketAck:
     offset: int = -1
     """Append: the offset of the first row. Upsert: the next offset of the changelog."""
     error: FlussError | None = None
+    pressure: float = 0.0
+    """How urgently the server asks for slower upserts of this bucket: 0 not at all, up to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +190,9 @@ class FetchRequest:
         bytes_max: The most bytes of the whole response.
         bytes_min: The server waits until there are so many bytes.
         wait_ms: How long the server may wait for `bytes_min`.
+        predicate: A condition on the rows. The backend may leave out rows that do not meet it, but
+            does not have to.
+        remote_first: Read segments from remote storage that are on the server's disk too.
     """
 
     table: TableInfo
@@ -173,6 +201,8 @@ class FetchRequest:
     bytes_max: int = 16 << 20
     bytes_min: int = 1
     wait_ms: int = 500
+    predicate: Predicate | None = None
+    remote_first: bool = False
 
 
 class SliceDecoder(Protocol):
@@ -244,7 +274,7 @@ class StateCursor(Protocol):
 
     @property
     def kind(self) -> str:
-        """Where the state comes from: `snapshot` or `local`."""
+        """Where the state comes from: `snapshot`, `scan` or `local`."""
 
     @property
     def offset(self) -> int:
@@ -267,6 +297,7 @@ class StateCursor(Protocol):
 
         Raises:
             CorruptDataError: The stored state is damaged.
+            StateScanLostError: The server ended its scan. Another one can be opened.
         """
 
     async def close(self) -> None:
@@ -324,6 +355,20 @@ class Backend(Protocol):
             DatabaseNotEmptyError: The database has tables and `cascade` is False.
         """
 
+    async def alter_database(
+        self, name: str, change: DatabaseChange, ignore_if_not_exists: bool
+    ) -> None:
+        """Change the properties or the comment of a database.
+
+        Args:
+            name: The name of the database.
+            change: The properties to set and to reset, and the comment.
+            ignore_if_not_exists: Do nothing if the database does not exist, instead of raising.
+
+        Raises:
+            DatabaseNotExistError: There is no such database and `ignore_if_not_exists` is False.
+        """
+
     async def list_databases(self) -> list[str]:
         """Return the names of all databases."""
 
@@ -370,11 +415,14 @@ class Backend(Protocol):
 
         Args:
             path: Its database and name.
-            change: The columns to add, and the properties to set and to reset.
+            change: The columns to add, the properties to set and to reset, and the bucket count
+                of new partitions.
             ignore_if_not_exists: Do nothing if the table does not exist, instead of raising.
 
         Raises:
             TableNotExistError: There is no such table and `ignore_if_not_exists` is False.
+            InvalidAlterTableError: The bucket count of this table cannot be changed.
+            UnsupportedError: The server is too old to change bucket counts.
         """
 
     async def list_tables(self, database: str) -> list[str]:
@@ -438,11 +486,55 @@ class Backend(Protocol):
                 all.
         """
 
+    async def system_partitions(self, path: TablePath) -> list[PartitionInfo]:
+        """Return the partitions of a table that the server made for itself (Fluss 1.0).
+
+        Rows of partitions that have expired are in one of them, if the table takes such rows.
+
+        Args:
+            path: The table.
+
+        Raises:
+            UnsupportedByServerError: The server does not list them.
+        """
+
     async def partition_id(self, table: TableInfo, name: str) -> int:
         """Return the id of the partition of a `table` that is called `name`.
 
         Raises:
             PartitionNotExistError: The table has no partition of that name.
+        """
+
+    # Bucket counts
+    def known_bucket_count(self, table: TableInfo, partition_id: int | None) -> int | None:
+        """Return how many buckets a partition has if it is known without I/O, else None.
+
+        This and `bucket_count` are the only source of bucket counts. A partition keeps the count
+        that it was created with, so an answer stays true. Any thread may call it.
+
+        Args:
+            table: The table.
+            partition_id: The partition; None for a table without partitions.
+        """
+
+    async def bucket_count(self, table: TableInfo, partition_id: int | None) -> int:
+        """Return how many buckets a partition has.
+
+        Args:
+            table: The table.
+            partition_id: The partition; None for a table without partitions.
+
+        Raises:
+            PartitionNotExistError: There is no such partition.
+            InvalidBucketRoutingError: The servers did not say it within the request timeout.
+        """
+
+    def forget_bucket_count(self, table: TableInfo, partition_id: int | None) -> None:
+        """Make the next `bucket_count` ask again, after error 74.
+
+        Args:
+            table: The table.
+            partition_id: The partition; None for a table without partitions.
         """
 
     # Offsets
@@ -576,7 +668,11 @@ class Backend(Protocol):
         """
 
     async def lookup(
-        self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Mapping[TableBucket, Blobs],
+        bucket_count: int | None = None,
     ) -> dict[TableBucket, LookupAnswer]:
         """Look up rows by their keys.
 
@@ -584,13 +680,19 @@ class Backend(Protocol):
             table: The key table.
             node: The node that serves the buckets, from `locate`.
             keys: The encoded keys, by bucket.
+            bucket_count: The bucket count by which the keys were placed. If a partition has another
+                one, the answer of its buckets is `InvalidBucketRoutingError`.
 
         Returns:
             The answer for each bucket: a value or nothing for each key, or an error.
         """
 
     async def prefix_lookup(
-        self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Mapping[TableBucket, Blobs],
+        bucket_count: int | None = None,
     ) -> dict[TableBucket, LookupAnswer]:
         """Look up all rows whose keys begin with a prefix.
 
@@ -598,13 +700,19 @@ class Backend(Protocol):
             table: The key table.
             node: The node that serves the buckets, from `locate`.
             keys: The encoded prefixes, by bucket.
+            bucket_count: As in `lookup`.
 
         Returns:
             The answer for each bucket: the values for each prefix, or an error.
         """
 
     async def lookup_few(
-        self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Sequence[tuple[TableBucket, bytes]],
+        prefix: bool,
+        bucket_counts: Sequence[int] | None = None,
     ) -> list[list[bytes] | FlussError]:
         """Look up a few keys with less work per call than `lookup`.
 
@@ -613,6 +721,8 @@ class Backend(Protocol):
             node: The node that serves the buckets, from `locate`.
             keys: The bucket and the encoded key, or prefix, of each row.
             prefix: Whether `keys` are prefixes.
+            bucket_counts: The bucket count by which each key was placed. If its partition has
+                another one, the answer of the key is `InvalidBucketRoutingError`.
 
         Returns:
             One answer per key, in the order of `keys`.
@@ -647,6 +757,29 @@ class Backend(Protocol):
             table: The key table.
             partition_name: The partition; None for a table without partitions.
         """
+
+    async def list_all_kv_snapshots(
+        self, table: TableInfo, partition_id: int | None
+    ) -> list[KvSnapshot]:
+        """Return every KV snapshot that the cluster keeps, of each bucket.
+
+        Args:
+            table: The key table.
+            partition_id: The partition; None for a table without partitions.
+        """
+
+    async def list_remote_log_manifests(
+        self, table: TableInfo, partition_id: int | None
+    ) -> list[RemoteLogManifest]:
+        """Return where the manifest of each bucket's remote log is.
+
+        Args:
+            table: The table.
+            partition_id: The partition; None for a table without partitions.
+        """
+
+    async def get_cluster_health(self) -> ClusterHealth:
+        """Return how many replicas of the cluster are in sync and have a leader."""
 
     async def describe_cluster_configs(self) -> list[ConfigEntry]:
         """Return the settings of the cluster."""

@@ -39,7 +39,13 @@ _SIGN = 0x80000000
 Hashes = npt.NDArray[np.uint32]
 
 
-def assign_buckets(keys: Blobs, bucket_count: int, encoding: KeyEncoding) -> npt.NDArray[np.int32]:
+Counts = int | npt.NDArray[np.int64]
+"""A bucket count for all keys, or one for each key."""
+
+
+def assign_buckets(
+    keys: Blobs, bucket_count: Counts, encoding: KeyEncoding
+) -> npt.NDArray[np.int32]:
     """Return the bucket of each key, which must be in this encoding.
 
     Raises:
@@ -52,19 +58,23 @@ def assign_buckets(keys: Blobs, bucket_count: int, encoding: KeyEncoding) -> npt
         offsets = keys.offsets[first : first + CHUNK_ROWS + 1]
         data = with_slack(keys.data[offsets[0] : offsets[-1]])
         chunk = buckets[first : first + CHUNK_ROWS]
-        chunk[:] = _buckets(data, offsets - offsets[0], bucket_count, encoding)
+        counts = bucket_count
+        if not isinstance(counts, int):
+            counts = counts[first : first + CHUNK_ROWS]
+        chunk[:] = _buckets(data, offsets - offsets[0], counts, encoding)
     return buckets
 
 
 def _buckets(
-    data: Bytes, offsets: Ints, bucket_count: int, encoding: KeyEncoding
+    data: Bytes, offsets: Ints, bucket_count: Counts, encoding: KeyEncoding
 ) -> npt.NDArray[Any]:
     starts, lengths = offsets[:-1], np.diff(offsets)
     if encoding is KeyEncoding.ICEBERG:
         hashes = _hash_words(data, starts, lengths, 0)
         hashes ^= _scramble(_packed_tail(data, starts, lengths))
         hashes ^= lengths.astype(np.uint32)
-        return (_finish(hashes) & np.uint32(~_SIGN & _MASK)) % np.uint32(bucket_count)
+        divisor = np.asarray(bucket_count, np.uint32)
+        return (_finish(hashes) & np.uint32(~_SIGN & _MASK)) % divisor
     hashes = _hash_words(data, starts, lengths, _SEED)
     _hash_tail(data, starts, lengths, hashes)
     hashes ^= lengths.astype(np.uint32)

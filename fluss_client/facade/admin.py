@@ -17,12 +17,14 @@ from fluss_client.facade.handle import Handle
 from fluss_client.model.cluster import (
     Acl,
     BucketCommit,
+    ClusterHealth,
     ConfigEntry,
     HeartbeatResult,
     KvSnapshot,
     LakeSnapshot,
     OffsetSpec,
     ProducerOffsets,
+    RemoteLogManifest,
     ServerNode,
     TieringTable,
 )
@@ -89,6 +91,41 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
         return Handle.start(
             self._core.drop_database(name, ignore_if_not_exists, cascade),
             "FlussAdmin.drop_database",
+        )
+
+    @accepts_alias(database_name="name")
+    def alter_database(
+        self,
+        name: str,
+        *,
+        set_properties: Mapping[str, object] | None = None,
+        reset_properties: Sequence[str] = (),
+        comment: str | None = None,
+        ignore_if_not_exists: bool = False,
+    ) -> Handle[None]:
+        """Change the custom properties or the comment of a database. Needs Fluss 1.0.
+
+        Args:
+            name: The name of the database.
+            set_properties: Properties to set.
+            reset_properties: Properties to remove.
+            comment: The new comment. None leaves it as it is.
+            ignore_if_not_exists: Succeed if there is no such database.
+
+        Raises:
+            SchemaError: There is nothing to change.
+            DatabaseNotExistError: There is no such database and `ignore_if_not_exists` is false.
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        return Handle.start(
+            self._core.alter_database(
+                name,
+                set_properties=set_properties,
+                reset_properties=reset_properties,
+                comment=comment,
+                ignore_if_not_exists=ignore_if_not_exists,
+            ),
+            "FlussAdmin.alter_database",
         )
 
     def list_databases(self) -> Handle[list[str]]:
@@ -159,9 +196,12 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
         add_columns: pa.Schema | Sequence[pa.Field] | Sequence[Column] = (),
         set_options: Mapping[str, object] | None = None,
         reset_options: Sequence[str] = (),
+        bucket_count: int | None = None,
         ignore_if_not_exists: bool = False,
     ) -> Handle[None]:
-        """Add columns to a table and change its options, all in one call.
+        """Add columns to a table, change its options or its bucket count, all in one call.
+
+        A cluster makes these changes one after the other: an error may come after a part of them.
 
         Args:
             table_path: The table.
@@ -169,11 +209,17 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
                 have no value for them.
             set_options: Options to set.
             reset_options: Options to set back to their default.
+            bucket_count: How many buckets partitions get that are created from now on. Partitions
+                that exist keep theirs. Needs Fluss 1.0 and a table with partitions.
             ignore_if_not_exists: Succeed if there is no such table.
 
         Raises:
-            SchemaError: A column is not nullable, or there is nothing to change.
+            SchemaError: A column is not nullable, the bucket count is not positive, or there is
+                nothing to change.
             TableNotExistError: There is no such table and `ignore_if_not_exists` is false.
+            InvalidAlterTableError: The bucket count of this table cannot be changed: it has no
+                partitions, or a lake, a merge engine or historical partitions that need one count.
+            UnsupportedByServerError: The server is too old to change bucket counts.
         """
         return Handle.start(
             self._core.alter_table(
@@ -181,6 +227,7 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
                 add_columns=add_columns,
                 set_options=set_options,
                 reset_options=reset_options,
+                bucket_count=bucket_count,
                 ignore_if_not_exists=ignore_if_not_exists,
             ),
             "FlussAdmin.alter_table",
@@ -558,17 +605,52 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
         )
 
     def list_kv_snapshots(
-        self, table_path: TablePath, partition_name: str | None = None
+        self,
+        table_path: TablePath,
+        partition_name: str | None = None,
+        *,
+        all_snapshots: bool = False,
     ) -> Handle[list[KvSnapshot]]:
-        """Return the newest snapshot of the key state of each bucket.
+        """Return the snapshots of the key state of each bucket.
 
         Args:
             table_path: A primary-key table.
             partition_name: The partition, if the table has partitions.
+            all_snapshots: Return all that the cluster keeps (needs Fluss 1.0), instead of the
+                newest one of each bucket.
+
+        Raises:
+            UnsupportedByServerError: `all_snapshots` is true and the server is older than 1.0.
         """
         return Handle.start(
-            self._core.list_kv_snapshots(table_path, partition_name), "FlussAdmin.list_kv_snapshots"
+            self._core.list_kv_snapshots(table_path, partition_name, all_snapshots=all_snapshots),
+            "FlussAdmin.list_kv_snapshots",
         )
+
+    def list_remote_log_manifests(
+        self, table_path: TablePath, partition_name: str | None = None
+    ) -> Handle[list[RemoteLogManifest]]:
+        """Return where the list of each bucket's remote log segments is. Needs Fluss 1.0.
+
+        Args:
+            table_path: The table.
+            partition_name: The partition, if the table has partitions.
+
+        Raises:
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        return Handle.start(
+            self._core.list_remote_log_manifests(table_path, partition_name),
+            "FlussAdmin.list_remote_log_manifests",
+        )
+
+    def get_cluster_health(self) -> Handle[ClusterHealth]:
+        """Return how many replicas are in sync and have a leader. Needs Fluss 1.0.
+
+        Raises:
+            UnsupportedByServerError: The server is older than 1.0.
+        """
+        return Handle.start(self._core.get_cluster_health(), "FlussAdmin.get_cluster_health")
 
     def describe_cluster_configs(self) -> Handle[list[ConfigEntry]]:
         """Return the settings of the cluster."""

@@ -144,11 +144,14 @@ class TableScan(Facade[aio.TableScan]):
         return TableScan(self._core.limit(n))
 
     def filter(self, predicate: Predicate) -> TableScan:
-        """Set a condition that lets a server skip batches without a matching row.
+        """Return only the rows that meet a condition.
 
-        The scan may still return rows that do not match, so apply the condition to the result.
-        Servers before 1.0 and the embedded engine skip nothing, and this client does not ask newer
-        servers to skip. If this is called several times, all conditions must hold.
+        Servers from 1.0 on leave out batches of log tables that have no such row; the rows of all
+        other batches are tested by the client. Rows keep their offsets, and those of a
+        `RecordBatch` are in its `offsets`. A row whose condition is neither true nor false, because
+        of a null, is left out. In a changelog each image is tested by itself: of an update, the
+        row before may be returned without the row after, and the other way round. If this is
+        called several times, all conditions must hold.
 
         Args:
             predicate: A condition made with `col()`. It is checked against the columns when the

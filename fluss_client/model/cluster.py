@@ -223,6 +223,40 @@ class KvSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteLogManifest:
+    """The list of the remote log segments of a bucket.
+
+    Attributes:
+        bucket: The bucket.
+        path: Where the list is in remote storage.
+        end_offset: The first offset that is not in remote storage.
+    """
+
+    bucket: TableBucket
+    path: str
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHealth:
+    """How many replicas of a cluster are in sync and have a leader.
+
+    Attributes:
+        status: `green`, `yellow`, `red` or `unknown`.
+        replicas: How many replicas there should be.
+        in_sync_replicas: How many of them are in sync.
+        leaders: How many buckets should have a leader.
+        active_leaders: How many of them have one.
+    """
+
+    status: str
+    replicas: int
+    in_sync_replicas: int
+    leaders: int
+    active_leaders: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """One setting of the cluster and where it comes from.
 

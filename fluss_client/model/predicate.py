@@ -1,8 +1,7 @@
 """Conditions on the columns of a log, for `TableScan.filter`.
 
-`col("id") >= 200` makes one, `&` and `|` join them. A server may leave out batches that have no
-matching row, but it does not have to. So a scan may return rows that do not match: servers before
-1.0 and the embedded engine leave out nothing.
+`col("id") >= 200` makes one, `&` and `|` join them. A server from 1.0 on may leave out batches that
+have no matching row; the client tests the rows of all others.
 """
 
 from __future__ import annotations
@@ -41,6 +40,32 @@ class Predicate:
         self._column = column
         self._literals = literals
         self._children = children
+
+    @property
+    def function(self) -> str:
+        """How the column is tested, or `&` or `|` for joined conditions."""
+        return self._function
+
+    @property
+    def column(self) -> str:
+        """The name of the column; empty for joined conditions."""
+        return self._column
+
+    @property
+    def literals(self) -> tuple[Any, ...]:
+        """The values that the column is compared with."""
+        return self._literals
+
+    @property
+    def children(self) -> tuple[Predicate, ...]:
+        """The joined conditions."""
+        return self._children
+
+    def columns(self) -> frozenset[str]:
+        """Return the names of all columns of the condition."""
+        if not self._children:
+            return frozenset([self._column])
+        return frozenset().union(*(child.columns() for child in self._children))
 
     def and_(self, other: Predicate) -> Predicate:
         """Return the condition that this one and `other` hold."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, overload
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_client.model.cluster import ChangeType
@@ -50,6 +52,8 @@ class RecordBatch:
     """One `ChangeType` value per row, for changelogs of primary-key tables."""
     next_offset: int = -1
     """The offset at which the log continues: empty batches of a changelog use up offsets too."""
+    offsets: npt.NDArray[np.int64] | None = None
+    """The offset of each row, if rows in between were left out by a filter; else None."""
 
 
 class ScanRecords:

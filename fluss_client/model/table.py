@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fluss_client.errors import RescaledTableError, SchemaError
+from fluss_client.errors import InvalidBucketRoutingError, RescaledTableError, SchemaError
 from fluss_client.model.schema import Schema
 
 NAME_LENGTH_MAX = 200
@@ -216,12 +216,15 @@ class TableInfo:
         schema: Its current schema.
         partition_keys: The names of the partition columns.
         bucket_keys: The names of the columns that decide the bucket of a row.
-        num_buckets: The number of buckets, of each partition if the table has some.
+        num_buckets: The number of buckets. If the table has partitions: the number of buckets that
+            new partitions get; `bucket_count_of` tells how many a partition has.
         properties: The properties that Fluss understands.
         custom_properties: Properties that Fluss stores for you.
         comment: The comment; None for none.
         created_time: When it was created, in milliseconds since 1970.
         modified_time: When it was changed last, in milliseconds since 1970.
+        bucket_count_epoch: How often the bucket count was changed; 0 if never, and for servers
+            before 1.0.
     """
 
     table_id: int
@@ -236,6 +239,7 @@ class TableInfo:
     comment: str | None = None
     created_time: int = -1
     modified_time: int = -1
+    bucket_count_epoch: int = 0
 
     @property
     def primary_keys(self) -> tuple[str, ...]:
@@ -266,6 +270,29 @@ class TableInfo:
     def is_partitioned(self) -> bool:
         """Return whether the table has partition columns."""
         return bool(self.partition_keys)
+
+    def bucket_count_of(self, partition: PartitionInfo | None) -> int:
+        """Return how many buckets a partition of this table has.
+
+        Args:
+            partition: The partition, as listed after this description was read. None for a table
+                without partitions.
+
+        Raises:
+            InvalidBucketRoutingError: The table was rescaled, and the server did not say how many
+                buckets the partition has.
+        """
+        if partition is None:
+            return self.num_buckets
+        if partition.bucket_count is not None:
+            return partition.bucket_count
+        if self.bucket_count_epoch > 0:
+            # The count of the table may not be that of a partition that is older.
+            raise InvalidBucketRoutingError(
+                f"table {self.table_path} was rescaled, and the server did not say how many "
+                f"buckets partition '{partition.partition_name}' has; try again"
+            )
+        return self.num_buckets
 
     def check_bucket_counts(self, partitions: Iterable[PartitionInfo]) -> None:
         """Raise an error if a partition has another bucket count than this table.
@@ -310,7 +337,8 @@ class PartitionInfo:
         partition_id: The id of the partition.
         partition_name: Its name: the values of the partition columns, joined by `$`.
         spec: The text of the value of each partition column.
-        bucket_count: The number of its buckets; None if the server does not say (before 1.0).
+        bucket_count: The number of its buckets, which never changes; None if the server does not
+            say (before 1.0). `TableInfo.bucket_count_of` gives it in both cases.
     """
 
     partition_id: int

@@ -124,6 +124,19 @@ class Connection:
         """Return whether this server supports the call."""
         return self._apis.supports(api)
 
+    def version(self, api: Api[Any, Any]) -> int:
+        """Return the version in which a call is sent to this server.
+
+        Raises:
+            UnsupportedByServerError: The server does not support the call.
+        """
+        return self._apis.version(api)
+
+    @property
+    def takes_bucket_counts(self) -> bool:
+        """Whether requests to this server say by which bucket count they were made."""
+        return self._apis.takes_bucket_counts
+
     async def call(
         self, api: Api[Any, ResponseT], request: Message, timeout_ms: float | None = None
     ) -> ResponseT:

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 COORDINATOR = "CoordinatorServer"
 TABLET_SERVER = "TabletServer"
 NO_LEADER = -1
+COUNTS_KEPT_MAX = 200_000
+"""Partitions whose bucket count is kept; above that, counts are asked for again."""
 NO_ANSWER = (ConnectError, NetworkError, TimedOutError)
 
 Question = tuple[TablePath, int | None]
@@ -47,6 +49,9 @@ class Metadata:
         self.coordinator: ServerNode | None = None
         self.tablets: dict[int, ServerNode] = {}
         self._leaders: dict[TableBucket, int] = {}
+        self._bucket_counts: dict[int, int] = {}
+        """The bucket count of each partition that a server has described. A partition keeps its
+        count and ids are not reused, so entries are removed only after error 74."""
         self._waiting: dict[Question, asyncio.Future[None]] = {}
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
@@ -92,6 +97,20 @@ class Metadata:
         """Remove all buckets of a server from the cache: it cannot be reached."""
         for bucket in [b for b, leader in self._leaders.items() if leader == node_id]:
             del self._leaders[bucket]
+
+    def bucket_count(self, partition_id: int) -> int | None:
+        """Return the bucket count of a partition if it is known."""
+        return self._bucket_counts.get(partition_id)
+
+    def set_bucket_count(self, partition_id: int, count: int) -> None:
+        """Keep the bucket count of a partition."""
+        if len(self._bucket_counts) >= COUNTS_KEPT_MAX:
+            self._bucket_counts.clear()
+        self._bucket_counts[partition_id] = count
+
+    def forget_bucket_count(self, partition_id: int) -> None:
+        """Remove a bucket count: a server said that it is another one."""
+        self._bucket_counts.pop(partition_id, None)
 
     async def find_leader(self, path: TablePath, bucket: TableBucket) -> int:
         """Return the leader of a bucket; ask the cluster if it is not cached.
@@ -161,6 +180,8 @@ class Metadata:
             for bucket in table.bucket_metadata:
                 self._set_leader(TableBucket(table.table_id, bucket.bucket_id), bucket)
         for partition in answer.partition_metadata:
+            if partition.HasField("bucket_count"):
+                self.set_bucket_count(partition.partition_id, partition.bucket_count)
             for bucket in partition.bucket_metadata:
                 place = TableBucket(
                     partition.table_id, bucket.bucket_id, partition_id=partition.partition_id

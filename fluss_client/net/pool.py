@@ -17,6 +17,7 @@ from fluss_client.errors import (
 )
 from fluss_client.net.connection import Address, Connection
 from fluss_client.net.metrics import Metrics
+from fluss_client.wire.apis import SCAN_KV
 
 
 def parse_addresses(bootstrap: str) -> list[Address]:
@@ -43,6 +44,10 @@ class ConnectionPool:
         self._open: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
         self._closed = False
+        self.takes_bucket_counts = False
+        """Whether any server so far knows bucket counts per partition (Fluss 1.0)."""
+        self.serves_scan_kv = False
+        """Whether any server so far serves SCAN_KV."""
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
 
@@ -114,6 +119,8 @@ class ConnectionPool:
             connection.close()
             raise ClosedError("the connection was closed while it was being opened")
         self._open[address] = connection
+        self.takes_bucket_counts = self.takes_bucket_counts or connection.takes_bucket_counts
+        self.serves_scan_kv = self.serves_scan_kv or connection.supports(SCAN_KV)
         return connection
 
     def _opened(self, address: Address, task: asyncio.Task[Connection]) -> None:

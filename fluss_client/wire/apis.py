@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -49,10 +49,21 @@ class ApiTable:
 
     server: str
     versions: Mapping[int, int]
+    offered: Mapping[int, int] = field(default_factory=dict)
+    """The highest version of each call that the server supports."""
 
     def supports(self, api: Api[Any, Any]) -> bool:
         """Return whether the server supports this call in a version of the client."""
         return api.key in self.versions
+
+    @property
+    def takes_bucket_counts(self) -> bool:
+        """Whether requests to this server say by which bucket count they were made (Fluss 1.0).
+
+        Not every call that has the field got a new version for it. Tablet servers show that they
+        know bucket counts by version 1 of PRODUCE_LOG, coordinators by version 1 of ALTER_TABLE.
+        """
+        return any(self.offered.get(api.key, 0) >= 1 for api in (PRODUCE_LOG, ALTER_TABLE))
 
     def version(self, api: Api[Any, Any]) -> int:
         """Return the version to send.
@@ -94,11 +105,12 @@ LIST_PARTITION_INFOS = Api(1009, "LIST_PARTITION_INFOS", pb.ListPartitionInfosRe
 TABLE_EXISTS = Api(1010, "TABLE_EXISTS", pb.TableExistsRequest, pb.TableExistsResponse, _B)
 GET_TABLE_SCHEMA = Api(1011, "GET_TABLE_SCHEMA", pb.GetTableSchemaRequest, pb.GetTableSchemaResponse, _B)
 GET_METADATA = Api(1012, "GET_METADATA", pb.MetadataRequest, pb.MetadataResponse, _B)
-PRODUCE_LOG = Api(1014, "PRODUCE_LOG", pb.ProduceLogRequest, pb.ProduceLogResponse, _T)
+# Version 1 of PRODUCE_LOG and ALTER_TABLE, and version 3 of PUT_KV: bucket counts per partition.
+PRODUCE_LOG = Api(1014, "PRODUCE_LOG", pb.ProduceLogRequest, pb.ProduceLogResponse, _T, version_max=1)
 FETCH_LOG = Api(1015, "FETCH_LOG", pb.FetchLogRequest, pb.FetchLogResponse, _T)
 # Version 1 of the three key calls tells the server that the client knows key format 2; version 2 of
 # PUT_KV that it knows error 72.
-PUT_KV = Api(1016, "PUT_KV", pb.PutKvRequest, pb.PutKvResponse, _T, version_max=2)
+PUT_KV = Api(1016, "PUT_KV", pb.PutKvRequest, pb.PutKvResponse, _T, version_max=3)
 LOOKUP = Api(1017, "LOOKUP", pb.LookupRequest, pb.LookupResponse, _T, version_max=1)
 LIST_OFFSETS = Api(1021, "LIST_OFFSETS", pb.ListOffsetsRequest, pb.ListOffsetsResponse, _T)
 GET_LATEST_KV_SNAPSHOTS = Api(1023, "GET_LATEST_KV_SNAPSHOTS", pb.GetLatestKvSnapshotsRequest, pb.GetLatestKvSnapshotsResponse, _B)
@@ -117,7 +129,7 @@ CREATE_ACLS = Api(1039, "CREATE_ACLS", pb.CreateAclsRequest, pb.CreateAclsRespon
 LIST_ACLS = Api(1040, "LIST_ACLS", pb.ListAclsRequest, pb.ListAclsResponse, _B)
 DROP_ACLS = Api(1041, "DROP_ACLS", pb.DropAclsRequest, pb.DropAclsResponse, _C)
 LAKE_TIERING_HEARTBEAT = Api(1042, "LAKE_TIERING_HEARTBEAT", pb.LakeTieringHeartbeatRequest, pb.LakeTieringHeartbeatResponse, _C)
-ALTER_TABLE = Api(1044, "ALTER_TABLE", pb.AlterTableRequest, pb.AlterTableResponse, _C)
+ALTER_TABLE = Api(1044, "ALTER_TABLE", pb.AlterTableRequest, pb.AlterTableResponse, _C, version_max=1)
 DESCRIBE_CLUSTER_CONFIGS = Api(1045, "DESCRIBE_CLUSTER_CONFIGS", pb.DescribeClusterConfigsRequest, pb.DescribeClusterConfigsResponse, _B)
 ALTER_CLUSTER_CONFIGS = Api(1046, "ALTER_CLUSTER_CONFIGS", pb.AlterClusterConfigsRequest, pb.AlterClusterConfigsResponse, _C)
 ADD_SERVER_TAG = Api(1047, "ADD_SERVER_TAG", pb.AddServerTagRequest, pb.AddServerTagResponse, _C)
@@ -153,11 +165,13 @@ def negotiate(server_versions: Iterable[pb.PbApiVersion], server: str) -> ApiTab
     name that errors show.
     """
     chosen: dict[int, int] = {}
+    highest: dict[int, int] = {}
     for offered in server_versions:
+        highest[offered.api_key] = offered.max_version
         api = APIS.get(offered.api_key)
         if api is None:
             continue
         version = min(api.version_max, offered.max_version)
         if version >= max(api.version_min, offered.min_version):
             chosen[api.key] = version
-    return ApiTable(server, MappingProxyType(chosen))
+    return ApiTable(server, MappingProxyType(chosen), MappingProxyType(highest))

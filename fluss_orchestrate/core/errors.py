@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fluss_client import TablePath
 from fluss_client.errors import ClientError
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.plan import BucketRange
@@ -56,6 +57,22 @@ class CheckpointRetiredError(CheckpointError):
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "it was retired; use another name, or `reset` it to bring it back")
+
+
+class LateRowsError(ClientError):
+    """A table takes rows of expired partitions, and the scan does not read them.
+
+    Attributes:
+        table: The table.
+    """
+
+    def __init__(self, table: TablePath, reason: str) -> None:
+        super().__init__(
+            f"{table} takes rows for partitions that have expired, and this scan would miss them: "
+            f"{reason}. Read them with on_late_rows='read', which is the default, or leave them "
+            "out with on_late_rows='note': plans and receipts then say so"
+        )
+        self.table = table
 
 
 class CheckpointConflictError(CheckpointError):

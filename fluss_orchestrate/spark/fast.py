@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss_client import Config, FlussConnection, TableInfo, TablePath
+from fluss_client.engine import all_buckets, backend_of, run_blocking
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.lake.reader import planned_table
+from fluss_orchestrate.core.loading.counts import listed_counts
 from fluss_orchestrate.core.loading.units import Placer
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
@@ -67,14 +69,16 @@ def gathered(
         return frame
     if not always and _places(connection, info) < PLACES_MIN:
         return frame
-    return _marked(frame, info, columns).repartition(PLACE).drop(PLACE)
+    marked = _marked(frame, info, columns, listed_counts(connection, info))
+    return marked.repartition(PLACE).drop(PLACE)
 
 
 def ordered(frame: DataFrame, connection: FlussConnection, table: str, order_by: str) -> DataFrame:
     """Return the frame with the rows of each bucket in one task, in the order of a column."""
     info = connection.get_table(TablePath.parse(table)).result().get_table_info()
     check_order(info, order_by, info.primary_keys, frame.columns)
-    placed = _marked(frame, info, _deciding(info)).repartition(PLACE)
+    counts = listed_counts(connection, info)
+    placed = _marked(frame, info, _deciding(info), counts).repartition(PLACE)
     placed = placed.sortWithinPartitions(order_by).drop(PLACE)
     return placed if order_by in info.get_column_names() else placed.drop(order_by)
 
@@ -86,20 +90,22 @@ def _deciding(info: TableInfo) -> list[str]:
 
 
 def _places(connection: FlussConnection, info: TableInfo) -> int:
-    if not info.is_partitioned():
-        return info.num_buckets
-    admin = connection.get_admin().result()
-    return info.num_buckets * len(admin.list_partition_infos(info.table_path).result())
+    return len(run_blocking(all_buckets(backend_of(connection), info)))
 
 
-def _marked(frame: DataFrame, info: TableInfo, columns: list[str]) -> DataFrame:
-    """Return the frame with the number of each row's place."""
+def _marked(
+    frame: DataFrame, info: TableInfo, columns: list[str], counts: Mapping[str | None, int]
+) -> DataFrame:
+    """Return the frame with the number of each row's place.
+
+    `counts` has the bucket counts of partitions by name; later ones have that of None.
+    """
     from pyspark.sql.types import IntegerType, StructField, StructType
 
     wire = info.schema.wire
 
     def mark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        placer = Placer(info)
+        placer = Placer(info, lambda name: counts.get(name, counts[None]))
         for batch in batches:
             places = placer.numbers(written(batch.select(columns), wire))
             yield batch.append_column(PLACE, pa.array(places))

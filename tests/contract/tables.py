@@ -107,7 +107,7 @@ class Tables:
             return
         partitions = done(self.admin.list_partition_infos(info.table_path))
         scanner.subscribe_partition_buckets(
-            {(p.partition_id, b): -2 for p in partitions for b in range(info.num_buckets)}
+            {(p.partition_id, b): -2 for p in partitions for b in range(info.bucket_count_of(p))}
         )
 
     def log(self, table: fluss.FlussTable, columns: Sequence[str] | None = None) -> pa.Table:

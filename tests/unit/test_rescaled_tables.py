@@ -1,32 +1,36 @@
 """Answers of Fluss 1.0 about bucket counts per partition, as messages: no 1.0 server can be run.
 
-What the client makes of them is what matters: a table whose partitions have different counts is
-refused before rows are placed or reads are planned, and error 74 is never retried.
+`tests/fluss1` plays whole conversations with a scripted server.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from fluss_client.aio.buckets import bucket_counts
 from fluss_client.aio.existence import PartitionIds
 from fluss_client.aio.writing.bucket_line import _SURELY_NOT_WRITTEN
 from fluss_client.backend.cluster.admin import AdminCalls
+from fluss_client.config import Config
 from fluss_client.error_codes import ErrorCode
 from fluss_client.errors import (
     InvalidBucketRoutingError,
+    PartitionNotExistError,
     RescaledTableError,
     UnsupportedError,
     error_for,
 )
-from fluss_client.model.table import TablePath
+from fluss_client.model.table import TableInfo, TablePath
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 
+T = TypeVar("T")
 PATH = TablePath("shop", "orders")
 TABLE_JSON = json.dumps(
     {
@@ -52,8 +56,9 @@ TABLE_JSON = json.dumps(
 class Answered(AdminCalls):
     """The cluster's calls with fixed answers in place of servers."""
 
-    def __init__(self, counts: dict[str, int | None]) -> None:
-        self.schemas = {}
+    def __init__(self, counts: dict[str, int | None], epoch: int = 1) -> None:
+        super().__init__([], Config({"request-timeout": "200ms"}))
+        self.pool.takes_bucket_counts = any(count is not None for count in counts.values())
         self.asked: list[int] = []
         listed = pb.ListPartitionInfosResponse()
         for number, (name, count) in enumerate(counts.items()):
@@ -63,8 +68,14 @@ class Answered(AdminCalls):
                 info.bucket_count = count
         self._answers: dict[int, Any] = {
             apis.LIST_PARTITION_INFOS.key: listed,
+            apis.TABLE_EXISTS.key: pb.TableExistsResponse(exists=True),
             apis.GET_TABLE_INFO.key: pb.GetTableInfoResponse(
-                table_id=7, schema_id=1, table_json=TABLE_JSON, created_time=1, modified_time=2
+                table_id=7,
+                schema_id=1,
+                table_json=TABLE_JSON,
+                created_time=1,
+                modified_time=2,
+                bucket_count_epoch=epoch,
             ),
         }
 
@@ -73,55 +84,106 @@ class Answered(AdminCalls):
         return self._answers[api.key]
 
 
-def test_partitions_with_other_counts_are_refused_by_name() -> None:
-    calls = Answered({"old": 2, "new": 4, "wide": 8})
-    with pytest.raises(RescaledTableError) as caught:
-        asyncio.run(calls.list_partitions(PATH, None))
-    assert caught.value.bucket_count == 4
-    assert caught.value.partitions == {"old": 2, "wide": 8}
-    assert isinstance(caught.value, UnsupportedError)
-    assert "'old': 2" in str(caught.value)
+def run(
+    counts: dict[str, int | None],
+    work: Callable[[Answered, TableInfo], Awaitable[T]],
+    epoch: int = 1,
+) -> tuple[T, Answered]:
+    async def main() -> tuple[T, Answered]:
+        calls = Answered(counts, epoch)
+        table = await calls.get_table_info(PATH)
+        calls.asked.clear()
+        return await work(calls, table), calls
+
+    return asyncio.run(main())
 
 
-def test_a_writer_that_looks_up_one_partition_is_refused_too() -> None:
-    calls = Answered({"old": 2})
+def test_each_partition_has_its_own_count() -> None:
+    async def counts(calls: Answered, table: TableInfo) -> dict[int | None, int]:
+        return await bucket_counts(calls, table)  # type: ignore[arg-type]
 
-    async def look_up() -> int:
-        return await calls.partition_id(await calls.get_table_info(PATH), "old")
-
-    with pytest.raises(RescaledTableError):
-        asyncio.run(look_up())
+    found, _ = run({"old": 2, "new": 4, "wide": 8}, counts)
+    assert found == {0: 2, 1: 4, 2: 8}
 
 
-@pytest.mark.parametrize("partitions", [1, 40])
-def test_a_table_that_was_opened_before_the_rescale_is_refused(partitions: int) -> None:
-    # The server's table and all partitions have 4 buckets; the writer's table still has 2.
-    names = [f"d{number}" for number in range(partitions)]
-    calls = Answered(dict.fromkeys(names, 4))
+def test_finding_a_partition_teaches_its_count() -> None:
+    async def find(calls: Answered, table: TableInfo) -> tuple[int, int | None]:
+        found = await calls.partition_id(table, "wide")
+        return found, calls.known_bucket_count(table, found)
 
-    async def find() -> list[int]:
-        before = replace(await calls.get_table_info(PATH), num_buckets=2)
-        return await PartitionIds(calls, before).find(names)  # type: ignore[arg-type]
-
-    with pytest.raises(RescaledTableError) as caught:
-        asyncio.run(find())
-    assert caught.value.bucket_count == 2
-
-
-def test_partitions_with_the_count_of_the_table_are_taken() -> None:
-    calls = Answered({"a": 4, "b": 4})
-    found = asyncio.run(calls.list_partitions(PATH, None))
-    assert [p.partition_name for p in found] == ["a", "b"]
-
-
-def test_servers_before_1_0_describe_no_count_and_are_not_asked_again() -> None:
-    calls = Answered({"a": None, "b": None})
-    assert len(asyncio.run(calls.list_partitions(PATH, None))) == 2
+    found, calls = run({"old": 2, "wide": 8}, find)
+    assert found == (1, 8)
     assert calls.asked == [apis.LIST_PARTITION_INFOS.key]
 
 
-def test_error_74_is_typed_and_not_retried() -> None:
+@pytest.mark.parametrize("partitions", [1, 40])
+def test_a_table_that_was_opened_before_the_rescale_gets_the_counts(partitions: int) -> None:
+    names = [f"d{number}" for number in range(partitions)]
+
+    async def find(calls: Answered, table: TableInfo) -> list[int]:
+        ids = PartitionIds(calls, replace(table, num_buckets=2))  # type: ignore[arg-type]
+        return [ids.bucket_count(found) for found in await ids.find(names)]
+
+    assert run(dict.fromkeys(names, 4), find)[0] == [4] * partitions
+
+
+def test_a_forgotten_count_is_asked_for_again() -> None:
+    async def again(calls: Answered, table: TableInfo) -> list[int | None]:
+        found: list[int | None] = [await calls.bucket_count(table, 0)]
+        calls.forget_bucket_count(table, 0)
+        found.append(calls.known_bucket_count(table, 0))
+        calls._answers[apis.LIST_PARTITION_INFOS.key].partitions_info[0].bucket_count = 16
+        return [*found, await calls.bucket_count(table, 0)]
+
+    assert run({"old": 2, "new": 4}, again)[0] == [2, None, 16]
+
+
+def test_a_partition_without_a_count_has_that_of_a_table_that_was_never_rescaled() -> None:
+    async def count(calls: Answered, table: TableInfo) -> int:
+        return await calls.bucket_count(table, 0)
+
+    assert run({"old": None, "new": 4}, count, epoch=0)[0] == 4
+
+
+def test_the_count_of_a_rescaled_table_is_never_taken_for_that_of_a_partition() -> None:
+    async def count(calls: Answered, table: TableInfo) -> int:
+        return await calls.bucket_count(table, 0)
+
+    with pytest.raises(InvalidBucketRoutingError, match="was rescaled"):
+        run({"old": None, "new": 8}, count, epoch=1)
+
+
+def test_a_dropped_partition_has_no_count() -> None:
+    async def count(calls: Answered, table: TableInfo) -> int:
+        return await calls.bucket_count(table, 99)
+
+    with pytest.raises(PartitionNotExistError):
+        run({"old": 2}, count)
+
+
+def test_servers_before_1_0_are_not_asked_for_counts() -> None:
+    async def count(calls: Answered, table: TableInfo) -> tuple[int, int | None]:
+        return await calls.bucket_count(table, 0), calls.known_bucket_count(table, 1)
+
+    found, calls = run({"a": None, "b": None}, count)
+    assert found == (4, 4)
+    assert calls.asked == []
+
+
+def test_error_74_asks_for_new_metadata_and_proves_that_nothing_was_written() -> None:
     error = error_for(ErrorCode.INVALID_BUCKET_ROUTING_EXCEPTION)
     assert type(error) is InvalidBucketRoutingError
-    assert not error.retriable
+    assert error.retriable
+    assert error.stale_metadata
     assert InvalidBucketRoutingError in _SURELY_NOT_WRITTEN
+
+
+def test_an_operation_that_needs_one_count_refuses_by_name() -> None:
+    async def check(calls: Answered, table: TableInfo) -> None:
+        table.check_bucket_counts(await calls.list_partitions(PATH, None))
+
+    with pytest.raises(RescaledTableError) as caught:
+        run({"old": 2, "new": 4, "wide": 8}, check)
+    assert caught.value.partitions == {"old": 2, "wide": 8}
+    assert isinstance(caught.value, UnsupportedError)
+    run({"a": 4, "b": 4}, check)

@@ -39,10 +39,11 @@ class KeyColumns:
 
 @dataclass(frozen=True, slots=True)
 class EncodedKeys:
-    """The bytes, bucket and partition of each key."""
+    """The bytes and the partition of each key, and what decides on its bucket."""
 
     keys: Blobs
-    buckets: npt.NDArray[np.int32]
+    hashed: Blobs
+    """The columns of each key that decide on its bucket."""
     partitions: tuple[str, ...]
     """Distinct partition names; empty for a table without partitions."""
     partition_codes: npt.NDArray[np.int64] | None
@@ -67,7 +68,6 @@ class KeyMaker:
         )
         bucket_keys = table.bucket_keys or table.physical_primary_keys
         self.columns = tuple(columns)
-        self.bucket_count = table.num_buckets
         self._types = types
         self._key = self._group(key_columns, primary)
         self._bucket = self._group(bucket_keys, bucket)
@@ -104,8 +104,8 @@ class KeyMaker:
                 raise RowError(f"column '{name}' is part of the key and must not be null")
         return values
 
-    def encode_one(self, key: KeyLike) -> tuple[bytes, int, str | None]:
-        """Return the bytes, the bucket and the partition name of one key.
+    def encode_one(self, key: KeyLike) -> tuple[bytes, bytes, str | None]:
+        """Return the bytes of one key, what `bucket` takes, and its partition name.
 
         Args:
             key: A mapping of the key's columns to values, or the values in the order of the
@@ -116,23 +116,38 @@ class KeyMaker:
         """
         values = self.values(key)
         encoded = self._scalar(self._key, values)
-        bucket = 0
-        if self.bucket_count > 1:
-            hashed = encoded if self._same else self._scalar(self._bucket, values)
-            bucket = bucket_of(hashed, self.bucket_count, self._bucket.encoding)
+        hashed = encoded if self._same else self._scalar(self._bucket, values)
         name = None
         if self._partition:
             name = partition_name(
                 [values[p] for p in self._partition], [self._types[p] for p in self._partition]
             )
-        return encoded, bucket, name
+        return encoded, hashed, name
+
+    def bucket(self, hashed: bytes, bucket_count: int) -> int:
+        """Return the bucket of a key in a partition with so many buckets.
+
+        Args:
+            hashed: The second result of `encode_one`.
+            bucket_count: The bucket count of the key's partition.
+        """
+        return bucket_of(hashed, bucket_count, self._bucket.encoding) if bucket_count > 1 else 0
+
+    def buckets(self, hashed: Blobs, bucket_count: int) -> npt.NDArray[np.int32]:
+        """Return the bucket of each of some keys in a partition with so many buckets.
+
+        Args:
+            hashed: Values of `EncodedKeys.hashed`.
+            bucket_count: The bucket count of the keys' partition.
+        """
+        return assign_buckets(hashed, bucket_count, self._bucket.encoding)
 
     def _scalar(self, group: KeyColumns, values: Mapping[str, Any]) -> bytes:
         wanted = [values[name] for name in group.names]
         return encode_key_scalar(wanted, group.types, group.names, group.encoding)
 
     def encode_many(self, keys: pa.Table | pa.RecordBatch | Sequence[KeyLike]) -> EncodedKeys:
-        """Return the bytes, buckets and partitions of many keys.
+        """Return the bytes and partitions of many keys, and what `buckets` takes.
 
         Args:
             keys: Arrow data with the key's columns, or a sequence of keys as `encode_one` takes
@@ -144,13 +159,12 @@ class KeyMaker:
         columns = self._columns_of(keys)
         encoded = self._vector(self._key, columns)
         hashed = encoded if self._same else self._vector(self._bucket, columns)
-        buckets = assign_buckets(hashed, self.bucket_count, self._bucket.encoding)
         if not self._partition:
-            return EncodedKeys(encoded, buckets, (), None)
+            return EncodedKeys(encoded, hashed, (), None)
         names, codes = partition_names(
             [columns[p] for p in self._partition], [self._types[p] for p in self._partition]
         )
-        return EncodedKeys(encoded, buckets, tuple(names), codes.astype(np.int64))
+        return EncodedKeys(encoded, hashed, tuple(names), codes.astype(np.int64))
 
     def _vector(self, group: KeyColumns, columns: Mapping[str, pa.Array]) -> Blobs:
         wanted = [columns[name] for name in group.names]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from fluss_client.codec.rows import RowFormat, decode_row_scalar
 from fluss_client.config import Config
 from fluss_client.errors import (
     FlussError,
+    InvalidBucketRoutingError,
     NonPrimaryKeyTableError,
     PartitionNotExistError,
     RowError,
@@ -33,10 +34,21 @@ from fluss_client.net.retry import Backoff, Deadline, retrying
 KEYS_PER_REQUEST_MAX = 8_192
 REQUESTS_IN_FLIGHT_MAX = 4
 
+PLACED_MAX = 4
+"""How often the keys of one look-up are placed, if the bucket count of a partition changes."""
+
 _Ask = Callable[
-    [TableInfo, int, Mapping[TableBucket, Blobs]],
+    [TableInfo, int, Mapping[TableBucket, Blobs], int | None],
     Coroutine[Any, Any, dict[TableBucket, LookupAnswer]],
 ]
+
+
+class PlacedKey(NamedTuple):
+    """An encoded key, its bucket, and the bucket count by which it was placed."""
+
+    bucket: TableBucket
+    key: bytes
+    bucket_count: int
 
 
 class TableLookup:
@@ -113,18 +125,18 @@ class _Batcher:
         self._backend = backend
         self._table = table
         self._prefix = prefix
-        self._waiting: dict[int, list[tuple[TableBucket, bytes, asyncio.Future[list[bytes]]]]] = {}
+        self._waiting: dict[int, list[tuple[PlacedKey, asyncio.Future[list[bytes]]]]] = {}
         self._busy: dict[int, asyncio.Task[None] | None] = {}
 
-    async def values(self, node: int, bucket: TableBucket, key: bytes) -> list[bytes]:
+    async def values(self, node: int, key: PlacedKey) -> list[bytes]:
         """Return the values of one key."""
         if node in self._busy:
             future: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(node, []).append((bucket, key, future))
+            self._waiting.setdefault(node, []).append((key, future))
             return await future
         self._busy[node] = None
         try:
-            answers = await self._ask(node, [(bucket, key)])
+            answers = await self._ask(node, [key])
         finally:
             if self._waiting.get(node):
                 self._busy[node] = asyncio.ensure_future(self._drain(node))
@@ -135,10 +147,10 @@ class _Batcher:
             raise answer
         return answer
 
-    async def _ask(
-        self, node: int, keys: list[tuple[TableBucket, bytes]]
-    ) -> list[list[bytes] | FlussError]:
-        return await self._backend.lookup_few(self._table, node, keys, self._prefix)
+    async def _ask(self, node: int, keys: list[PlacedKey]) -> list[list[bytes] | FlussError]:
+        plain = [(key.bucket, key.key) for key in keys]
+        counts = [key.bucket_count for key in keys]
+        return await self._backend.lookup_few(self._table, node, plain, self._prefix, counts)
 
     async def _drain(self, node: int) -> None:
         try:
@@ -153,14 +165,14 @@ class _Batcher:
             del self._busy[node]
 
     async def _send(
-        self, node: int, batch: list[tuple[TableBucket, bytes, asyncio.Future[list[bytes]]]]
+        self, node: int, batch: list[tuple[PlacedKey, asyncio.Future[list[bytes]]]]
     ) -> None:
         answers: list[list[bytes] | FlussError]
         try:
-            answers = await self._ask(node, [(bucket, key) for bucket, key, _ in batch])
+            answers = await self._ask(node, [key for key, _ in batch])
         except FlussError as error:
             answers = [error] * len(batch)
-        for (_, _, future), answer in zip(batch, answers, strict=True):
+        for (_, future), answer in zip(batch, answers, strict=True):
             if future.done():
                 continue
             if isinstance(answer, FlussError):
@@ -170,7 +182,7 @@ class _Batcher:
 
 
 class _Places:
-    """Finds the partition id of a name and the server of a bucket."""
+    """Finds the partition id of a name, its bucket count, and the server of a bucket."""
 
     def __init__(self, backend: Backend, table: TableInfo, config: Config) -> None:
         self.backend = backend
@@ -187,11 +199,18 @@ class _Places:
             return None
         return found
 
-    async def forget(self, bucket: TableBucket, error: FlussError) -> None:
-        """After a stale answer, drop the cached server and partition ids of a bucket."""
-        if error.stale_metadata:
-            await self.backend.forget_location(self.table, bucket)
-        if bucket.partition_id is not None:
+    async def bucket_count(self, partition_id: int | None) -> int:
+        """Return the bucket count of a partition."""
+        known = self.backend.known_bucket_count(self.table, partition_id)
+        if known is not None:
+            return known
+        return await self.backend.bucket_count(self.table, partition_id)
+
+    async def forget(self, partition_id: int | None, error: FlussError) -> None:
+        """After a stale answer, drop what is cached about a partition and its name."""
+        if isinstance(error, InvalidBucketRoutingError):
+            self.backend.forget_bucket_count(self.table, partition_id)
+        if partition_id is not None:
             self._partitions.forget()
 
     def deadline(self) -> Deadline:
@@ -213,7 +232,7 @@ class _KeyedReader:
 
     async def values_of(self, key: KeyLike) -> list[bytes]:
         """Return the values of one key."""
-        encoded, bucket_id, partition = self._maker.encode_one(key)
+        encoded, hashed, partition = self._maker.encode_one(key)
         places = self._places
         table = places.table
         partition_id = None
@@ -221,21 +240,29 @@ class _KeyedReader:
             partition_id = await places.partition_id(partition)
             if partition_id is None:
                 return []
-        bucket = TableBucket(table.table_id, bucket_id, partition_id=partition_id)
 
         async def ask() -> list[bytes]:
-            node = await places.backend.locate(table, bucket)
-            return await self._batcher.values(node, bucket, encoded)
+            # The bucket is computed anew for each attempt: the count may have been corrected.
+            count = await places.bucket_count(partition_id)
+            bucket_id = self._maker.bucket(hashed, count)
+            bucket = TableBucket(table.table_id, bucket_id, partition_id=partition_id)
+            try:
+                node = await places.backend.locate(table, bucket)
+                return await self._batcher.values(node, PlacedKey(bucket, encoded, count))
+            except FlussError as error:
+                if error.stale_metadata:
+                    await places.backend.forget_location(table, bucket)
+                raise
 
         try:
             return await ask()
         except FlussError as error:
             if not error.retriable:
                 raise
-            await places.forget(bucket, error)
+            await places.forget(partition_id, error)
         try:
             return await retrying(
-                ask, places.deadline(), on_error=lambda error: places.forget(bucket, error)
+                ask, places.deadline(), on_error=lambda error: places.forget(partition_id, error)
             )
         except PartitionNotExistError:
             return []
@@ -255,64 +282,123 @@ class _KeyedReader:
 
     async def many(self, encoded: EncodedKeys) -> tuple[Blobs, np.ndarray, np.ndarray]:
         """Return all values, the position of the key of each value, and the count of each key."""
-        groups = await self._groups(encoded)
         limit = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
-        answers = await asyncio.gather(
-            *(self._group(limit, bucket, encoded.keys, at) for bucket, at in groups)
+        found = await asyncio.gather(
+            *(self._of_partition(limit, encoded, name, at) for name, at in _partitioned(encoded))
         )
+        groups = [group for part in found for group in part]
         counts = np.zeros(len(encoded.keys), np.int64)
         owners = []
-        for (_, at), answer in zip(groups, answers, strict=True):
+        for at, answer in groups:
             counts[at] = answer.counts
             owners.append(np.repeat(at, answer.counts))
-        values = Blobs.concat([answer.values for answer in answers])
+        values = Blobs.concat([answer.values for _, answer in groups])
         places = np.concatenate(owners) if owners else np.zeros(0, np.int64)
         return values, places, counts
 
-    async def _groups(self, encoded: EncodedKeys) -> list[tuple[TableBucket, np.ndarray]]:
-        """Return the positions of the keys of each bucket, in groups that fit one request."""
-        table = self._places.table
-        codes = encoded.partition_codes
-        combined = encoded.buckets.astype(np.int64)
-        if codes is not None:
-            combined = codes * self._maker.bucket_count + combined
-        order = np.argsort(combined, kind="stable")
-        starts = np.flatnonzero(np.diff(combined[order], prepend=-1))
+    async def _of_partition(
+        self, limit: asyncio.Semaphore, encoded: EncodedKeys, name: str | None, at: np.ndarray
+    ) -> list[_Group]:
+        """Return the answers for the keys of one partition, in groups of keys."""
+        partition_id = None
+        if name is not None:
+            partition_id = await self._places.partition_id(name)
+            if partition_id is None:
+                return []
+        found: list[_Group] = []
+        left = [at]
+        for _ in range(PLACED_MAX):
+            asked = [
+                (group, self._group(limit, partition_id, bucket, count, encoded, group))
+                for positions in left
+                for bucket, count, group in await self._groups(partition_id, encoded, positions)
+            ]
+            answers = await asyncio.gather(*(answer for _, answer in asked))
+            left = []
+            for (group, _), answer in zip(asked, answers, strict=True):
+                if answer is None:
+                    left.append(group)
+                else:
+                    found.append((group, answer))
+            if not left:
+                return found
+        raise InvalidBucketRoutingError(
+            f"{self._places.table.table_path}: the bucket count of partition {partition_id} "
+            f"changed {PLACED_MAX} times during one look-up; try again"
+        )
+
+    async def _groups(
+        self, partition_id: int | None, encoded: EncodedKeys, at: np.ndarray
+    ) -> list[tuple[TableBucket, int, np.ndarray]]:
+        """Return the bucket, bucket count and positions of keys, in groups that fit a request."""
+        count = await self._places.bucket_count(partition_id)
+        hashed = encoded.hashed if len(at) == len(encoded.keys) else encoded.hashed.take(at)
+        buckets = self._maker.buckets(hashed, count)
+        order = np.argsort(buckets, kind="stable")
+        starts = np.flatnonzero(np.diff(buckets[order], prepend=-1))
         groups = []
-        for positions in np.split(order, starts[1:]) if len(order) else []:
-            code, bucket_id = divmod(int(combined[positions[0]]), self._maker.bucket_count)
-            partition_id = None
-            if codes is not None:
-                partition_id = await self._places.partition_id(encoded.partitions[code])
-                if partition_id is None:
-                    continue
-            bucket = TableBucket(table.table_id, bucket_id, partition_id=partition_id)
+        for some in np.split(order, starts[1:]) if len(order) else []:
+            bucket = TableBucket(
+                self._places.table.table_id, int(buckets[some[0]]), partition_id=partition_id
+            )
+            positions = at[some]
             groups += [
-                (bucket, positions[start : start + KEYS_PER_REQUEST_MAX])
+                (bucket, count, positions[start : start + KEYS_PER_REQUEST_MAX])
                 for start in range(0, len(positions), KEYS_PER_REQUEST_MAX)
             ]
         return groups
 
     async def _group(
-        self, limit: asyncio.Semaphore, bucket: TableBucket, keys: Blobs, at: np.ndarray
-    ) -> LookupAnswer:
+        self,
+        limit: asyncio.Semaphore,
+        partition_id: int | None,
+        bucket: TableBucket,
+        count: int,
+        encoded: EncodedKeys,
+        at: np.ndarray,
+    ) -> LookupAnswer | None:
+        """Return the answer for keys of one bucket; None if they must be placed anew."""
         places = self._places
-        wanted = keys.take(at)
+        wanted = encoded.keys.take(at)
 
-        async def ask() -> LookupAnswer:
-            node = await places.backend.locate(places.table, bucket)
-            answer = (await self._ask(places.table, node, {bucket: wanted}))[bucket]
-            if answer.error is not None:
-                raise answer.error
+        async def ask() -> LookupAnswer | None:
+            if await places.bucket_count(partition_id) != count:
+                return None
+            try:
+                node = await places.backend.locate(places.table, bucket)
+                answer = (await self._ask(places.table, node, {bucket: wanted}, count))[bucket]
+                if answer.error is not None:
+                    raise answer.error
+            except FlussError as error:
+                if error.stale_metadata:
+                    await places.backend.forget_location(places.table, bucket)
+                raise
             return answer
 
         async with limit:
             try:
                 return await retrying(
-                    ask, places.deadline(), on_error=lambda error: places.forget(bucket, error)
+                    ask,
+                    places.deadline(),
+                    on_error=lambda error: places.forget(partition_id, error),
                 )
             except PartitionNotExistError:
                 return LookupAnswer(Blobs.from_list([]), np.zeros(len(at), np.int64))
+
+
+_Group = tuple[np.ndarray, LookupAnswer]
+"""The positions of some keys, and the answer for them."""
+
+
+def _partitioned(encoded: EncodedKeys) -> list[tuple[str | None, np.ndarray]]:
+    """Return the positions of the keys of each partition."""
+    codes = encoded.partition_codes
+    if codes is None:
+        return [(None, np.arange(len(encoded.keys)))]
+    order = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    split = np.split(order, starts[1:]) if len(order) else []
+    return [(encoded.partitions[int(codes[at[0]])], at) for at in split]
 
 
 class Lookuper:

@@ -28,6 +28,8 @@ NO_ROWS = pa.record_batch([], schema=pa.schema([]))
 _NOTHING: DecodedSlice = (NO_ROWS, None)
 
 Restore = Callable[[pa.RecordBatch], pa.RecordBatch]
+Keep = Callable[[pa.RecordBatch], pa.BooleanArray]
+"""Returns for each row whether a filter keeps it."""
 
 
 class Chunk:
@@ -189,9 +191,13 @@ class BucketState:
 
 
 def decode_slices(
-    bucket: TableBucket, slices: Sequence[LogSlice], restore: Restore, stop: int | None
+    bucket: TableBucket,
+    slices: Sequence[LogSlice],
+    restore: Restore,
+    stop: int | None,
+    keep: Keep | None = None,
 ) -> tuple[list[RecordBatch], int]:
-    """Decode slices, on a worker thread.
+    """Decode slices, on a worker thread. `keep` says which rows a filter keeps.
 
     Returns:
         The rows below `stop`, and the bytes that they take. A slice without rows becomes a batch
@@ -209,12 +215,18 @@ def decode_slices(
                 f"{batch.num_rows} rows were decoded at offset {part.base_offset}, not the "
                 f"{part.row_count} that were announced"
             )
-        keep = min(part.row_count, following - part.base_offset)
-        if keep < part.row_count:
-            batch = batch.slice(0, keep)
-            changes = None if changes is None else changes[:keep]
-        nbytes += batch.get_total_buffer_size()
-        results.append(_record_batch(bucket, restore(batch), changes, part, following))
+        below = min(part.row_count, following - part.base_offset)
+        if below < part.row_count:
+            batch = batch.slice(0, below)
+            changes = None if changes is None else changes[:below]
+        kept = None if keep is None else keep(batch)
+        if kept is None or kept.true_count == batch.num_rows:
+            nbytes += batch.get_total_buffer_size()
+            results.append(_record_batch(bucket, restore(batch), changes, part, following))
+        else:
+            found = _filtered_batch(bucket, restore(batch), changes, part, following, kept)
+            nbytes += found.batch.get_total_buffer_size()
+            results.append(found)
     return results, nbytes
 
 
@@ -233,6 +245,31 @@ def _record_batch(
         part.timestamp,
         None if changes is None else pa.array(changes),
         next_offset,
+    )
+
+
+def _filtered_batch(
+    bucket: TableBucket,
+    batch: pa.RecordBatch,
+    changes: npt.NDArray[np.uint8] | None,
+    part: LogSlice,
+    next_offset: int,
+    kept: pa.BooleanArray,
+) -> RecordBatch:
+    """Return the kept rows with their offsets, which are not consecutive any more."""
+    at = np.flatnonzero(kept.to_numpy(zero_copy_only=False))
+    if not len(at):
+        return _record_batch(bucket, NO_ROWS, None, part, next_offset)
+    offsets = at.astype(np.int64) + part.base_offset
+    return RecordBatch(
+        batch.filter(kept),
+        bucket,
+        int(offsets[0]),
+        int(offsets[-1]),
+        part.timestamp,
+        None if changes is None else pa.array(changes[at]),
+        next_offset,
+        offsets,
     )
 
 
@@ -276,8 +313,15 @@ class Decoder:
     All methods run on the event loop; only `decode_slices` runs on a worker thread.
     """
 
-    def __init__(self, restore: Restore, bytes_max: int, settled: Callable[[Chunk], None]) -> None:
+    def __init__(
+        self,
+        restore: Restore,
+        bytes_max: int,
+        settled: Callable[[Chunk], None],
+        keep: Keep | None = None,
+    ) -> None:
         self._restore = restore
+        self._keep = keep
         self.bytes_max = bytes_max
         """The bound. It may be changed at any time."""
         self._settled = settled
@@ -310,7 +354,13 @@ class Decoder:
                 return
             state = chunk.state
             job: _Job = asyncio.get_running_loop().run_in_executor(
-                workers(), decode_slices, state.bucket, chunk.slices, self._restore, state.stop
+                workers(),
+                decode_slices,
+                state.bucket,
+                chunk.slices,
+                self._restore,
+                state.stop,
+                self._keep,
             )
             self._jobs[job] = chunk
             self._bytes_in_jobs += chunk.nbytes

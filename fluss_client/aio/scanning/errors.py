@@ -135,3 +135,14 @@ class Diagnosis:
 
     async def _offsets(self, bucket: TableBucket, spec: OffsetSpec) -> dict[TableBucket, int]:
         return await bucket_offsets(self._backend, self._table, [bucket], spec)
+
+
+def check_bucket_id(table: TableInfo, bucket: TableBucket, count: int | None) -> None:
+    """Raise `SubscriptionError` if there is no bucket of this number among `count` buckets."""
+    if bucket.bucket_id < 0 or (count is not None and bucket.bucket_id >= count):
+        last = (table.num_buckets if count is None else count) - 1
+        raise SubscriptionError(
+            f"table {table.table_path} has no bucket {bucket.bucket_id}"
+            f"{'' if bucket.partition_id is None else f' in partition {bucket.partition_id}'}: "
+            f"its buckets are 0 to {last}"
+        )

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from fluss_client.aio.scanning.bucket_state import BucketState
 from fluss_client.backend.contract import FetchPosition, FetchRequest
 from fluss_client.config import Config
+from fluss_client.model.predicate import Predicate
 from fluss_client.model.table import TableInfo
 
 PREFETCH_FACTOR = 2
@@ -98,7 +99,11 @@ def plan_fetch(
 
 
 def make_request(
-    plan: FetchPlan, table: TableInfo, columns: tuple[int, ...] | None, config: Config
+    plan: FetchPlan,
+    table: TableInfo,
+    columns: tuple[int, ...] | None,
+    config: Config,
+    predicate: Predicate | None = None,
 ) -> FetchRequest:
     """Return the request of a plan.
 
@@ -115,4 +120,6 @@ def make_request(
         bytes_max=plan.bytes_max,
         bytes_min=config.scanner_log_fetch_min_bytes,
         wait_ms=config.scanner_log_fetch_wait_max_time_ms if plan.waits else 0,
+        predicate=predicate,
+        remote_first=config.scanner_log_read_preference == "remote_first",
     )

@@ -12,6 +12,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any
 
 from fluss_client.aio.offsets import resolve_offsets
@@ -19,6 +20,7 @@ from fluss_client.aio.projection import Projection
 from fluss_client.aio.scanning.bucket_state import BucketState, Chunk, Decoder
 from fluss_client.aio.scanning.errors import (
     Diagnosis,
+    check_bucket_id,
     may_start_again,
     wants_diagnosis,
     with_bucket,
@@ -29,6 +31,7 @@ from fluss_client.aio.scanning.fetch_plan import (
     make_request,
     plan_fetch,
 )
+from fluss_client.aio.scanning.filtering import kept_rows
 from fluss_client.backend.contract import Backend, FetchedBucket, FetchRequest
 from fluss_client.config import Config
 from fluss_client.errors import (
@@ -75,10 +78,14 @@ class LogFetcher:
         self._backend = backend
         self._table = table
         self._columns = projection.columns
+        self._predicate = predicate = projection.predicate
+        keep = None if predicate is None else partial(kept_rows, predicate)
         self._config = config
         self._backoff = Backoff.of(config)
         self._loop = asyncio.get_running_loop()
-        self._decoder = Decoder(projection.restore, config.scanner_log_fetch_max_bytes, self._list)
+        self._decoder = Decoder(
+            projection.restore, config.scanner_log_fetch_max_bytes, self._list, keep
+        )
         self._diagnosis = Diagnosis(backend, table)
         self._states: dict[TableBucket, BucketState] = {}
         self._unplaced: dict[TableBucket, BucketState] = {}
@@ -282,7 +289,9 @@ class LogFetcher:
             )
             look_again_at = min(look_again_at, plan.look_again_at)
             if plan.chosen:
-                request = make_request(plan, self._table, self._columns, self._config)
+                request = make_request(
+                    plan, self._table, self._columns, self._config, self._predicate
+                )
                 node.busy = True
                 node.fetch_bytes = 2 * plan.bytes_max
                 self._spawn(self._fetch(node, plan.chosen, request), plan.chosen)
@@ -358,6 +367,10 @@ class LogFetcher:
                 state.stale = False
                 await self._backend.forget_location(self._table, bucket)
             async with asyncio.timeout(LOCATE_TIMEOUT_S):
+                partition_id = bucket.partition_id
+                if self._backend.known_bucket_count(self._table, partition_id) is None:
+                    count = await self._backend.bucket_count(self._table, partition_id)
+                    check_bucket_id(self._table, bucket, count)
                 node_id = await self._backend.locate(self._table, bucket)
         except FlussError as error:
             self._fail([state], error)

@@ -456,7 +456,7 @@ class LogScanner(ProcessBound):
         bucket = TableBucket(
             self._table.table_id, _whole("bucket", bucket_id), partition_id=partition_id
         )
-        check_bucket(self._table, bucket)
+        check_bucket(self._backend, self._table, bucket)
         return bucket
 
     def _subscribe(self, offsets: Mapping[TableBucket, int]) -> None:

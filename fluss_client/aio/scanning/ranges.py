@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from fluss_client.aio.offsets import Ranges
 from fluss_client.aio.projection import Projection
 from fluss_client.aio.scanning.bucket_state import BucketState
-from fluss_client.aio.scanning.errors import SubscriptionError
+from fluss_client.aio.scanning.errors import SubscriptionError, check_bucket_id
 from fluss_client.aio.scanning.log_fetcher import LogFetcher
 from fluss_client.backend.contract import Backend
 from fluss_client.config import Config
@@ -63,7 +63,7 @@ def read_ranges(
         PartitionNotExistError: The partition was dropped.
     """
     projection = Projection.of(table.schema, columns)
-    check_ranges(table, ranges)
+    check_ranges(backend, table, ranges)
 
     async def batches() -> AsyncIterator[RecordBatch]:
         reader = RangeReader(backend, table, ranges, projection, config, ordered, idle_timeout_ms)
@@ -200,26 +200,27 @@ class RangeReader:
         await self._fetcher.close()
 
 
-def check_ranges(table: TableInfo, ranges: Ranges) -> None:
+def check_ranges(backend: Backend, table: TableInfo, ranges: Ranges) -> None:
     """Raise `SubscriptionError` for ranges of other tables, of no bucket, or with start > stop."""
     for bucket, (start, stop) in ranges.items():
-        check_bucket(table, bucket)
+        check_bucket(backend, table, bucket)
         if not 0 <= start <= stop:
             raise SubscriptionError(
                 f"[{start}, {stop}) of {bucket} is not a range: it takes 0 ≤ start ≤ stop"
             )
 
 
-def check_bucket(table: TableInfo, bucket: TableBucket) -> None:
-    """Raise `SubscriptionError` for a bucket that the table cannot have."""
+def check_bucket(backend: Backend, table: TableInfo, bucket: TableBucket) -> None:
+    """Raise `SubscriptionError` for a bucket that the table cannot have.
+
+    The bucket count of a partition may not be known yet. Then the fetcher checks the bucket
+    (`check_bucket_id`), because that needs a request.
+    """
     path = table.table_path
     if bucket.table_id != table.table_id:
         raise SubscriptionError(f"{bucket} is not of table {path}, whose id is {table.table_id}")
-    if not 0 <= bucket.bucket_id < table.num_buckets:
-        raise SubscriptionError(
-            f"table {path} has no bucket {bucket.bucket_id}: its buckets are 0 to "
-            f"{table.num_buckets - 1}"
-        )
+    count = backend.known_bucket_count(table, bucket.partition_id)
+    check_bucket_id(table, bucket, count)
     if (bucket.partition_id is not None) != table.is_partitioned():
         has = "has" if table.is_partitioned() else "does not have"
         raise SubscriptionError(f"{bucket} does not fit table {path}, which {has} partitions")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import tzinfo
 from functools import lru_cache
 from itertools import repeat
@@ -52,18 +52,18 @@ class RecordRun(Collection[ScanRecord]):
     much time as making them; records that the caller drops at once cost it nothing.
     """
 
-    __slots__ = ("_base", "_changes", "_columns", "_count", "_names", "_timestamp")
+    __slots__ = ("_changes", "_columns", "_count", "_names", "_offsets", "_timestamp")
 
     def __init__(
         self,
-        base_offset: int,
+        offsets: Sequence[int],
         timestamp: int,
         changes: list[ChangeType] | None,
         names: tuple[str, ...],
         columns: list[list[Any]],
         count: int,
     ) -> None:
-        self._base = base_offset
+        self._offsets = offsets
         self._timestamp = timestamp
         self._changes = changes
         self._names = names
@@ -75,10 +75,9 @@ class RecordRun(Collection[ScanRecord]):
 
     def __iter__(self) -> Iterator[ScanRecord]:
         changes = self._changes or repeat(ChangeType.AppendOnly)
-        offsets = range(self._base, self._base + self._count)
         rows = _row_maker(self._names)(*self._columns)
         # The generated constructor of a named tuple takes longer than all the rest of this line.
-        fields = zip(offsets, repeat(self._timestamp), changes, rows, strict=False)
+        fields = zip(self._offsets, repeat(self._timestamp), changes, rows, strict=False)
         return map(tuple.__new__, repeat(ScanRecord), fields)
 
     def __contains__(self, record: object) -> bool:
@@ -90,8 +89,9 @@ def build_records(
     base_offset: int,
     timestamp: int,
     change_types: pa.Array | None,
+    offsets: Sequence[int] | None = None,
 ) -> RecordRun:
-    """Return the rows of a batch as records with rising offsets."""
+    """Return the rows of a batch as records with rising offsets: `offsets`, or consecutive ones."""
     changes = None
     if change_types is not None:
         changes = list(map(_CHANGES.__getitem__, change_types.to_numpy().tolist()))
@@ -104,7 +104,10 @@ def build_records(
             raise RowError(
                 f"column '{name}': {error}; read it with a batch scanner, as Arrow"
             ) from error
-    return RecordRun(base_offset, timestamp, changes, names, columns, batch.num_rows)
+    count = batch.num_rows
+    if offsets is None:
+        offsets = range(base_offset, base_offset + count)
+    return RecordRun(offsets, timestamp, changes, names, columns, count)
 
 
 def column_values(column: pa.Array) -> list[Any]:
@@ -244,11 +247,13 @@ class StagedRecords:
         first = self._batches[0]
         count = min(limit, first.batch.num_rows - self._at)
         changes = first.change_types
+        offsets = first.offsets
         return build_records(
             first.batch.slice(self._at, count),
             first.base_offset + self._at,
             first.timestamp,
             None if changes is None else changes.slice(self._at, count),
+            None if offsets is None else offsets[self._at : self._at + count].tolist(),
         )
 
     def _advance(self, taken: int) -> None:

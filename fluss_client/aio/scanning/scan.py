@@ -105,11 +105,14 @@ class TableScan:
         return self
 
     def filter(self, predicate: Predicate) -> TableScan:
-        """Set a condition that lets a server skip batches without a matching row.
+        """Return only the rows that meet a condition.
 
-        The scan may still return rows that do not match, so apply the condition to the result.
-        Servers before 1.0 and the embedded engine skip nothing, and this client does not ask newer
-        servers to skip. If this is called several times, all conditions must hold.
+        Servers from 1.0 on leave out batches of log tables that have no such row; the rows of all
+        other batches are tested by the client. Rows keep their offsets, and those of a
+        `RecordBatch` are in its `offsets`. A row whose condition is neither true nor false, because
+        of a null, is left out. In a changelog each image is tested by itself: of an update, the
+        row before may be returned without the row after, and the other way round. If this is
+        called several times, all conditions must hold.
 
         Args:
             predicate: A condition made with `col()`. It is checked against the columns when the
@@ -144,7 +147,7 @@ class TableScan:
                 "a bucket's batch scanner needs limit(n); to read a whole log use "
                 "create_record_batch_log_scanner()"
             )
-        check_bucket(self._table, bucket)
+        check_bucket(self._backend, self._table, bucket)
         return BatchScanner(self._backend, self._table, bucket, self._limit, self._projection())
 
     async def create_log_scanner(self) -> LogScanner:
@@ -167,6 +170,8 @@ class TableScan:
     """The name of `create_record_batch_log_scanner` in the older guide."""
 
     def _projection(self) -> Projection:
+        if self._predicate is not None:
+            return Projection.filtered(self._table.schema, self._wanted, self._predicate)
         return Projection.of(self._table.schema, self._wanted)
 
     def _log_scanner(self, *, batches: bool) -> LogScanner:

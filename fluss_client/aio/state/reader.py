@@ -1,16 +1,21 @@
 """Read the key state of one bucket, exact at an offset of its changelog, in bounded memory.
 
-The base is what the backend can stream in key order: a KV snapshot of a cluster, or the rows of an
-embedded directory. It is exact at an offset of its own. The changelog between that offset and the
-wanted one makes it exact there: a base that is too old is taken forward with the last change of
-each key, one that is too new is taken back with the old row of each key's first change.
+The base is what the backend can stream in key order: the server's own scan (Fluss 1.0), a KV
+snapshot of a cluster, or the rows of an embedded directory. It is exact at an offset of its own.
+The changelog between that offset and the wanted one makes it exact there: a base that is too old is
+taken forward with the last change of each key, one that is too new is taken back with the old row
+of each key's first change.
 
 Without a base, three ways are tried in this order:
 
 1. The changelog from offset 0, if nothing of it was deleted: it contains every row.
 2. A limit scan, if the server counts at most `scanner.state.limit-scan.rows-max` rows. The server
    builds the answer in its memory, so this is for small buckets only.
-3. `StateUnavailableError`, which says what to change."""
+3. `StateUnavailableError`, which says what to change.
+
+A scan that the server ends before its last row is opened again. The new one is exact at a later
+offset; the rows behind the last key that was returned are taken back from there to the same offset
+as before."""
 
 from __future__ import annotations
 
@@ -35,6 +40,7 @@ from fluss_client.config import Config
 from fluss_client.errors import (
     AuthorizationError,
     InvalidTableError,
+    StateScanLostError,
     StateUnavailableError,
     UnsupportedByServerError,
     UnsupportedError,
@@ -49,6 +55,8 @@ PROGRESS_LOG_S = 30.0
 """A read that takes longer than this tells how far it is, as often."""
 CHANGELOG_IMAGE = "table.changelog.image"
 FULL_IMAGE = "FULL"
+SCANS_MAX = 5
+"""How often the server's scan of a bucket is opened for one read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class StateSource:
     """Where the rows of a state came from, and what it cost.
 
     Attributes:
-        kind: `snapshot`, `local`, `log` or `limit-scan`.
+        kind: `snapshot`, `scan`, `local`, `log` or `limit-scan`.
         offset: The offset at which the base is exact.
         snapshot_id: The KV snapshot, if the base is one.
         bytes_fetched: Bytes of the snapshot's files.
@@ -174,17 +182,8 @@ class StateReader:
     async def _open(self) -> None:
         self._cursor = await self._backend.open_state(self._table, self._bucket)
         if self._cursor is not None:
-            cursor = self._cursor
             await self._set_stop()
-            age_ms = None if cursor.made_ms is None else int(time.time() * 1000) - cursor.made_ms
-            self.source = StateSource(
-                cursor.kind,
-                cursor.offset,
-                cursor.snapshot_id,
-                cursor.bytes_fetched,
-                snapshot_age_ms=age_ms,
-            )
-            await self._read_changes(cursor.offset)
+            await self._begin_at(self._cursor)
         elif await self._earliest() == 0:
             await self._set_stop()
             self.source = StateSource("log", 0)
@@ -198,6 +197,35 @@ class StateReader:
             self.stop,
             self.source,
         )
+
+    async def _begin_at(self, cursor: StateCursor) -> None:
+        """Read the changes that make the rows of a cursor exact."""
+        age_ms = None if cursor.made_ms is None else int(time.time() * 1000) - cursor.made_ms
+        self.source = StateSource(
+            cursor.kind,
+            cursor.offset,
+            cursor.snapshot_id,
+            cursor.bytes_fetched,
+            snapshot_age_ms=age_ms,
+            rows=self.source.rows,
+        )
+        await self._read_changes(cursor.offset)
+
+    async def _begin_again(self, lost: StateScanLostError, last: bytes | None) -> None:
+        """Open a new scan for the rows behind the key `last`, which was returned already."""
+        log.info("%s; it is opened again", lost)
+        await self.close()
+        self._cursor = cursor = await self._backend.open_state(self._table, self._bucket)
+        if cursor is None:
+            raise lost
+        if last is None:
+            await self._set_stop()
+        elif cursor.offset > self.stop and not has_old_rows(self._table):
+            # The changelog cannot take the rest of the rows back to the offset of the first part.
+            raise lost
+        await self._begin_at(cursor)
+        if last is not None and self._changes is not None:
+            await asyncio.to_thread(self._changes.take_until, last)
 
     async def _set_stop(self) -> None:
         if self._given_stop is None:
@@ -314,18 +342,38 @@ class StateReader:
         )
 
     async def _merged_rows(self) -> AsyncIterator[pa.RecordBatch]:
-        changes = self._changes
-        async for rows in self._base_rows():
-            # Merging takes CPU: not on the event loop.
-            yield rows if changes is None else await asyncio.to_thread(self._changed, rows)
-        if changes is not None:
-            for rest in changes.rest():
+        last: bytes | None = None
+        for attempt in range(SCANS_MAX):
+            try:
+                async for rows in self._base_rows():
+                    if attempt and last is not None:
+                        rows = await asyncio.to_thread(self._behind, last, rows)
+                        if not rows.num_rows:
+                            continue
+                    last = self._keys.encode_many(rows.slice(rows.num_rows - 1)).keys[0]
+                    # Merging takes CPU: not on the event loop.
+                    yield (
+                        rows
+                        if self._changes is None
+                        else await asyncio.to_thread(self._changed, rows, last)
+                    )
+                break
+            except StateScanLostError as lost:
+                if attempt == SCANS_MAX - 1:
+                    raise
+                await self._begin_again(lost, last)
+        if self._changes is not None:
+            for rest in self._changes.rest():
                 yield rest.rows.filter(rest.present)
 
-    def _changed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _behind(self, last: bytes, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows whose keys are greater than `last`."""
+        keys = self._keys.encode_many(rows).keys.to_arrow()
+        return rows.filter(pc.greater(keys, pa.scalar(last, keys.type)))
+
+    def _changed(self, rows: pa.RecordBatch, last: bytes) -> pa.RecordBatch:
         """Return rows of the base with the changes of their keys and of the keys between them."""
         assert self._changes is not None
-        last = self._keys.encode_many(rows.slice(rows.num_rows - 1)).keys[0]
         over = self._changes.take_until(last)
         if over is None:
             return rows

@@ -146,6 +146,8 @@ class RecordSlice:
     deletes: Deletes
     nbytes: int
     prepared: Prepared | None = None
+    bucket_count: int | None = None
+    """The bucket count by which the rows were placed."""
 
 
 def combined(slices: Sequence[RecordSlice]) -> tuple[pa.RecordBatch, Deletes]:
@@ -197,6 +199,14 @@ class Batch:
     """Called once: with None when the batch is acknowledged, with the error when it is lost."""
     memory: BufferMemory | None = None
     """Where `nbytes` are reserved; None for rows that no buffer bounds."""
+    bucket_count: int | None = None
+    """The bucket count by which the rows were placed."""
+    keep_rows: bool = False
+    """Whether the rows are kept with their encoded form, so that they can be placed anew."""
+    replaced: bool = False
+    """Whether the rows were placed anew, in other batches."""
+    replacements: int = 0
+    """How often the rows were placed anew before they came into this batch."""
     slices: list[RecordSlice] = field(default_factory=list)
     handles: list[WriteResultHandle] = field(default_factory=list)
     """One per slice."""
@@ -227,6 +237,8 @@ class Batch:
     def encoded(self, payload: Payload) -> None:
         """Replace the rows by their encoded form and release the bytes that this saves."""
         self.payload = payload
+        if self.keep_rows:
+            return
         self.slices = []
         saved = self.nbytes - payload.nbytes
         if self.memory is not None and saved > 0:
@@ -244,6 +256,14 @@ class Batch:
             self.on_done(self, error)
 
 
+@dataclass(frozen=True, slots=True)
+class CurrentPlacement:
+    """The bucket counts of partitions as they are known now, and how rows are placed anew."""
+
+    count_of: Callable[[int | None], int | None]
+    reroute: Callable[[RecordSlice, int], Sequence[RecordSlice]]
+
+
 class Accumulator:
     """Collects record slices in one open batch per bucket and hands full or due batches on.
 
@@ -258,6 +278,7 @@ class Accumulator:
         unanswered_max: While a bucket has so many batches without an answer, its open batch waits
             beyond its due time: fewer, larger batches.
         send: Takes a batch that is complete. Its outcome must reach `Batch.finish`.
+        placement: Places rows anew; None if bucket counts cannot change.
     """
 
     def __init__(
@@ -268,8 +289,10 @@ class Accumulator:
         partitions: PartitionIds,
         unanswered_max: int,
         send: Callable[[Batch], None],
+        placement: CurrentPlacement | None = None,
     ) -> None:
         self._table = table
+        self._placement = placement
         self._memory = memory
         self._partitions = partitions
         self._unanswered_max = unanswered_max
@@ -302,10 +325,30 @@ class Accumulator:
             due: When the rows are to be sent at the latest, by `time.monotonic()`.
             bulk: Whether the rows came as Arrow data, so that more of them per call are likely.
         """
+        slices = self._placed(slices)
         self._flushes.begin(handle, len(slices))
         for part in slices:
             self.rows_pending += part.rows.num_rows
             self._add(part, handle, due, bulk)
+
+    def _placed(self, slices: Sequence[RecordSlice]) -> Sequence[RecordSlice]:
+        """Return the slices; those that were placed by an outdated bucket count are placed anew."""
+        if self._placement is None:
+            return slices
+        current: list[RecordSlice] = []
+        for part in slices:
+            count = self._placement.count_of(part.bucket.partition_id)
+            if count is None or count == part.bucket_count:
+                current.append(part)
+            else:
+                current += self._placement.reroute(part, count)
+        return current
+
+    def close_open(self, partition_id: int | None) -> None:
+        """Hand over the open batches of a partition, in any state."""
+        for batch in list(self._open.values()):
+            if batch.bucket.partition_id == partition_id:
+                self._close(batch)
 
     def reject(self, handle: WriteResultHandle, error: FlussError) -> None:
         """Report rows that were accepted one by one and could not be made into slices."""
@@ -329,7 +372,14 @@ class Accumulator:
             self._close(batch)
             batch = None
         if batch is None:
-            batch = Batch(part.bucket, due, self._batch_done, self._memory)
+            batch = Batch(
+                part.bucket,
+                due,
+                self._batch_done,
+                self._memory,
+                part.bucket_count,
+                keep_rows=self._placement is not None,
+            )
             self._open[part.bucket] = batch
             self._wake_at(due)
         batch.add(part, handle)
@@ -342,6 +392,7 @@ class Accumulator:
     def _exceeds(self, batch: Batch, part: RecordSlice) -> bool:
         return (
             batch.nbytes + part.nbytes > self._batch_bytes_max
+            or batch.bucket_count != part.bucket_count
             or batch.row_count + part.rows.num_rows > self._batch_rows_max
         )
 

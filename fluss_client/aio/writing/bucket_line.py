@@ -82,6 +82,8 @@ class LineRules:
     idempotent: bool = True
     pinned: bool = False
     """Whether the writer id is given and never changes."""
+    correctable: bool = False
+    """Whether rows that were placed by a wrong bucket count are placed anew (`corrections`)."""
 
 
 class BucketLine:
@@ -108,6 +110,8 @@ class BucketLine:
         self._gap = False
         self._renumber: list[Batch] = []
         self._count = 0
+        self.resume_at = 0.0
+        """Nothing is sent before this time, because the server is under pressure."""
 
     @property
     def backlog(self) -> int:
@@ -199,6 +203,8 @@ class BucketLine:
         """Return whether the batch stays in flight, to be sent again or renumbered."""
         if batch.attempts > self.rules.retries_max:
             return False
+        if isinstance(error, InvalidBucketRoutingError):
+            return self.rules.correctable
         if isinstance(error, OutOfOrderSequenceError):
             return batch.behind or self._gap
         if isinstance(error, UnknownWriterIdError):
@@ -229,6 +235,28 @@ class BucketLine:
         self._renumber = []
         self._gap = False
         self.needs_writer = True
+
+    def batches(self) -> list[Batch]:
+        """Return the batches without an answer, in the order in which they were queued."""
+        return sorted([*self.inflight, *self._renumber, *self.queue], key=lambda b: b.number)
+
+    def take_all(self) -> list[Batch]:
+        """Take out all batches, to place their rows anew, while no request is under way.
+
+        Batches that are queued later get a new writer id: sequences of this one are missing.
+        """
+        assert not self.awaiting
+        taken = self.batches()
+        if self.inflight or self._renumber or self._gap:
+            self.needs_writer = self.rules.idempotent
+        self.inflight, self._renumber, self.queue = [], [], deque()
+        self._resend.clear()
+        self._gap = False
+        if self.state is State.READY:
+            self.state = State.NEW
+        for batch in taken:
+            batch.writer_id, batch.sequence = NO_WRITER, NO_SEQUENCE
+        return taken
 
     def adopt_writer(self, writer_id: int, first_sequence: int = 0) -> None:
         """Use this writer id for the batches that follow."""

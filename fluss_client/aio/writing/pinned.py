@@ -34,6 +34,7 @@ async def append_pinned(
     writer_id: int,
     first_sequence: int = 0,
     *,
+    bucket_count: int | None = None,
     config: Config | None = None,
 ) -> list[int]:
     """Append up to five batches under a given writer id.
@@ -50,6 +51,7 @@ async def append_pinned(
             `ArrowInput.conform` and are not checked again; others are conformed here.
         writer_id: A writer id that nobody else uses for this bucket.
         first_sequence: The sequence of the first batch.
+        bucket_count: The bucket count by which the rows were placed; that of the partition if None.
         config: Settings of the writer; `writer.acks` is always `all`.
 
     Returns:
@@ -59,14 +61,15 @@ async def append_pinned(
         RowError: The batches do not fit the table, or are too many.
         WriteError: Not all batches are in the log. `OutOfOrderSequenceError` as its cause means
             that an earlier batch of this writer is missing, or that five newer ones were written
-            since.
+            since; `InvalidBucketRoutingError`, that the rows were placed by a wrong bucket count.
     """
     if table.has_primary_key():
         raise RowError(f"{table.table_path} has a primary key; use upsert_pinned")
     settings = _settings(config)
     channel = AppendChannel(backend, table, settings)
     whole = [(batch, None) for batch in batches]
-    sent = await _send(backend, table, bucket, channel, whole, writer_id, first_sequence, settings)
+    numbers = (writer_id, first_sequence, bucket_count)
+    sent = await _send(backend, table, bucket, channel, whole, numbers, settings)
     return [batch.offset for batch in sent]
 
 
@@ -79,6 +82,7 @@ async def upsert_pinned(
     first_sequence: int = 0,
     *,
     target_columns: Sequence[int] | None = None,
+    bucket_count: int | None = None,
     config: Config | None = None,
 ) -> None:
     """Upsert up to five batches under a given writer id; see `append_pinned`.
@@ -95,6 +99,7 @@ async def upsert_pinned(
         first_sequence: The sequence of the first batch.
         target_columns: The positions of the columns to write; None for all. The batches have all
             columns nevertheless, null where they are not given.
+        bucket_count: The bucket count by which the rows were placed; that of the partition if None.
         config: Settings of the writer; `writer.acks` is always `all`.
 
     Raises:
@@ -105,7 +110,8 @@ async def upsert_pinned(
         raise RowError(f"{table.table_path} has no primary key; use append_pinned")
     settings = _settings(config)
     channel = UpsertChannel(backend, table, settings, target_columns)
-    await _send(backend, table, bucket, channel, batches, writer_id, first_sequence, settings)
+    numbers = (writer_id, first_sequence, bucket_count)
+    await _send(backend, table, bucket, channel, batches, numbers, settings)
 
 
 def _settings(config: Config | None) -> Config:
@@ -120,10 +126,11 @@ async def _send(
     bucket: TableBucket,
     channel: Channel,
     batches: Sequence[tuple[pa.RecordBatch, Deletes]],
-    writer_id: int,
-    first_sequence: int,
+    numbers: tuple[int, int, int | None],
     config: Config,
 ) -> list[Batch]:
+    """Send the batches; `numbers` are the writer id, the first sequence and the bucket count."""
+    writer_id, first_sequence, bucket_count = numbers
     if not 0 < len(batches) <= PINNED_BATCHES_MAX:
         raise RowError(f"1 to {PINNED_BATCHES_MAX} batches can be pinned, not {len(batches)}")
     conformed = [(_conformed(table, rows), deletes) for rows, deletes in batches]
@@ -133,6 +140,8 @@ async def _send(
         retry_timeout_s=config.retry_timeout_ms / 1000,
         pinned=True,
     )
+    if bucket_count is None:
+        bucket_count = await backend.bucket_count(table, bucket.partition_id)
     left = len(batches)
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -149,7 +158,7 @@ async def _send(
 
     sent = []
     for rows, deletes in conformed:
-        batch = Batch(bucket, 0.0, on_done)
+        batch = Batch(bucket, 0.0, on_done, bucket_count=bucket_count)
         part = RecordSlice(bucket, rows, deletes, rows.nbytes)
         batch.add(part, WriteResultHandle(lambda: None))
         sent.append(batch)

@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_client.aio.writing.accumulator import Deletes, RecordSlice, cut, rows_max_of
-from fluss_client.codec.buckets import assign_buckets
+from fluss_client.codec.buckets import Counts, assign_buckets
 from fluss_client.codec.keys import encode_keys, key_encoding_for
 from fluss_client.codec.partition_names import partition_names
 from fluss_client.config import Config
 from fluss_client.model.table import TableBucket, TableInfo
 
 FindPartitions = Callable[[Sequence[str]], list[int]]
+CountOf = Callable[[int | None], int]
+"""Returns the bucket count of a partition."""
 SMALL_SORT_KEYS = 1 << 16
 
 
 class Placement:
     """Computes partition and bucket of the rows of one table.
 
-    The rows may lack all columns that are neither partition keys nor bucket keys.
+    The rows may lack all columns that are neither partition keys nor bucket keys. Partitions may
+    have different bucket counts: `Backend.bucket_count` knows them, and `buckets` takes them.
 
     Args:
         table: The table whose rows are placed.
@@ -66,20 +70,43 @@ class Placement:
         columns = [rows.column(name) for name in self._partition_keys]
         return partition_names(columns, self._partition_types)
 
-    def buckets(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64] | None:
+    def buckets(
+        self, rows: pa.RecordBatch, counts: Counts | None = None
+    ) -> npt.NDArray[np.int64] | None:
         """Return the bucket of each row of a table with keys.
 
         Args:
             rows: The rows to place.
+            counts: The bucket count of the rows' partition; an array has one for each row, see
+                `counts_of_rows`. None stands for the count of the table, which is right only for a
+                table without partitions.
 
         Returns:
-            The buckets, or None if the table has only one bucket.
+            The buckets, or None if there is only one.
         """
-        if self.bucket_count == 1:
+        if counts is None:
+            counts = self.bucket_count
+        if isinstance(counts, int) and counts == 1:
             return None
         columns = [rows.column(name) for name in self._keys]
         keys = encode_keys(columns, self._key_types, self._keys, self._encoding)
-        return assign_buckets(keys, self.bucket_count, self._encoding).astype(np.int64)
+        return assign_buckets(keys, counts, self._encoding).astype(np.int64)
+
+
+def counts_of_rows(counts: Sequence[int], partitions: npt.NDArray[np.int64] | None) -> Counts:
+    """Return the bucket count of each row, for `Placement.buckets`.
+
+    Args:
+        counts: The bucket count of each partition; one count for a table without partitions.
+        partitions: The index of the partition of each row; None if the table has no partitions.
+
+    Returns:
+        One number if all partitions have the same count, else an array.
+    """
+    if partitions is None or min(counts) == max(counts):
+        return counts[0]
+    each: npt.NDArray[np.int64] = np.asarray(counts, np.int64)[partitions]
+    return each
 
 
 def numbered(
@@ -92,7 +119,7 @@ def numbered(
     Args:
         partitions: The index of the partition of each row; None if the table has no partitions.
         buckets: The bucket of each row; None if there is only one.
-        bucket_count: The number of buckets of the table.
+        bucket_count: The largest bucket count of the partitions.
 
     Returns:
         The numbers, or None if all rows have the same partition and bucket.
@@ -110,18 +137,28 @@ class Router:
     It keeps the state of the bucket assigner and has no lock: one caller at a time.
     """
 
-    def __init__(self, table: TableInfo, config: Config, find_partitions: FindPartitions) -> None:
+    def __init__(
+        self,
+        table: TableInfo,
+        config: Config,
+        find_partitions: FindPartitions,
+        count_of: CountOf | None = None,
+    ) -> None:
         self._table = table
         self._find_partitions = find_partitions
+        self._count_of = (lambda _: table.num_buckets) if count_of is None else count_of
         self._bytes_max = config.writer_batch_size
         self._rows_max = rows_max_of(table)
         self._placement = Placement(table)
         round_robin = config.writer_bucket_no_key_assigner == "round_robin"
-        self._assigner: Assigner = (RoundRobin if round_robin else Sticky)(table.num_buckets)
+        self._new_assigner: type[Assigner] = RoundRobin if round_robin else Sticky
+        self._assigners: dict[int, Assigner] = {}
+        """One for each bucket count that a partition has."""
 
     def batch_closed(self) -> None:
         """Note that a batch is sent before it is full: the next rows may go to another bucket."""
-        self._assigner.move_on()
+        for assigner in self._assigners.values():
+            assigner.move_on()
 
     def split(
         self, rows: pa.RecordBatch, deletes: Deletes = None, *, single: bool = False
@@ -141,13 +178,26 @@ class Router:
         partitions, codes = self._partitions(rows)
         if not self._placement.by_key:
             return self._split_by_assigner(rows, deletes, partitions, codes, single)
-        count = self._table.num_buckets
-        numbers = numbered(codes, self._placement.buckets(rows), count)
-        groups = grouped(rows, deletes, numbers, len(partitions) * count)
+        counts = [self._count_of(partition) for partition in partitions]
+        stride = max(counts)
+        buckets = self._placement.buckets(rows, counts_of_rows(counts, codes))
+        groups = grouped(rows, deletes, numbered(codes, buckets, stride), len(partitions) * stride)
         slices: list[RecordSlice] = []
         for number, part, mask in groups:
-            partition, bucket = divmod(number, count)
-            slices += self._cut(self._place(partitions[partition], bucket), part, mask)
+            at, bucket = divmod(number, stride)
+            slices += self._cut(self._place(partitions[at], bucket), part, mask, counts[at])
+        return slices
+
+    def reroute(self, part: RecordSlice, count: int) -> list[RecordSlice]:
+        """Place rows of one partition anew, by another bucket count; any thread may call it."""
+        partition = part.bucket.partition_id
+        if not self._placement.by_key:
+            place = self._place(partition, part.bucket.bucket_id % count)
+            return [replace(part, bucket=place, bucket_count=count)]
+        buckets = self._placement.buckets(part.rows, count)
+        slices: list[RecordSlice] = []
+        for bucket, rows, deletes in grouped(part.rows, part.deletes, buckets, count):
+            slices += self._cut(self._place(partition, bucket), rows, deletes, count)
         return slices
 
     def _partitions(
@@ -168,20 +218,29 @@ class Router:
         slices: list[RecordSlice] = []
         for number, part, mask in grouped(rows, deletes, codes, len(partitions)):
             partition = partitions[number]
-            if single and self._assigner.by_row:
-                buckets = self._assigner.next_rows(part.num_rows)
-                spread = grouped(part, mask, buckets, self._table.num_buckets)
-                for bucket, some, some_mask in spread:
-                    slices += self._cut(self._place(partition, bucket), some, some_mask)
+            count = self._count_of(partition)
+            assigner = self._assigner(count)
+            if single and assigner.by_row:
+                buckets = assigner.next_rows(part.num_rows)
+                for bucket, some, some_mask in grouped(part, mask, buckets, count):
+                    slices += self._cut(self._place(partition, bucket), some, some_mask, count)
                 continue
             for some, some_mask, nbytes in cut(part, mask, self._bytes_max):
-                bucket = self._assigner.next(nbytes, self._bytes_max)
-                slices.append(RecordSlice(self._place(partition, bucket), some, some_mask, nbytes))
+                place = self._place(partition, assigner.next(nbytes, self._bytes_max))
+                slices.append(RecordSlice(place, some, some_mask, nbytes, bucket_count=count))
         return slices
 
-    def _cut(self, place: TableBucket, rows: pa.RecordBatch, deletes: Deletes) -> list[RecordSlice]:
+    def _assigner(self, count: int) -> Assigner:
+        found = self._assigners.get(count)
+        if found is None:
+            found = self._assigners[count] = self._new_assigner(count)
+        return found
+
+    def _cut(
+        self, place: TableBucket, rows: pa.RecordBatch, deletes: Deletes, count: int
+    ) -> list[RecordSlice]:
         parts = cut(rows, deletes, self._bytes_max, self._rows_max)
-        return [RecordSlice(place, *part) for part in parts]
+        return [RecordSlice(place, *part, bucket_count=count) for part in parts]
 
     def _place(self, partition_id: int | None, bucket: int) -> TableBucket:
         return TableBucket(self._table.table_id, bucket, partition_id=partition_id)

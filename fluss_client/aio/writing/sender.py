@@ -16,13 +16,14 @@ import concurrent.futures
 import logging
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from fluss_client.aio.existence import Existence
-from fluss_client.aio.writing.accumulator import Batch
+from fluss_client.aio.writing.accumulator import NEVER, Batch
 from fluss_client.aio.writing.bucket_line import BucketLine, LineRules, State
 from fluss_client.aio.writing.channels import Channel
+from fluss_client.aio.writing.corrections import Corrections, Reroute
 from fluss_client.backend.contract import NO_WRITER, Backend, BucketAck, BucketWrite, Payload
 from fluss_client.config import Config
 from fluss_client.errors import (
@@ -30,6 +31,7 @@ from fluss_client.errors import (
     CorruptDataError,
     DuplicateSequenceError,
     FlussError,
+    InvalidBucketRoutingError,
     NetworkError,
     StorageBackpressureError,
 )
@@ -140,6 +142,7 @@ class Sender:
         self._channel = channel
         self._preparer = Preparer(backend, table, config)
         self._request_bytes_max = config.writer_request_max_size
+        self._throttle_max_ms = config.writer_kv_backpressure_max_throttle_ms
         self._rules = rules
         self._lines: dict[TableBucket, BucketLine] = {}
         self._ready: dict[TableBucket, BucketLine] = {}
@@ -147,6 +150,20 @@ class Sender:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pumping = False
         self.counters: Counter[str] = Counter()
+        self._corrections: Corrections | None = None
+        self._backend = backend
+        self._table = table
+
+    def correct_with(self, reroute: Reroute, close_open: Callable[[int | None], None]) -> None:
+        """Place rows anew if a server says that they were placed by a wrong bucket count.
+
+        Args:
+            reroute: Places rows anew.
+            close_open: Hands the open batches of a partition to this sender.
+        """
+        self._corrections = Corrections(
+            self._backend, self._table, reroute, close_open, self._lines.values, self.push
+        )
 
     def line(self, bucket: TableBucket) -> BucketLine:
         """Return the queue of a bucket; it is made on first use."""
@@ -176,7 +193,7 @@ class Sender:
     def _encoded(
         self, line: BucketLine, batch: Batch, job: concurrent.futures.Future[Payload]
     ) -> None:
-        if batch.done:
+        if batch.done or batch.replaced:
             return
         error = job.exception()
         if error is not None:
@@ -215,6 +232,7 @@ class Sender:
         """Return at most one request per server, from the buckets that have waited longest."""
         requests: dict[int, list[Entry]] = {}
         sizes: Counter[int] = Counter()
+        now, resume_at = time.monotonic(), NEVER
         for bucket, line in list(self._ready.items()):
             head = line.sendable()
             if head is None:
@@ -222,7 +240,12 @@ class Sender:
                 continue
             assert head.payload is not None
             node, size = line.node, head.payload.nbytes
+            if self._corrections is not None and self._corrections.blocks(bucket.partition_id):
+                continue
             if self._node_requests[node] >= REQUESTS_PER_NODE_MAX:
+                continue
+            if line.resume_at > now:
+                resume_at = min(resume_at, line.resume_at)
                 continue
             if sizes[node] and sizes[node] + size > self._request_bytes_max:
                 continue
@@ -231,6 +254,8 @@ class Sender:
             # To the end of the order: a bucket with much to send must not starve the others.
             del self._ready[bucket]
             self._ready[bucket] = line
+        if not requests and resume_at < NEVER:
+            asyncio.get_running_loop().call_later(resume_at - now, self._pump_soon)
         return requests
 
     def _start_request(self, node: int, entries: list[Entry]) -> None:
@@ -258,6 +283,8 @@ class Sender:
         for line, batch in entries:
             ack = answers.get(batch.bucket) or BucketAck(batch.bucket, error=failure)
             self._answered(line, batch, ack)
+        if self._corrections is not None:
+            self._corrections.answered()
         if self._ready:
             self._pump_soon()
 
@@ -267,6 +294,11 @@ class Sender:
         if error is None or isinstance(error, DuplicateSequenceError):
             batch.offset = ack.offset
             line.acknowledged(batch, now)
+            if ack.pressure > 0:
+                # The server asks for slower writes before it has to refuse them (error 72).
+                pause_ms = min(ack.pressure, 1.0) * self._throttle_max_ms
+                line.resume_at = now + pause_ms / 1000
+                self.counters["throttles"] += 1
             batch.finish(None)
         elif line.refused(batch, error, now):
             batch.finish(error)
@@ -288,7 +320,12 @@ class Sender:
         while line.backlog:
             try:
                 await self._preparer.attempt(line)
-                break
+                if self._corrections is not None and _misplaced(line):
+                    line.last_error = None
+                    await self._corrections.correct(line.bucket.partition_id)
+                    self._pump_soon()
+                if not line.needs_writer:
+                    break
             except FlussError as error:
                 keep_trying = error.retriable and line.failures < line.rules.retries_max
                 line.failures += 1
@@ -310,6 +347,10 @@ class Sender:
         task.add_done_callback(self._tasks.discard)
 
 
+def _misplaced(line: BucketLine) -> bool:
+    return isinstance(line.last_error, InvalidBucketRoutingError)
+
+
 def _finish_all(batches: Iterable[Batch], error: BaseException) -> None:
     for batch in batches:
         batch.finish(error)
@@ -317,4 +358,6 @@ def _finish_all(batches: Iterable[Batch], error: BaseException) -> None:
 
 def _write(batch: Batch) -> BucketWrite:
     assert batch.payload is not None
-    return BucketWrite(batch.bucket, batch.payload, batch.writer_id, batch.sequence)
+    return BucketWrite(
+        batch.bucket, batch.payload, batch.writer_id, batch.sequence, batch.bucket_count
+    )

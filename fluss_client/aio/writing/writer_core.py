@@ -29,13 +29,20 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
 
 from fluss_client.aio.existence import PartitionIds
-from fluss_client.aio.writing.accumulator import Accumulator, BufferMemory, Deletes, cut
+from fluss_client.aio.writing.accumulator import (
+    Accumulator,
+    BufferMemory,
+    CurrentPlacement,
+    Deletes,
+    cut,
+)
 from fluss_client.aio.writing.channels import Channel
 from fluss_client.aio.writing.results import Outcome, WriteResultHandle
 from fluss_client.aio.writing.routing import Router
@@ -54,7 +61,7 @@ from fluss_client.runtime import ProcessBound, at_exit, runtime, workers
 
 LOST_ROWS_STATUS = 74
 """EX_IOERR of sysexits.h: the exit status if rows could not be flushed at exit."""
-METRICS = ("rows", "rows_failed", "batches", "bytes", "requests", "retries")
+METRICS = ("rows", "rows_failed", "batches", "bytes", "requests", "retries", "throttles")
 STRIDE_BYTES_MAX = 8 << 20
 """Bytes of a table that are accepted at a time when no handle is asked for."""
 LOCK_RETRY_S = 0.005
@@ -87,11 +94,17 @@ class WriterCore(ProcessBound):
         self._channel = channel
         self._runtime = runtime()
         self._partitions = PartitionIds(backend, table)
-        self._router = Router(table, config, self._find_partitions)
-        rules = line_rules(config, channel)
+        self._router = Router(table, config, self._find_partitions, self._partitions.bucket_count)
+        rules = replace(line_rules(config, channel), correctable=self._correctable())
         self._sender = Sender(backend, table, config, channel, rules)
         self._accumulator = Accumulator(
-            table, config, self._memory, self._partitions, rules.inflight_max, self._sender.push
+            table,
+            config,
+            self._memory,
+            self._partitions,
+            rules.inflight_max,
+            self._sender.push,
+            self._corrected_by() if rules.correctable else None,
         )
         self._lock = threading.Lock()
         self._order_lock = threading.Lock()
@@ -105,6 +118,24 @@ class WriterCore(ProcessBound):
         self._chunk = self._no_chunk
         _writers.add(self)
         _flush_at_exit(self)
+
+    def _correctable(self) -> bool:
+        """Return whether a server could say that rows were placed by a wrong bucket count.
+
+        The counts of an embedded directory come from the same file as its rows: they are right.
+        """
+        offered = self._backend.capabilities
+        distributed = offered.rescaling and offered.local_directory is None
+        return distributed and self._table.is_partitioned()
+
+    def _corrected_by(self) -> CurrentPlacement:
+        """Return how rows are placed anew, and let the sender do it."""
+        self._sender.correct_with(self._router.reroute, lambda p: self._accumulator.close_open(p))
+
+        def count_of(partition_id: int | None) -> int | None:
+            return self._backend.known_bucket_count(self._table, partition_id)
+
+        return CurrentPlacement(count_of, self._router.reroute)
 
     def hand_out(self, handle_type: type[WriteResultHandle]) -> None:
         """Return handles of this type from now on; for an API with handles of its own."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 
-from fluss_client.backend.cluster.calls import Calls, path_pb
+from fluss_client.backend.cluster.calls import Calls, partition_of, path_pb
 from fluss_client.backend.cluster.coordinator_faults import (
     await_database_leaders,
     await_partition_leaders,
@@ -18,12 +18,14 @@ from fluss_client.errors import (
     ClientError,
     CorruptDataError,
     FlussError,
+    InvalidBucketRoutingError,
     PartitionNotExistError,
     SchemaNotExistError,
     TableAlreadyExistError,
     TableNotExistError,
     TableNotReadyError,
     UnknownServerError,
+    UnsupportedByServerError,
     error_for,
 )
 from fluss_client.model.cluster import OffsetSpec
@@ -45,13 +47,18 @@ from fluss_client.model.table import (
     TableInfo,
     TablePath,
 )
+from fluss_client.net.connection import Connection
 from fluss_client.net.retry import Deadline, retrying
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
-from fluss_client.wire.messages import parse
+from fluss_client.wire.messages import Buffer, parse
 
+SYSTEM_PARTITION_PREFIX = "__"
+"""How the values of system partitions begin; those of users must not."""
 SET_OPTION, RESET_OPTION = 0, 1
 COLUMN_LAST = 0
+ALTER_WITH_BUCKET_COUNT = 1
+"""The version of ALTER_TABLE from which on the server can change the bucket count."""
 OFFSET_KINDS = {"earliest": 0, "latest": 1, "timestamp": 2}
 CREATE_ATTEMPTS_MAX = 3
 HALF_MADE = "No content to map due to end-of-input"
@@ -152,7 +159,7 @@ class AdminCalls(Calls):
     async def alter_table(
         self, path: TablePath, change: TableChange, ignore_if_not_exists: bool
     ) -> None:
-        """Send one request for options and one for columns: a request carries only one kind."""
+        """Send one request each for options, columns and bucket count: a request has one kind."""
         base = pb.AlterTableRequest(
             table_path=path_pb(path), ignore_if_not_exists=ignore_if_not_exists
         )
@@ -177,6 +184,18 @@ class AdminCalls(Calls):
                 if column.comment is not None:
                     added.comment = column.comment
             requests.append(columns)
+        if change.bucket_count is not None:
+            count = pb.AlterTableRequest()
+            count.CopyFrom(base)
+            count.modify_bucket_count.new_bucket_count = change.bucket_count
+            requests.append(count)
+            # An older server would ignore the field and answer that all is well.
+            connection = await self.coordinator_connection()
+            if connection.version(apis.ALTER_TABLE) < ALTER_WITH_BUCKET_COUNT:
+                raise UnsupportedByServerError(
+                    f"{path}: this server cannot change bucket counts; that needs Fluss 1.0. "
+                    "Nothing was changed"
+                )
         for request in requests:
             await self.on_coordinator(apis.ALTER_TABLE, request)
 
@@ -208,6 +227,7 @@ class AdminCalls(Calls):
             comment=descriptor.comment,
             created_time=answer.created_time,
             modified_time=answer.modified_time,
+            bucket_count_epoch=answer.bucket_count_epoch,
         )
 
     async def get_schema(self, path: TablePath, schema_id: int | None) -> tuple[int, Schema]:
@@ -265,15 +285,21 @@ class AdminCalls(Calls):
         if spec:
             request.partial_partition_spec.CopyFrom(_spec_pb(spec))
         answer = await self.on_any(apis.LIST_PARTITION_INFOS, request)
-        found = []
-        for info in answer.partitions_info:
-            values = {kv.key: kv.value for kv in info.partition_spec.partition_key_values}
-            count = info.bucket_count if info.HasField("bucket_count") else None
-            name = "$".join(values.values())
-            found.append(PartitionInfo(info.partition_id, name, values, count))
-        if any(partition.bucket_count is not None for partition in found):
-            (await self.get_table_info(path)).check_bucket_counts(found)
-        return found
+        self.learn_bucket_counts(answer)
+        return [partition_of(info) for info in answer.partitions_info]
+
+    async def system_partitions(self, path: TablePath) -> list[PartitionInfo]:
+        request = pb.ListPartitionInfosRequest(
+            table_path=path_pb(path), include_system_partitions=True
+        )
+        answer = await self.on_any(apis.LIST_PARTITION_INFOS, request)
+        if not answer.system_partitions_included:
+            raise UnsupportedByServerError(
+                f"the server does not list the system partitions of {path}: it needs Fluss 1.0"
+            )
+        self.learn_bucket_counts(answer)
+        found = [partition_of(info) for info in answer.partitions_info]
+        return [info for info in found if _is_system(info)]
 
     async def partition_id(self, table: TableInfo, name: str) -> int:
         # Ask by value: for a list of all partitions the server reads each of them from ZooKeeper.
@@ -282,8 +308,6 @@ class AdminCalls(Calls):
         spec = dict(zip(keys, values, strict=True)) if len(keys) == len(values) else None
         for info in await self.list_partitions(table.table_path, spec):
             if info.partition_name == name:
-                # The table may have been rescaled after the caller opened it.
-                table.check_bucket_counts([info])
                 return info.partition_id
         raise PartitionNotExistError(
             f"table {table.table_path} has no partition '{name}': create it before writing to it"
@@ -298,6 +322,8 @@ class AdminCalls(Calls):
 
         async def ask() -> None:
             by_node: dict[int, list[int]] = {}
+            if self.known_bucket_count(table, partition_id) is None:
+                await self.bucket_count(table, partition_id)
             for bucket in missing:
                 place = TableBucket(table.table_id, bucket, partition_id=partition_id)
                 by_node.setdefault(await self.locate(table, place), []).append(bucket)
@@ -322,6 +348,8 @@ class AdminCalls(Calls):
                 raise error
 
         async def forget(error: FlussError) -> None:
+            if isinstance(error, InvalidBucketRoutingError):
+                self.forget_bucket_count(table, partition_id)
             if error.stale_metadata:
                 table_id = table.table_id
                 places = [TableBucket(table_id, b, partition_id=partition_id) for b in missing]
@@ -350,7 +378,14 @@ class AdminCalls(Calls):
             request.partition_id = partition_id
         if spec.timestamp_ms is not None:
             request.startTimestamp = spec.timestamp_ms
-        body = await self.on_node(node, apis.LIST_OFFSETS, [request.SerializeToString()])
+
+        def make(connection: Connection) -> list[Buffer]:
+            if connection.takes_bucket_counts and counted is not None:
+                request.routing_bucket_count = counted
+            return [request.SerializeToString()]
+
+        counted = self.known_bucket_count(table, partition_id)
+        body = await self.on_node(node, apis.LIST_OFFSETS, make)
         answer = parse(pb.ListOffsetsResponse, body)
         found: dict[int, int | FlussError] = {}
         for part in answer.buckets_resp:
@@ -369,6 +404,12 @@ class AdminCalls(Calls):
 def _unless_schema_missing(error: FlussError) -> bool:
     """Do not retry a missing schema: one that is requested by id does not appear later."""
     return error.retriable and not isinstance(error, SchemaNotExistError)
+
+
+def _is_system(info: PartitionInfo) -> bool:
+    """Return whether a partition is the server's own: users cannot give such values."""
+    prefix = SYSTEM_PARTITION_PREFIX
+    return any(value.startswith(prefix) for value in info.spec.values())
 
 
 def _spec_pb(spec: Mapping[str, str]) -> pb.PbPartitionSpec:

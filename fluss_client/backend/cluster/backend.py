@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fluss_client.backend.cluster.kv_snapshots import StateCalls
 from fluss_client.backend.cluster.lake import LakeCalls
 from fluss_client.backend.cluster.lookups import LookupCalls
@@ -14,7 +16,7 @@ from fluss_client.net.pool import parse_addresses
 class ClusterBackend(WriteCalls, StateCalls, LookupCalls, LakeCalls):
     """The backend contract over the wire: a client of one cluster on one event loop."""
 
-    capabilities = Capabilities(
+    _CAPABILITIES = Capabilities(
         name="cluster",
         versioned_merge_engine=True,
         aggregation_merge_engine=True,
@@ -26,6 +28,15 @@ class ClusterBackend(WriteCalls, StateCalls, LookupCalls, LakeCalls):
         replication=True,
         scan_kv=False,
     )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Say what the servers support that this client has connected to so far."""
+        return replace(
+            self._CAPABILITIES,
+            rescaling=self.pool.takes_bucket_counts,
+            scan_kv=self.pool.serves_scan_kv,
+        )
 
     @classmethod
     async def open(cls, config: Config) -> ClusterBackend:

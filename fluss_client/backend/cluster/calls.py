@@ -25,7 +25,7 @@ from fluss_client.errors import (
     UnknownServerError,
 )
 from fluss_client.model.schema import Schema
-from fluss_client.model.table import TableBucket, TableInfo, TablePath
+from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo, TablePath
 from fluss_client.net.connection import Address, Connection
 from fluss_client.net.metadata import Metadata
 from fluss_client.net.metrics import Metrics, TraceHook
@@ -48,7 +48,7 @@ class Calls:
         self.pool = ConnectionPool(config, self.net_metrics)
         self.metadata = Metadata(bootstrap, self.pool, config)
         self.schemas: dict[tuple[int, int], Schema] = {}
-        self._partition_asks: dict[TablePath, asyncio.Task[set[int | None]]] = {}
+        self._partition_asks: dict[TablePath, asyncio.Task[pb.ListPartitionInfosResponse]] = {}
         # The event loop refers to the sockets, and the sockets do not refer to this object. So a
         # client that nobody uses is garbage collected, and its finalizer closes the sockets. At
         # interpreter exit they are closed with the process.
@@ -140,17 +140,58 @@ class Calls:
         self,
         node: int,
         api: Api[Any, Any],
-        parts: Sequence[Buffer],
+        make: Callable[[Connection], Sequence[Buffer]],
         timeout_ms: float | None = None,
     ) -> memoryview:
-        """Send a call to one tablet server, once. If its connection breaks, forget its buckets."""
+        """Send a call to one tablet server, once. If its connection breaks, forget its buckets.
+
+        Args:
+            node: The id of the server.
+            api: The call.
+            make: Makes the message for what this server understands.
+            timeout_ms: How long to wait; the request timeout if None.
+        """
         try:
             connection = await self.pool.get(self.metadata.tablet_address(node))
-            return await connection.request(api, parts, timeout_ms)
+            return await connection.request(api, make(connection), timeout_ms)
         except FlussError as error:
             if error.stale_metadata:
                 self.metadata.forget_node(node)
             raise
+
+    def known_bucket_count(self, table: TableInfo, partition_id: int | None) -> int | None:
+        if partition_id is None or not self.pool.takes_bucket_counts:
+            # Servers before 1.0 cannot change the bucket count of a table.
+            return table.num_buckets
+        return self.metadata.bucket_count(partition_id)
+
+    async def bucket_count(self, table: TableInfo, partition_id: int | None) -> int:
+        """List the partitions, which the server reads from where they are stored, not a cache."""
+
+        async def ask() -> int:
+            known = self.known_bucket_count(table, partition_id)
+            if known is not None or partition_id is None:
+                return table.num_buckets if known is None else known
+            for info in (await self._list_of(table)).partitions_info:
+                if info.partition_id == partition_id:
+                    # Without a count, the table was not rescaled when the server answered.
+                    partition = partition_of(info)
+                    count = table.bucket_count_of(partition)
+                    self.metadata.set_bucket_count(partition_id, count)
+                    return count
+            raise _no_partition(table, partition_id)
+
+        return await retrying(ask, self._deadline())
+
+    def forget_bucket_count(self, table: TableInfo, partition_id: int | None) -> None:
+        if partition_id is not None:
+            self.metadata.forget_bucket_count(partition_id)
+
+    def learn_bucket_counts(self, answer: pb.ListPartitionInfosResponse) -> None:
+        """Keep the bucket counts of listed partitions."""
+        for info in answer.partitions_info:
+            if info.HasField("bucket_count"):
+                self.metadata.set_bucket_count(info.partition_id, info.bucket_count)
 
     async def locate(self, table: TableInfo, bucket: TableBucket) -> int:
         """Return the leader of a bucket; wait for one within the request timeout."""
@@ -189,37 +230,37 @@ class Calls:
             await self._check_exists(table, bucket)
 
     async def _check_exists(self, table: TableInfo, bucket: TableBucket | None) -> None:
-        partitions = await self._partitions_of(table)
-        if bucket is not None and bucket.partition_id not in partitions:
-            raise PartitionNotExistError(
-                f"partition {bucket.partition_id} of table {table.table_path} does not exist"
-                " (any more)"
-            )
+        listed = await self._list_of(table)
+        partitions = {info.partition_id for info in listed.partitions_info}
+        missing = bucket.partition_id not in partitions if bucket is not None else False
+        if bucket is not None and table.is_partitioned() and missing:
+            raise _no_partition(table, bucket.partition_id)
 
-    async def _partitions_of(self, table: TableInfo) -> set[int | None]:
-        """Return the partition ids of a table; concurrent callers share one request."""
+    async def _list_of(self, table: TableInfo) -> pb.ListPartitionInfosResponse:
+        """Return the partitions of a table that exists; concurrent callers share one request."""
         path = table.table_path
         task = self._partition_asks.get(path)
         if task is None:
             task = self._partition_asks[path] = asyncio.ensure_future(self._ask_partitions(table))
 
-            def done(task: asyncio.Task[set[int | None]]) -> None:
+            def done(task: asyncio.Task[pb.ListPartitionInfosResponse]) -> None:
                 del self._partition_asks[path]
                 _ = task.cancelled() or task.exception()
 
             task.add_done_callback(done)
         return await asyncio.shield(task)
 
-    async def _ask_partitions(self, table: TableInfo) -> set[int | None]:
+    async def _ask_partitions(self, table: TableInfo) -> pb.ListPartitionInfosResponse:
         path = table.table_path
         answer = await self.on_any(TABLE_EXISTS, pb.TableExistsRequest(table_path=path_pb(path)))
         if not answer.exists:
             raise TableNotExistError(f"table {path} does not exist (any more)")
         if not table.is_partitioned():
-            return {None}
+            return pb.ListPartitionInfosResponse()
         request = pb.ListPartitionInfosRequest(table_path=path_pb(path))
         found = await self.on_any(LIST_PARTITION_INFOS, request)
-        return {info.partition_id for info in found.partitions_info}
+        self.learn_bucket_counts(found)
+        return found
 
     def metrics(self) -> dict[str, float]:
         """Return counters of requests, retries and bytes."""
@@ -241,6 +282,19 @@ class Calls:
     def set_trace_hook(self, hook: TraceHook | None) -> None:
         """Call `hook` after every request; None removes it."""
         self.net_metrics.trace = hook
+
+
+def partition_of(info: pb.PbPartitionInfo) -> PartitionInfo:
+    """Return a listed partition; its bucket count is None if the server does not say it."""
+    values = {kv.key: kv.value for kv in info.partition_spec.partition_key_values}
+    count = info.bucket_count if info.HasField("bucket_count") else None
+    return PartitionInfo(info.partition_id, "$".join(values.values()), values, count)
+
+
+def _no_partition(table: TableInfo, partition_id: int | None) -> PartitionNotExistError:
+    return PartitionNotExistError(
+        f"partition {partition_id} of table {table.table_path} does not exist (any more)"
+    )
 
 
 def path_pb(path: TablePath) -> pb.PbTablePath:

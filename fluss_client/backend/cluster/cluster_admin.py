@@ -6,8 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from fluss_client.backend.cluster.admin import RESET_OPTION, SET_OPTION, AdminCalls
 from fluss_client.backend.cluster.calls import path_pb
+from fluss_client.backend.contract import DatabaseChange
 from fluss_client.errors import FlussError, SchemaError, error_for
-from fluss_client.model.cluster import Acl, ConfigEntry, KvSnapshot, ServerNode
+from fluss_client.model.cluster import (
+    Acl,
+    ClusterHealth,
+    ConfigEntry,
+    KvSnapshot,
+    RemoteLogManifest,
+    ServerNode,
+)
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.net.retry import retrying
 from fluss_client.wire import apis
@@ -25,6 +33,7 @@ OPERATIONS = {
     "describe": 8,
 }
 PERMISSIONS = {"any": 1, "allow": 2}
+HEALTH = {0: "green", 1: "yellow", 2: "red"}
 USER = "User"
 
 
@@ -54,6 +63,71 @@ class ClusterAdminCalls(AdminCalls):
             )
             for part in answer.latest_snapshots
         ]
+
+    async def list_all_kv_snapshots(
+        self, table: TableInfo, partition_id: int | None
+    ) -> list[KvSnapshot]:
+        request = pb.ListKvSnapshotsRequest(table_id=table.table_id)
+        if partition_id is not None:
+            request.partition_id = partition_id
+        answer = await self.on_coordinator(apis.LIST_KV_SNAPSHOTS, request, repeatable=True)
+        partition = answer.partition_id if answer.HasField("partition_id") else None
+        return [
+            KvSnapshot(
+                TableBucket(answer.table_id, part.bucket_id, partition_id=partition),
+                part.snapshot_id if part.HasField("snapshot_id") else None,
+                part.log_offset if part.HasField("log_offset") else None,
+            )
+            for part in answer.active_snapshots
+        ]
+
+    async def list_remote_log_manifests(
+        self, table: TableInfo, partition_id: int | None
+    ) -> list[RemoteLogManifest]:
+        request = pb.ListRemoteLogManifestsRequest(table_id=table.table_id)
+        if partition_id is not None:
+            request.partition_id = partition_id
+        answer = await self.on_coordinator(apis.LIST_REMOTE_LOG_MANIFESTS, request, repeatable=True)
+        return [
+            RemoteLogManifest(
+                TableBucket(
+                    entry.table_bucket.table_id,
+                    entry.table_bucket.bucket_id,
+                    partition_id=(
+                        entry.table_bucket.partition_id
+                        if entry.table_bucket.HasField("partition_id")
+                        else None
+                    ),
+                ),
+                entry.remote_log_manifest_path,
+                entry.remote_log_end_offset,
+            )
+            for entry in answer.manifests
+        ]
+
+    async def get_cluster_health(self) -> ClusterHealth:
+        answer = await self.on_any(apis.GET_CLUSTER_HEALTH, pb.GetClusterHealthRequest())
+        return ClusterHealth(
+            HEALTH.get(answer.status, "unknown"),
+            answer.num_replicas,
+            answer.in_sync_replicas,
+            answer.num_leader_replicas,
+            answer.active_leader_replicas,
+        )
+
+    async def alter_database(
+        self, name: str, change: DatabaseChange, ignore_if_not_exists: bool
+    ) -> None:
+        request = pb.AlterDatabaseRequest(
+            database_name=name, ignore_if_not_exists=ignore_if_not_exists
+        )
+        for key, value in change.set_properties.items():
+            request.config_changes.add(config_key=key, config_value=value, op_type=SET_OPTION)
+        for key in change.reset_properties:
+            request.config_changes.add(config_key=key, op_type=RESET_OPTION)
+        if change.comment is not None:
+            request.comment = change.comment
+        await self.on_coordinator(apis.ALTER_DATABASE, request, repeatable=True)
 
     async def describe_cluster_configs(self) -> list[ConfigEntry]:
         request = pb.DescribeClusterConfigsRequest()

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fluss_client.backend.cluster.cluster_admin import ClusterAdminCalls
+from fluss_client.backend.cluster.kv_scan import ScanCursor
 from fluss_client.backend.cluster.reads import ReadCalls
 from fluss_client.backend.temporary_folder import TemporaryFolder
 from fluss_client.codec.binary.blobs import Blobs
@@ -36,6 +37,8 @@ from fluss_client.errors import (
     PartitionNotExistError,
     StorageError,
     StorageRefusedError,
+    TooManyScannersError,
+    UnsupportedByServerError,
 )
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.storage.locations import parse_location
@@ -57,7 +60,24 @@ def can_open_snapshots() -> bool:
 class StateCalls(ReadCalls, ClusterAdminCalls):
     """The key state of buckets, streamed from KV snapshots."""
 
-    async def open_state(self, table: TableInfo, bucket: TableBucket) -> SnapshotCursor | None:
+    async def open_state(
+        self, table: TableInfo, bucket: TableBucket
+    ) -> SnapshotCursor | ScanCursor | None:
+        """Open the server's own scan if there is one (1.0), else the latest KV snapshot."""
+        await self.locate(table, bucket)
+        if self.pool.serves_scan_kv:
+            cursor = ScanCursor(self, table, bucket)
+            try:
+                await cursor.open()
+                return cursor
+            except TooManyScannersError:
+                if not can_open_snapshots():
+                    raise
+            except UnsupportedByServerError:
+                pass  # the leader of this bucket is older than other servers
+        return await self._open_snapshot(table, bucket)
+
+    async def _open_snapshot(self, table: TableInfo, bucket: TableBucket) -> SnapshotCursor | None:
         if not can_open_snapshots():
             return None
         partition = None

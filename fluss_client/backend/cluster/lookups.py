@@ -12,21 +12,34 @@ from fluss_client.backend.cluster.reads import ReadCalls
 from fluss_client.backend.contract import LookupAnswer
 from fluss_client.codec.batches.kv_batch import decode_values
 from fluss_client.codec.binary.blobs import Blobs
-from fluss_client.errors import CorruptDataError, FlussError, error_for
+from fluss_client.errors import (
+    CorruptDataError,
+    FlussError,
+    InvalidBucketRoutingError,
+    error_for,
+)
 from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.net.connection import Connection
 from fluss_client.wire import apis, hot
 from fluss_client.wire import fluss_pb2 as pb
-from fluss_client.wire.messages import parse
+from fluss_client.wire.messages import Buffer, parse
 
 
 class LookupCalls(ReadCalls):
     """Calls that read the key state by key."""
 
     async def lookup(
-        self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Mapping[TableBucket, Blobs],
+        bucket_count: int | None = None,
     ) -> dict[TableBucket, LookupAnswer]:
-        parts = hot.encode_lookup(table.table_id, _bucket_keys(keys))
-        body = await self.on_node(node, apis.LOOKUP, parts)
+        def make(connection: Connection) -> list[Buffer]:
+            count = bucket_count if connection.takes_bucket_counts else None
+            return hot.encode_lookup(table.table_id, _bucket_keys(keys, count))
+
+        body = await self.on_node(node, apis.LOOKUP, make)
         answers = {}
         for part in hot.decode_lookup(body):
             bucket = TableBucket(table.table_id, part.bucket_id, partition_id=part.partition_id)
@@ -36,10 +49,17 @@ class LookupCalls(ReadCalls):
         return _complete(table, keys, answers)
 
     async def prefix_lookup(
-        self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Mapping[TableBucket, Blobs],
+        bucket_count: int | None = None,
     ) -> dict[TableBucket, LookupAnswer]:
-        parts = hot.encode_prefix_lookup(table.table_id, _bucket_keys(keys))
-        body = await self.on_node(node, apis.PREFIX_LOOKUP, parts)
+        def make(connection: Connection) -> list[Buffer]:
+            count = bucket_count if connection.takes_bucket_counts else None
+            return hot.encode_prefix_lookup(table.table_id, _bucket_keys(keys, count))
+
+        body = await self.on_node(node, apis.PREFIX_LOOKUP, make)
         answers = {}
         for part in hot.decode_prefix_lookup(body):
             bucket = TableBucket(table.table_id, part.bucket_id, partition_id=part.partition_id)
@@ -48,13 +68,29 @@ class LookupCalls(ReadCalls):
         return _complete(table, keys, answers)
 
     async def lookup_few(
-        self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Sequence[tuple[TableBucket, bytes]],
+        prefix: bool,
+        bucket_counts: Sequence[int] | None = None,
     ) -> list[list[bytes] | FlussError]:
         """Look up a few keys with generated messages: less work per call, more work per key."""
         request: pb.LookupRequest | pb.PrefixLookupRequest
         request = (pb.PrefixLookupRequest if prefix else pb.LookupRequest)(table_id=table.table_id)
         by_bucket: dict[TableBucket, list[int]] = {}
+        counts: dict[TableBucket, int] = {}
+        missing = CorruptDataError(f"{table.table_path}: the server did not answer for every key")
+        answers: list[list[bytes] | FlussError] = [missing] * len(keys)
         for at, (bucket, _) in enumerate(keys):
+            count = None if bucket_counts is None else bucket_counts[at]
+            if count is not None and counts.setdefault(bucket, count) != count:
+                # A request can name one count for each bucket. A key that was placed by another
+                # one is placed anew by its caller.
+                answers[at] = InvalidBucketRoutingError(
+                    f"{table.table_path}: the bucket count of {bucket} has just changed"
+                )
+                continue
             by_bucket.setdefault(bucket, []).append(at)
         for bucket, places in by_bucket.items():
             entry = request.buckets_req.add(bucket_id=bucket.bucket_id)
@@ -62,9 +98,14 @@ class LookupCalls(ReadCalls):
                 entry.partition_id = bucket.partition_id
             entry.keys.extend([keys[at][1] for at in places])
         api: apis.Api[Any, Any] = apis.PREFIX_LOOKUP if prefix else apis.LOOKUP
-        body = await self.on_node(node, api, [request.SerializeToString()])
-        missing = CorruptDataError(f"{table.table_path}: the server did not answer for every key")
-        answers: list[list[bytes] | FlussError] = [missing] * len(keys)
+
+        def make(connection: Connection) -> list[Buffer]:
+            if counts and connection.takes_bucket_counts:
+                for at, bucket in enumerate(by_bucket):
+                    request.buckets_req[at].routing_bucket_count = counts[bucket]
+            return [request.SerializeToString()]
+
+        body = await self.on_node(node, api, make)
         for part in parse(api.response, body).buckets_resp:
             partition_id = part.partition_id if part.HasField("partition_id") else None
             bucket = TableBucket(table.table_id, part.bucket_id, partition_id=partition_id)
@@ -89,9 +130,9 @@ class LookupCalls(ReadCalls):
         return await self.decode_rows_of(table, schema_ids, rows, columns)
 
 
-def _bucket_keys(keys: Mapping[TableBucket, Blobs]) -> list[hot.BucketKeys]:
+def _bucket_keys(keys: Mapping[TableBucket, Blobs], count: int | None) -> list[hot.BucketKeys]:
     return [
-        hot.BucketKeys(bucket.bucket_id, blobs.data, blobs.offsets, bucket.partition_id)
+        hot.BucketKeys(bucket.bucket_id, blobs.data, blobs.offsets, bucket.partition_id, count)
         for bucket, blobs in keys.items()
     ]
 

@@ -7,13 +7,14 @@ remote storage. Records stay encoded; the caller decodes them on a worker thread
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from fluss_client.backend.cluster.admin import AdminCalls
+from fluss_client.backend.cluster.predicates import predicate_pb
 from fluss_client.backend.cluster.remote_files import RemoteFiles
 from fluss_client.backend.cluster.remote_log import RemoteLog
 from fluss_client.backend.contract import (
@@ -38,6 +39,7 @@ from fluss_client.errors import (
     AuthorizationError,
     CorruptDataError,
     FlussError,
+    InvalidBucketRoutingError,
     InvalidColumnProjectionError,
     InvalidTableError,
     NetworkError,
@@ -50,14 +52,15 @@ from fluss_client.errors import (
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import LOG_FORMAT, TableBucket, TableInfo
-from fluss_client.net.connection import Address
+from fluss_client.net.connection import Address, Connection
 from fluss_client.net.rate import RateLimit
 from fluss_client.net.retry import retrying
 from fluss_client.wire import apis, hot
 from fluss_client.wire import fluss_pb2 as pb
-from fluss_client.wire.messages import parse
+from fluss_client.wire.messages import Buffer, parse
 
 FETCH_GRACE_MS = 10_000
+REMOTE_FIRST = 1
 
 
 DECODED_ON_LOOP_MAX = 1024
@@ -121,11 +124,27 @@ class ReadCalls(AdminCalls):
     async def fetch(self, node: int, request: FetchRequest) -> list[FetchedBucket]:
         table = request.table
         kept = self._pushed_columns(table, request.columns)
+        sent = _sent_predicate(request)
+        counts = await self._counts_of(table, (p.bucket.partition_id for p in request.positions))
+
+        def make(connection: Connection) -> list[Buffer]:
+            message = _fetch_message(request, kept)
+            if connection.takes_bucket_counts:
+                (entry,) = message.tables_req
+                if sent is not None:
+                    entry.filter_predicate.CopyFrom(sent)
+                    entry.filter_schema_id = table.schema_id
+                if request.remote_first:
+                    message.read_preference = REMOTE_FIRST
+                for bucket, position in zip(entry.buckets_req, request.positions, strict=True):
+                    bucket.routing_bucket_count = counts[position.bucket.partition_id]
+            return [message.SerializeToString()]
+
         await self.rate.ready()
         body = await self.on_node(
             node,
             apis.FETCH_LOG,
-            [_fetch_message(request, kept).SerializeToString()],
+            make,
             request.wait_ms + min(FETCH_GRACE_MS, self.config.request_timeout_ms),
         )
         self.rate.add(len(body))
@@ -156,6 +175,18 @@ class ReadCalls(AdminCalls):
             self._no_pushdown.add((table.table_id, kept))
             fetched += await self.fetch(node, replace(request, positions=refused))
         return fetched
+
+    async def _counts_of(
+        self, table: TableInfo, partition_ids: Iterable[int | None]
+    ) -> dict[int | None, int]:
+        """Return the bucket counts of partitions; they are known as soon as a bucket is located."""
+        counts: dict[int | None, int] = {}
+        for partition_id in dict.fromkeys(partition_ids):
+            known = self.known_bucket_count(table, partition_id)
+            if known is None:
+                known = await self.bucket_count(table, partition_id)
+            counts[partition_id] = known
+        return counts
 
     def _pushed_columns(
         self, table: TableInfo, columns: tuple[int, ...] | None
@@ -244,10 +275,17 @@ class ReadCalls(AdminCalls):
 
         async def ask() -> hot.LimitScanned:
             node = await self.locate(table, bucket)
+            count = (await self._counts_of(table, [bucket.partition_id]))[bucket.partition_id]
+
+            def make(connection: Connection) -> list[Buffer]:
+                if connection.takes_bucket_counts:
+                    request.routing_bucket_count = count
+                return [request.SerializeToString()]
+
             # Opening a connection may be retried. After this line the request may have arrived.
             await self.pool.get(self.metadata.tablet_address(node))
             try:
-                body = await self.on_node(node, apis.LIMIT_SCAN, [request.SerializeToString()])
+                body = await self.on_node(node, apis.LIMIT_SCAN, make)
             except (NetworkError, TimedOutError) as error:
                 raise ScanLostError(
                     f"{table.table_path}: the server of {bucket} was lost while it collected at "
@@ -261,6 +299,8 @@ class ReadCalls(AdminCalls):
             return answer
 
         async def forget(error: FlussError) -> None:
+            if isinstance(error, InvalidBucketRoutingError):
+                self.forget_bucket_count(table, bucket.partition_id)
             if error.stale_metadata:
                 await self.forget_location(table, bucket)
                 await self.check_exists(table, bucket)
@@ -320,6 +360,8 @@ class ReadCalls(AdminCalls):
             if error.stale_metadata:
                 for bucket in buckets:
                     self.metadata.forget(bucket)
+                    if isinstance(error, InvalidBucketRoutingError):
+                        self.forget_bucket_count(table, bucket.partition_id)
                 await self.check_exists(table, buckets[0] if buckets else None)
 
         return await retrying(ask, self._deadline(), on_error=forget)
@@ -332,7 +374,15 @@ class ReadCalls(AdminCalls):
             entry = request.buckets_req.add(bucket_id=bucket.bucket_id)
             if bucket.partition_id is not None:
                 entry.partition_id = bucket.partition_id
-        body = await self.on_node(node, apis.GET_TABLE_STATS, [request.SerializeToString()])
+        placed = await self._counts_of(table, (bucket.partition_id for bucket in buckets))
+
+        def make(connection: Connection) -> list[Buffer]:
+            if connection.takes_bucket_counts:
+                for entry, bucket in zip(request.buckets_req, buckets, strict=True):
+                    entry.routing_bucket_count = placed[bucket.partition_id]
+            return [request.SerializeToString()]
+
+        body = await self.on_node(node, apis.GET_TABLE_STATS, make)
         counts = {}
         for part in parse(pb.GetTableStatsResponse, body).buckets_resp:
             if part.error_code:
@@ -354,6 +404,18 @@ class ReadCalls(AdminCalls):
         if len(rows) <= DECODED_ON_LOOP_MAX:
             return decode_key_rows(table, schemas, schema_ids, rows, columns)
         return await asyncio.to_thread(decode_key_rows, table, schemas, schema_ids, rows, columns)
+
+
+def _sent_predicate(request: FetchRequest) -> pb.PbPredicate | None:
+    """Return what a server can use of the condition of a fetch.
+
+    Servers have statistics of the batches of log tables in Arrow format only.
+    """
+    table = request.table
+    arrow = table.properties.get(LOG_FORMAT, "ARROW").upper() == "ARROW"
+    if request.predicate is None or table.has_primary_key() or not arrow:
+        return None
+    return predicate_pb(request.predicate, table.schema)
 
 
 def _fetch_message(request: FetchRequest, kept: tuple[int, ...] | None) -> pb.FetchLogRequest:

@@ -20,10 +20,11 @@ from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.binary.crc32c import Sealed, seal
 from fluss_client.errors import CorruptDataError, UnsupportedError
 from fluss_client.model.table import LOG_FORMAT, TableBucket, TableInfo, TablePath
+from fluss_client.net.connection import Connection
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.hot import BucketRecords, encode_produce_log, encode_put_kv
-from fluss_client.wire.messages import parse, part_error
+from fluss_client.wire.messages import Buffer, parse, part_error
 
 # The server answers within the timeout of the request; the client waits this much longer.
 ANSWER_GRACE_MS = 5_000
@@ -114,11 +115,12 @@ class WriteCalls(AdminCalls):
         acks: int,
         timeout_ms: int,
     ) -> list[BucketAck]:
-        parts = encode_produce_log(
-            table.table_id, _records(writes), acks=acks, timeout_ms=timeout_ms
-        )
+        def make(connection: Connection) -> list[Buffer]:
+            records = _records(writes, counted=connection.takes_bucket_counts)
+            return encode_produce_log(table.table_id, records, acks=acks, timeout_ms=timeout_ms)
+
         limit_ms = timeout_ms + min(ANSWER_GRACE_MS, self.config.request_timeout_ms)
-        body = await self.on_node(node, apis.PRODUCE_LOG, parts, limit_ms)
+        body = await self.on_node(node, apis.PRODUCE_LOG, make, limit_ms)
         answer = parse(pb.ProduceLogResponse, body)
         return _acks(table, writes, {_place(p): (p, p.base_offset) for p in answer.buckets_resp})
 
@@ -131,15 +133,17 @@ class WriteCalls(AdminCalls):
         acks: int,
         timeout_ms: int,
     ) -> list[BucketAck]:
-        parts = encode_put_kv(
-            table.table_id,
-            _records(writes),
-            acks=acks,
-            timeout_ms=timeout_ms,
-            target_columns=list(target_columns or ()),
-        )
+        def make(connection: Connection) -> list[Buffer]:
+            return encode_put_kv(
+                table.table_id,
+                _records(writes, counted=connection.takes_bucket_counts),
+                acks=acks,
+                timeout_ms=timeout_ms,
+                target_columns=list(target_columns or ()),
+            )
+
         limit_ms = timeout_ms + min(ANSWER_GRACE_MS, self.config.request_timeout_ms)
-        body = await self.on_node(node, apis.PUT_KV, parts, limit_ms)
+        body = await self.on_node(node, apis.PUT_KV, make, limit_ms)
         answer = parse(pb.PutKvResponse, body)
         ends = {_place(p): (p, p.log_end_offset) for p in answer.buckets_resp}
         return _acks(table, writes, ends)
@@ -152,14 +156,15 @@ def _place(part: _Part) -> tuple[int | None, int]:
     return part.partition_id if part.HasField("partition_id") else None, part.bucket_id
 
 
-def _records(writes: Sequence[BucketWrite]) -> list[BucketRecords]:
+def _records(writes: Sequence[BucketWrite], *, counted: bool) -> list[BucketRecords]:
     records = []
     for write in writes:
         payload = write.payload
         assert isinstance(payload, AppendPayload | UpsertPayload)
         parts = payload.stamped(write.writer_id, write.sequence)
         bucket = write.bucket
-        records.append(BucketRecords(bucket.bucket_id, parts, bucket.partition_id))
+        count = write.bucket_count if counted else None
+        records.append(BucketRecords(bucket.bucket_id, parts, bucket.partition_id, count))
     return records
 
 
@@ -173,9 +178,11 @@ def _acks(
         bucket: TableBucket = write.bucket
         found = answers.get((bucket.partition_id, bucket.bucket_id))
         if found is None:
-            error = CorruptDataError(f"{table.table_path}: the server did not answer for {bucket}")
-            acks.append(BucketAck(bucket, error=error))
+            missing = CorruptDataError(f"{table.table_path}: no answer of the server for {bucket}")
+            acks.append(BucketAck(bucket, error=missing))
             continue
         part, offset = found
-        acks.append(BucketAck(bucket, offset, part_error(part.error_code, part.error_message)))
+        pressure = part.pressure if isinstance(part, pb.PbPutKvRespForBucket) else 0.0
+        error = part_error(part.error_code, part.error_message)
+        acks.append(BucketAck(bucket, offset, error, pressure))
     return acks

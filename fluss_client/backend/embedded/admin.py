@@ -7,15 +7,20 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from fluss_client.backend.contract import TableChange
+from fluss_client.backend.contract import DatabaseChange, TableChange
 from fluss_client.backend.embedded.lake.iceberg import require_pyiceberg
 from fluss_client.backend.embedded.log.appends import offset_of
 from fluss_client.backend.embedded.store import partitions, tables
-from fluss_client.backend.embedded.store.catalog import Stored, check_exists, find_bucket
+from fluss_client.backend.embedded.store.catalog import (
+    Stored,
+    check_exists,
+    count_buckets,
+    find_bucket,
+)
 from fluss_client.backend.embedded.store.engine import Engine
 from fluss_client.backend.embedded.store.partitions import keep_auto_partitions
 from fluss_client.backend.embedded.store.validation import is_lake_enabled
-from fluss_client.errors import PartitionNotExistError
+from fluss_client.errors import PartitionNotExistError, UnknownTableOrBucketError
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import (
@@ -39,6 +44,11 @@ class AdminOperations(Engine):
 
     async def drop_database(self, name: str, ignore_if_not_exists: bool, cascade: bool) -> None:
         await self._write(lambda c: tables.drop_database(c, name, ignore_if_not_exists, cascade))
+
+    async def alter_database(
+        self, name: str, change: DatabaseChange, ignore_if_not_exists: bool
+    ) -> None:
+        await self._write(lambda c: tables.alter_database(c, name, change, ignore_if_not_exists))
 
     async def list_databases(self) -> list[str]:
         return await self._read(tables.list_databases)
@@ -115,17 +125,62 @@ class AdminOperations(Engine):
         self, path: TablePath, spec: Mapping[str, str] | None
     ) -> list[PartitionInfo]:
         await self._keep_auto_partitions(lambda c: self.catalog.by_path(c, path))
-        return await self._read(lambda c: partitions.list_partitions(c, self.catalog, path, spec))
+        found = await self._read(lambda c: partitions.list_partitions(c, self.catalog, path, spec))
+        for info in found:
+            if info.bucket_count is not None:
+                self._bucket_counts[info.partition_id] = info.bucket_count
+        return found
+
+    def known_bucket_count(self, table: TableInfo, partition_id: int | None) -> int | None:
+        if partition_id is None:
+            return table.num_buckets
+        return self._bucket_counts.get(partition_id)
+
+    async def bucket_count(self, table: TableInfo, partition_id: int | None) -> int:
+        known = self.known_bucket_count(table, partition_id)
+        if known is not None:
+            return known
+
+        def ask(connection: sqlite3.Connection) -> int:
+            check_exists(connection, table, partition_id)
+            count = count_buckets(connection, table.table_id, partition_id)
+            if count is None:
+                raise UnknownTableOrBucketError(
+                    f"partition {partition_id} of table {table.table_path} has no buckets"
+                )
+            return count
+
+        count = await self._read(ask)
+        if partition_id is not None:
+            self._bucket_counts[partition_id] = count
+        return count
+
+    def forget_bucket_count(self, table: TableInfo, partition_id: int | None) -> None:
+        if partition_id is not None:
+            self._bucket_counts.pop(partition_id, None)
+
+    async def system_partitions(self, path: TablePath) -> list[PartitionInfo]:
+        return []
 
     async def partition_id(self, table: TableInfo, name: str) -> int:
         try:
-            return await self._read(lambda c: partitions.partition_id(c, table, name))
+            return await self._find_partition(table, name)
         except PartitionNotExistError:
             if not await self._keep_auto_partitions(
                 lambda c: self.catalog.by_id(c, table.table_id)
             ):
                 raise
-        return await self._read(lambda c: partitions.partition_id(c, table, name))
+        return await self._find_partition(table, name)
+
+    async def _find_partition(self, table: TableInfo, name: str) -> int:
+        def find(connection: sqlite3.Connection) -> tuple[int, int | None]:
+            found = partitions.partition_id(connection, table, name)
+            return found, count_buckets(connection, table.table_id, found)
+
+        partition_id, count = await self._read(find)
+        if count is not None:
+            self._bucket_counts[partition_id] = count
+        return partition_id
 
     async def _keep_auto_partitions(self, find: Callable[[sqlite3.Connection], Stored]) -> bool:
         """Create and drop the auto-partitions that are due; return whether any were due."""

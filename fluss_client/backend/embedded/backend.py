@@ -37,6 +37,8 @@ from fluss_client.backend.embedded.log.retention import EXPIRED_PER_WRITE_MAX, e
 from fluss_client.backend.embedded.store import options
 from fluss_client.backend.embedded.store.catalog import (
     check_exists,
+    check_placed,
+    end_statements,
     find_bucket,
     now_ms,
     take_number,
@@ -50,12 +52,20 @@ from fluss_client.config import EMBEDDED_SCHEME, Config
 from fluss_client.errors import (
     ConfigError,
     FlussError,
+    InvalidBucketRoutingError,
     InvalidRequiredAcksError,
     InvalidTableError,
     SecurityDisabledError,
     UnsupportedError,
 )
-from fluss_client.model.cluster import Acl, ConfigEntry, KvSnapshot, ServerNode
+from fluss_client.model.cluster import (
+    Acl,
+    ClusterHealth,
+    ConfigEntry,
+    KvSnapshot,
+    RemoteLogManifest,
+    ServerNode,
+)
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import TableBucket, TableInfo, TablePath
 from fluss_client.runtime import workers
@@ -115,20 +125,43 @@ class ReadOperations(Engine):
         return await asyncio.to_thread(state.LocalCursor, self.database, table, bucket)
 
     async def lookup(
-        self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Mapping[TableBucket, Blobs],
+        bucket_count: int | None = None,
     ) -> dict[TableBucket, LookupAnswer]:
-        return await self._read(lambda c: state.lookup(c, table, keys))
+        return await self._read(lambda c: state.lookup(c, table, keys, bucket_count))
 
     async def prefix_lookup(
-        self, table: TableInfo, node: int, keys: Mapping[TableBucket, Blobs]
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Mapping[TableBucket, Blobs],
+        bucket_count: int | None = None,
     ) -> dict[TableBucket, LookupAnswer]:
-        return await self._read(lambda c: state.prefix_lookup(c, table, keys))
+        return await self._read(lambda c: state.prefix_lookup(c, table, keys, bucket_count))
 
     async def lookup_few(
-        self, table: TableInfo, node: int, keys: Sequence[tuple[TableBucket, bytes]], prefix: bool
+        self,
+        table: TableInfo,
+        node: int,
+        keys: Sequence[tuple[TableBucket, bytes]],
+        prefix: bool,
+        bucket_counts: Sequence[int] | None = None,
     ) -> list[list[bytes] | FlussError]:
         def look(connection: sqlite3.Connection) -> list[list[bytes] | FlussError]:
-            return state.lookup_few(connection, table, keys, prefix, self.bucket_numbers)
+            answers = state.lookup_few(connection, table, keys, prefix, self.bucket_numbers)
+            for at, count in enumerate(bucket_counts or ()):
+                bucket = keys[at][0]
+                # A count that is known is true; only others are checked.
+                if self._bucket_counts.get(bucket.partition_id) != count:
+                    try:
+                        check_placed(connection, bucket, count)
+                    except InvalidBucketRoutingError as error:
+                        end_statements(error)
+                        answers[at] = error
+            return answers
 
         if len(keys) <= BRIEF_KEYS_MAX and not prefix:
             return await self._read_briefly(look)
@@ -290,6 +323,28 @@ class ClusterOperations(Engine):
             "the embedded engine makes no snapshots of the key state: read the table itself"
         )
 
+    async def list_all_kv_snapshots(
+        self, table: TableInfo, partition_id: int | None
+    ) -> list[KvSnapshot]:
+        return await self.list_kv_snapshots(table, None)
+
+    async def list_remote_log_manifests(
+        self, table: TableInfo, partition_id: int | None
+    ) -> list[RemoteLogManifest]:
+        raise UnsupportedError(
+            "the embedded engine has no remote log: all rows are in its directory"
+        )
+
+    async def get_cluster_health(self) -> ClusterHealth:
+        """Count each bucket as one replica: one that can be read is in sync and its own leader."""
+
+        def count(connection: sqlite3.Connection) -> int:
+            (buckets,) = connection.execute("SELECT count(*) FROM bucket").fetchone()
+            return int(buckets)
+
+        buckets = await self._read(count)
+        return ClusterHealth("green", buckets, buckets, buckets, buckets)
+
     async def describe_cluster_configs(self) -> list[ConfigEntry]:
         """Return the settings of the lake, under the names that a cluster has for them."""
         self._check_process()
@@ -335,6 +390,7 @@ class EmbeddedBackend(
             cluster_configs=False,
             replication=False,
             scan_kv=False,
+            rescaling=True,
             local_directory=str(database.directory),
         )
 

@@ -191,9 +191,19 @@ def decode_value(value: BytesLike) -> tuple[int, memoryview]:
 
 def decode_value_batch(data: BytesLike) -> tuple[SchemaIds, Blobs]:
     """Return schema ids and rows of a scan's answer; an empty answer has none."""
+    return _split(*_value_spans(data))
+
+
+def decode_value_blobs(data: BytesLike) -> Blobs:
+    """Return the values of a scan's answer as look-ups return them, for `decode_values`."""
+    return Blobs.from_spans(*_value_spans(data))
+
+
+def _value_spans(data: BytesLike) -> tuple[Bytes, Ints, Ints]:
+    """Return the bytes of a value batch, and start and length of each value."""
     view = memoryview(data)
     if not view.nbytes:
-        return _split(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+        return np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)
     if view.nbytes < _VALUES_HEADER.size:
         raise CorruptDataError("a value batch is shorter than its header")
     length, magic, count = _VALUES_HEADER.unpack_from(view)
@@ -202,7 +212,7 @@ def decode_value_batch(data: BytesLike) -> tuple[SchemaIds, Blobs]:
     records = view[_VALUES_HEADER.size :]
     starts, lengths = record_spans(records, count, SCHEMA_ID_SIZE)
     plain = np.frombuffer(records, np.uint8) if count else np.empty(0, np.uint8)
-    return _split(plain, starts, lengths)
+    return plain, starts, lengths
 
 
 def _split(data: Bytes, starts: Ints, lengths: Ints) -> tuple[SchemaIds, Blobs]:

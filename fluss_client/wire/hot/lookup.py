@@ -2,7 +2,8 @@
 
     LookupRequest         1 table_id, 2 bucket*, 3 insert_if_not_exists?, 4 acks?, 5 timeout_ms?
     PrefixLookupRequest   1 table_id, 2 bucket*
-    bucket of a request   1 partition_id?, 2 bucket_id, 3 key*
+    bucket of a request   1 partition_id?, 2 bucket_id, 3 key*, routing_bucket_count? (5 of a
+                          look-up, 4 of a prefix look-up)
 
     LookupResponse        1 bucket*
     PrefixLookupResponse  1 bucket*
@@ -56,6 +57,7 @@ _TABLE_ID, _REQUEST_BUCKET, _INSERT, _ACKS, _TIMEOUT_MS = 0x08, 0x12, 0x18, 0x20
 _PARTITION_ID, _BUCKET_ID, _REQUEST_KEY = 0x08, 0x10, 0x1A
 _ANSWER_BUCKET, _ERROR_CODE, _ERROR_MESSAGE, _ANSWER_KEY = 0x0A, 0x18, 0x22, 0x2A
 _VALUE = 0x0A
+_LOOKUP_COUNT, _PREFIX_COUNT = 0x28, 0x20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +68,7 @@ class BucketKeys:
     data: Bytes
     offsets: Offsets
     partition_id: int | None = None
+    routing_bucket_count: int | None = None
 
 
 def encode_lookup(
@@ -77,7 +80,7 @@ def encode_lookup(
     timeout_ms: int | None = None,
 ) -> list[Buffer]:
     """Encode a LookupRequest as buffers; `acks` and `timeout_ms` belong to inserts."""
-    parts = _with_buckets(table_id, buckets)
+    parts = _with_buckets(table_id, buckets, _LOOKUP_COUNT)
     tail = b""
     if insert_if_not_exists is not None:
         tail += number_field(_INSERT, int(insert_if_not_exists))
@@ -90,10 +93,10 @@ def encode_lookup(
 
 def encode_prefix_lookup(table_id: int, buckets: Sequence[BucketKeys]) -> list[Buffer]:
     """Encode a PrefixLookupRequest as buffers."""
-    return _with_buckets(table_id, buckets)
+    return _with_buckets(table_id, buckets, _PREFIX_COUNT)
 
 
-def _with_buckets(table_id: int, buckets: Sequence[BucketKeys]) -> list[Buffer]:
+def _with_buckets(table_id: int, buckets: Sequence[BucketKeys], count_tag: int) -> list[Buffer]:
     parts: list[Buffer] = []
     head = number_field(_TABLE_ID, table_id)
     for bucket in buckets:
@@ -101,10 +104,17 @@ def _with_buckets(table_id: int, buckets: Sequence[BucketKeys]) -> list[Buffer]:
         inner = number_field(_BUCKET_ID, bucket.bucket_id)
         if bucket.partition_id is not None:
             inner = number_field(_PARTITION_ID, bucket.partition_id) + inner
-        parts.append(head + bytes([_REQUEST_BUCKET]) + varint(len(inner) + len(keys)) + inner)
+        tail = b""
+        if bucket.routing_bucket_count is not None:
+            tail = number_field(count_tag, bucket.routing_bucket_count)
+        length = len(inner) + len(keys) + len(tail)
+        parts.append(head + bytes([_REQUEST_BUCKET]) + varint(length) + inner)
         if len(keys):
             parts.append(keys.data)
-        head = b""
+        # The tail of a bucket is sent with the head of the next one.
+        head = tail
+    if head and parts:
+        parts.append(head)
     return parts if parts else [head]
 
 

@@ -3,7 +3,7 @@
     ProduceLogRequest  1 acks, 2 table_id, 3 timeout_ms, 4 bucket*
     PutKvRequest       1 acks, 2 table_id, 3 timeout_ms, 4 target_columns (packed), 5 bucket*,
                        6 agg_mode
-    bucket             1 partition_id?, 2 bucket_id, 3 records
+    bucket             1 partition_id?, 2 bucket_id, 3 records, 5 routing_bucket_count?
 
     FetchLogResponse   1 table*
     table              1 table_id, 2 bucket*
@@ -32,7 +32,7 @@ from fluss_client.wire.messages import Buffer, byte_count, parse, part_error
 
 _WRITE_ACKS, _WRITE_TABLE_ID, _WRITE_TIMEOUT_MS = 0x08, 0x10, 0x18
 _PRODUCE_BUCKET, _PUT_COLUMNS, _PUT_BUCKET, _PUT_AGG_MODE = 0x22, 0x22, 0x2A, 0x30
-_WRITE_PARTITION_ID, _WRITE_BUCKET_ID, _WRITE_RECORDS = 0x08, 0x10, 0x1A
+_WRITE_PARTITION_ID, _WRITE_BUCKET_ID, _WRITE_RECORDS, _WRITE_COUNT = 0x08, 0x10, 0x1A, 0x28
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +42,7 @@ class BucketRecords:
     bucket_id: int
     records: Sequence[Buffer]
     partition_id: int | None = None
+    routing_bucket_count: int | None = None
 
 
 def encode_produce_log(
@@ -88,9 +89,16 @@ def _with_buckets(head: bytes, tag: int, buckets: Sequence[BucketRecords]) -> li
         if bucket.partition_id is not None:
             inner = number_field(_WRITE_PARTITION_ID, bucket.partition_id) + inner
         inner += bytes([_WRITE_RECORDS]) + varint(records_bytes)
-        parts.append(head + bytes([tag]) + varint(len(inner) + records_bytes) + inner)
+        tail = b""
+        if bucket.routing_bucket_count is not None:
+            tail = number_field(_WRITE_COUNT, bucket.routing_bucket_count)
+        length = len(inner) + records_bytes + len(tail)
+        parts.append(head + bytes([tag]) + varint(length) + inner)
         parts.extend(bucket.records)
-        head = b""
+        # The tail of a bucket is sent with the head of the next one.
+        head = tail
+    if head and parts:
+        parts.append(head)
     return parts if parts else [head]
 
 

@@ -31,14 +31,21 @@ def ls(session: Session, name: TableArgument) -> None:
 
       fluss-orchestrate partitions ls sales.events
     """
+    info = session.admin.get_table_info(path_of(name)).result()
     infos = session.admin.list_partition_infos(path_of(name)).result()
     found = [
-        {"partition": p.partition_name, "partition_id": p.partition_id, "values": dict(p.spec)}
+        {
+            "partition": p.partition_name,
+            "partition_id": p.partition_id,
+            "values": dict(p.spec),
+            "buckets": info.bucket_count_of(p),
+        }
         for p in sorted(infos, key=lambda p: p.partition_name)
     ]
+    shown = ["partition", "partition_id", "buckets"]
     session.answer(
         found,
-        lambda: table(["partition", "id"], [[f["partition"], f["partition_id"]] for f in found]),
+        lambda: table(["partition", "id", "buckets"], [[f[k] for k in shown] for f in found]),
     )
 
 

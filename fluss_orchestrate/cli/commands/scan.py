@@ -229,6 +229,12 @@ class OnPartitionUnseen(StrEnum):
     fail = "fail"
 
 
+class OnLateRows(StrEnum):
+    read = "read"
+    note = "note"
+    fail = "fail"
+
+
 class OnRecreated(StrEnum):
     fail = "fail"
     restart = "restart"
@@ -296,6 +302,7 @@ def scan(
     on_partition_unseen: Annotated[
         OnPartitionUnseen, typer.Option(rich_help_panel=_POLICIES)
     ] = OnPartitionUnseen.note,
+    on_late_rows: Annotated[OnLateRows, typer.Option(rich_help_panel=_POLICIES)] = OnLateRows.read,
     on_recreated: Annotated[
         OnRecreated, typer.Option(rich_help_panel=_POLICIES)
     ] = OnRecreated.fail,
@@ -334,6 +341,7 @@ def scan(
         names(metadata) or (),
         on_partition_gone=on_partition_gone.value,
         on_partition_unseen=on_partition_unseen.value,
+        on_late_rows=on_late_rows.value,
         on_recreated=on_recreated.value,
     )
     with metered(f"scanning {name}") as meter:

@@ -15,9 +15,10 @@ from fluss_orchestrate.core.checkpoints.events import Event, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.incremental.planning.guards import check_identity
+from fluss_orchestrate.core.incremental.planning.late_rows import HISTORICAL_PARTITION
 from fluss_orchestrate.core.incremental.planning.observation import (
     TableView,
-    observe_table,
+    observe_offsets,
     offsets_of,
 )
 from fluss_orchestrate.core.incremental.time.timestamps import Prober
@@ -187,7 +188,13 @@ def checkpoint_lag(connection: FlussConnection, store: CheckpointStore, name: st
 
 async def _lag(connection: FlussConnection, name: str, position: TablePosition) -> Lag:
     core = async_connection(connection)
-    view = await observe_table(core, position.table.path)
+    backend = backend_of(core)
+    info = await backend.get_table_info(position.table.path)
+    late = []
+    if HISTORICAL_PARTITION in position.partitions.values():
+        late = await backend.system_partitions(info.table_path)
+    alias = core.config.resolved_alias()
+    view = await observe_offsets(backend, alias, info, late)
     return await lag_in(core, view, name, position)
 
 

@@ -34,7 +34,14 @@ from fluss_orchestrate.core.plan import Generation, Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
 FIRST_SEQUENCE = 0
-REPORTED = ("lost_ranges", "gone_ranges", "lake_ranges", "covered_ranges", "restarted")
+REPORTED = (
+    "lost_ranges",
+    "gone_ranges",
+    "lake_ranges",
+    "covered_ranges",
+    "late_rows",
+    "restarted",
+)
 """The details of a plan that its receipt must have, too."""
 
 

@@ -34,8 +34,8 @@ from fluss_orchestrate.core.errors import (
 from fluss_orchestrate.core.incremental.planning.binding import BindingCheck
 from fluss_orchestrate.core.incremental.planning.bounds import first_starts, known_offsets
 from fluss_orchestrate.core.incremental.planning.guards import check_identity
+from fluss_orchestrate.core.incremental.planning.late_rows import observe_for_scan
 from fluss_orchestrate.core.incremental.planning.memory import PlanMemories, PlanMemory
-from fluss_orchestrate.core.incremental.planning.observation import observe_table
 from fluss_orchestrate.core.incremental.planning.partitions import as_seen, draft_upon_drops
 from fluss_orchestrate.core.incremental.planning.planner import Planner
 from fluss_orchestrate.core.incremental.planning.settings import (
@@ -78,7 +78,9 @@ def reset_position(
     core = async_connection(connection)
 
     async def find() -> TablePosition:
-        view = await observe_table(core, settings.path)
+        backend = backend_of(core)
+        info = await backend.get_table_info(settings.path)
+        view = await observe_for_scan(backend, core.config.resolved_alias(), info, settings)
         begin = to
         if isinstance(begin, Receipt):
             check_identity(begin.table, view.identity)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fluss_client import TablePath
 from fluss_client.errors import ClientError, UnsupportedError
 
@@ -32,6 +34,47 @@ class LakeRangeError(LakeError):
         super().__init__(table, message)
         self.expected = expected
         self.found = found
+
+
+class LakeLayoutError(LakeError):
+    """The Iceberg table has some of the system columns, or has them in another place.
+
+    Attributes:
+        present: The system columns that it has.
+    """
+
+    def __init__(self, table: TablePath, present: Sequence[str], wanted: Sequence[str]) -> None:
+        super().__init__(
+            table,
+            f"its Iceberg table has {list(present)} of the system columns {list(wanted)}: a lake "
+            "has all three as its last columns, with the types int, long and timestamptz (tables "
+            "of Fluss before 1.0), or none of them. Put the columns back, or drop the Iceberg "
+            "table and enable the lake again",
+        )
+        self.present = tuple(present)
+
+
+class LakeOffsetsUnknownError(LakeRangeError):
+    """The lake has no column `__offset`, and its snapshots do not tell the offsets of its rows."""
+
+    def __init__(self, table: TablePath, reason: str) -> None:
+        super().__init__(
+            table,
+            "its lake has no column __offset, and the offsets of its rows cannot be derived: "
+            f"{reason}. Read the rows without offsets from the Iceberg table itself, or reset the "
+            "checkpoint to an offset that the log still has",
+        )
+
+
+class LakeTimesUnknownError(LakeError):
+    """The lake has no column `__timestamp`, so it has no commit times."""
+
+    def __init__(self, table: TablePath) -> None:
+        super().__init__(
+            table,
+            "its lake has no column __timestamp, so the commit times of its rows are not known: "
+            "read it without the metadata column _timestamp",
+        )
 
 
 class CommitConflictError(ClientError):

@@ -1,7 +1,9 @@
 """Reading exact ranges of offsets of a log table from Iceberg, in order.
 
-Every row in the lake has its `__bucket`, `__offset` and `__timestamp`. The result has the types of
-the Fluss table; only digits below a microsecond are lost, which Iceberg's timestamps do not have.
+In a lake with system columns, every row has its `__bucket`, `__offset` and `__timestamp`. In one
+without them, the offsets follow from those of the snapshots (`layout.placed_files`), and there are
+no commit times. The result has the types of the Fluss table; only digits below a microsecond are
+lost, which Iceberg's timestamps do not have.
 Offsets that retention deleted can be read in this way. Changelogs cannot: the lake has only their
 result.
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,9 +29,16 @@ from fluss_orchestrate.core.incremental.planning.settings import LakeReader
 from fluss_orchestrate.core.incremental.reading.columns import METADATA_FIELDS
 from fluss_orchestrate.core.lake.catalog import load_lake_table
 from fluss_orchestrate.core.lake.data_files import conform
-from fluss_orchestrate.core.lake.errors import LakeRangeError
-from fluss_orchestrate.core.lake.file_scan import read_tasks
-from fluss_orchestrate.core.lake.tiering_files import BUCKET, OFFSET, TIMESTAMP
+from fluss_orchestrate.core.lake.errors import LakeRangeError, LakeTimesUnknownError
+from fluss_orchestrate.core.lake.file_scan import read_file, read_tasks
+from fluss_orchestrate.core.lake.known_lake import KnownLake
+from fluss_orchestrate.core.lake.layout.placed_files import PlacedFile, PlacedFiles
+from fluss_orchestrate.core.lake.layout.system_columns import (
+    BUCKET,
+    OFFSET,
+    TIMESTAMP,
+    has_system_columns,
+)
 from fluss_orchestrate.core.plan import BucketRange, ScanPlan
 
 if TYPE_CHECKING:
@@ -42,13 +52,26 @@ FROM_THE_FIRST = -1
 
 @dataclass(frozen=True)
 class LakeRead:
-    """A lake at one snapshot, and the columns to read of it."""
+    """A lake at one snapshot, and the columns to read of it.
 
+    Attributes:
+        lake: What Fluss knows of the lake.
+        table: The Iceberg table.
+        snapshot_id: The snapshot.
+        columns: The columns of the Fluss table to read.
+        metadata_columns: The metadata columns to add.
+    """
+
+    lake: KnownLake
     table: Table
     snapshot_id: int
-    info: TableInfo
     columns: Sequence[str]
     metadata_columns: Sequence[str] = ()
+
+    @property
+    def info(self) -> TableInfo:
+        """The Fluss table."""
+        return self.lake.info
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,19 +87,62 @@ class LakeRead:
 
         Raises:
             LakeRangeError: The lake does not have all of them.
+            LakeOffsetsUnknownError: The lake does not tell the offsets of its rows.
+            LakeTimesUnknownError: `_timestamp` was asked for, which the lake does not have.
         """
         at = part.start
-        for group in _groups(self._tasks(part), self._offset_id()):
-            for batch in self._in_order(group, part):
-                offsets = batch.column(OFFSET).to_numpy()
-                if at == FROM_THE_FIRST:
-                    at = int(offsets[0])
-                if not np.array_equal(offsets, np.arange(at, at + len(offsets))):
-                    raise self._not_there(part, at, int(offsets[0]))
-                at += len(offsets)
-                yield self._shaped(batch, part)
+        placed = self._has_system_columns
+        if "_timestamp" in self.metadata_columns and not placed:
+            raise LakeTimesUnknownError(self.info.table_path)
+        for batch in self._with_offsets(part) if placed else self._without_offsets(part):
+            offsets = batch.column(OFFSET).to_numpy()
+            if at == FROM_THE_FIRST:
+                at = int(offsets[0])
+            if not np.array_equal(offsets, np.arange(at, at + len(offsets))):
+                raise self._not_there(part, at, int(offsets[0]))
+            at += len(offsets)
+            yield self._shaped(batch, part)
         if at != part.stop and not (part.start == at == FROM_THE_FIRST):
             raise self._not_there(part, at, at)
+
+    @cached_property
+    def _has_system_columns(self) -> bool:
+        return has_system_columns(self.table, self.info.table_path)
+
+    @cached_property
+    def _placed_files(self) -> PlacedFiles:
+        return PlacedFiles(self.lake, self.table, self.snapshot_id)
+
+    def _with_offsets(self, part: BucketRange) -> Iterator[pa.RecordBatch]:
+        """The rows of a lake with system columns."""
+        for group in _groups(self._tasks(part), self._offset_id()):
+            yield from self._in_order(group, part)
+
+    def _without_offsets(self, part: BucketRange) -> Iterator[pa.RecordBatch]:
+        """The rows of a lake without system columns; the offsets follow from its files."""
+        for one in self._placed_files.of(part):
+            if max(part.start, one.start) < min(part.stop, one.stop):
+                yield from self._rows_of(one, part)
+
+    def _rows_of(self, one: PlacedFile, part: BucketRange) -> Iterator[pa.RecordBatch]:
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.table import FileScanTask
+
+        schema = self.table.schema()
+        there = {f.name for f in schema.fields}
+        # Any column counts the rows if the lake has none of the requested ones yet.
+        names = [c for c in self.columns if c in there] or [schema.fields[0].name]
+        at = one.start
+        task: FileScanTask = FileScanTask(one.file, set())
+        for batch in read_file(self.table, schema.select(*names), AlwaysTrue(), task):
+            first, end = max(at, part.start), min(at + batch.num_rows, part.stop)
+            if first < end:
+                rows = batch.slice(first - at, end - first)
+                offsets = pa.array(np.arange(first, end, dtype=np.int64))
+                yield rows.append_column(OFFSET, offsets)
+            at += batch.num_rows
+        if at != one.stop:
+            raise self._not_there(part, one.stop, at)
 
     def _tasks(self, part: BucketRange) -> list[FileScanTask]:
         scan = self.table.scan(row_filter=_filter(self.info, part), snapshot_id=self.snapshot_id)
@@ -180,13 +246,14 @@ def open_lake(
     except LakeSnapshotNotExistError:
         return None
     alias = connection.config.resolved_alias()
+    lake = KnownLake(connection, info)
     offsets = {
         (b.partition_id, b.bucket_id): offset
         for b, offset in snapshot.table_buckets_offset.items()
         if b.table_id == info.table_id
     }
     table = load_lake_table(info, alias, overrides)
-    return LakeRead(table, snapshot.snapshot_id, info, columns, metadata_columns), offsets
+    return LakeRead(lake, table, snapshot.snapshot_id, columns, metadata_columns), offsets
 
 
 def lake_reader(
@@ -239,6 +306,8 @@ def read_lake_offsets(
     Raises:
         LakeRangeError: The lake does not have all of them; some rows may have been returned by
             then.
+        LakeOffsetsUnknownError: The lake does not tell the offsets of its rows.
+        LakeTimesUnknownError: `_timestamp` was asked for, which the lake does not have.
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
     info = table_info(connection, path)

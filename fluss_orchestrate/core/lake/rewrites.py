@@ -29,6 +29,7 @@ def rewrite_class() -> type[Any]:
         _added_data_files: list[DataFile]
         removed_paths: Collection[str] = ()
         data_sequence: int | None = None
+        data_sequences: Mapping[str, int] = {}
         is_same_data = False
 
         def _writer(self, content: Any, spec_id: int) -> Any:
@@ -92,7 +93,9 @@ def rewrite_class() -> type[Any]:
                         ManifestEntry.from_args(
                             status=ManifestEntryStatus.ADDED,
                             snapshot_id=self._snapshot_id,
-                            sequence_number=self.data_sequence,
+                            sequence_number=self.data_sequences.get(
+                                file.file_path, self.data_sequence
+                            ),
                             file_sequence_number=None,
                             data_file=file,
                         )
@@ -121,6 +124,7 @@ def commit_rewrite(
     *,
     added_deletes: Sequence[DataFile] = (),
     data_sequence: int | None = None,
+    data_sequences: Mapping[str, int] | None = None,
     is_same_data: bool = False,
 ) -> int:
     """Replace files against the snapshot that `table` was loaded with, once.
@@ -133,6 +137,7 @@ def commit_rewrite(
         added_deletes: Equality-delete files.
         data_sequence: The sequence number of the added data files; by default, that of the new
             snapshot. Deletes with a higher one apply to them.
+        data_sequences: The sequence numbers of single data files, by their paths.
         is_same_data: The table holds the same rows as before (a compaction).
 
     Returns:
@@ -153,6 +158,7 @@ def commit_rewrite(
     )
     made.removed_paths = frozenset(removed)
     made.data_sequence = data_sequence
+    made.data_sequences = dict(data_sequences or {})
     made.is_same_data = is_same_data
     made.delta_deletes = list(added_deletes)
     for file in added:

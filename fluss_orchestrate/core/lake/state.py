@@ -39,6 +39,7 @@ from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
 from fluss_orchestrate.core.lake.covers import LakeTarget, Target, resolve_target
 from fluss_orchestrate.core.lake.errors import LakeRangeError, NoLakeError
 from fluss_orchestrate.core.lake.key_reader import KeyPart, KeyReader, lake_parts, union_parts
+from fluss_orchestrate.core.lake.known_lake import KnownLake
 from fluss_orchestrate.core.lake.reader import FROM_THE_FIRST, LakeRead, open_lake
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt, whole_position
@@ -282,7 +283,7 @@ def read_lake_part(
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of one range of `LakeAndTail.in_lake`."""
     table = load_lake_table(info, connection.config.resolved_alias(), overrides)
-    yield from LakeRead(table, snapshot_id, info, names, ()).batches(part)
+    yield from LakeRead(KnownLake(connection, info), table, snapshot_id, names).batches(part)
 
 
 def _opened(

@@ -55,6 +55,7 @@ from fluss_orchestrate.core.lake.known_lake import (
     KnownLake,
     oldest_to_keep,
 )
+from fluss_orchestrate.core.lake.layout.partitioning import check_bucket_counts
 from fluss_orchestrate.core.lake.rewrites import commit_rewrite
 from fluss_orchestrate.core.lake.row_delta import RowDelta, commit_row_delta
 from fluss_orchestrate.core.lake.tiering_files import (
@@ -186,6 +187,7 @@ class TieringRound:
         view = run_blocking(observe_offsets(self._backend, self._alias, self._info))
         if not self._has_newest_schema():
             return None
+        check_bucket_counts(table, self._info, view.latest)
         ranges = self._ranges(view, known)
         if not ranges:
             return self._receipt(started, known.snapshot_id, None, view)

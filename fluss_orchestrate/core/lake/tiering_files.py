@@ -2,7 +2,9 @@
 
 One bucket after the other is read and written, so memory is bounded by the scanner's read-ahead
 and one row group. A file belongs to one bucket of one partition: its partition tuple is the
-partition's values and the Fluss bucket, whatever transform the table declares for it.
+partition's values and the Fluss bucket, whatever transform the table declares for it. In a lake
+without system columns, the name of a file tells its first offset, and its bucket, which is nowhere
+else if the table has no bucket key (`layout.placed_files`).
 """
 
 from __future__ import annotations
@@ -24,28 +26,26 @@ from fluss_client.engine import (
     RangeReader,
     backend_of,
     iceberg_type,
-    parse_partition_name,
     run_blocking,
     runtime,
 )
-from fluss_orchestrate.core.lake.data_files import DataFileWriter, delete_files, partition_key
-from fluss_orchestrate.core.lake.errors import LakeError, TieringVerifyError
+from fluss_orchestrate.core.lake.data_files import DataFileWriter, delete_files
+from fluss_orchestrate.core.lake.errors import TieringVerifyError
+from fluss_orchestrate.core.lake.layout.partitioning import partition_of
+from fluss_orchestrate.core.lake.layout.placed_files import file_label
+from fluss_orchestrate.core.lake.layout.system_columns import (
+    BUCKET,
+    SYSTEM_FIELDS,
+    has_system_columns,
+)
 from fluss_orchestrate.core.plan import BucketRange, Place
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
-    from pyiceberg.partitioning import PartitionKey
     from pyiceberg.table import Table
 
 log = logging.getLogger(__name__)
-BUCKET, OFFSET, TIMESTAMP = "__bucket", "__offset", "__timestamp"
-SYSTEM_COLUMNS = (BUCKET, OFFSET, TIMESTAMP)
 PIECES_AT_ONCE_MAX = 16
-SYSTEM_FIELDS = [
-    pa.field(BUCKET, pa.int32(), nullable=False),
-    pa.field(OFFSET, pa.int64(), nullable=False),
-    pa.field(TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False),
-]
 
 TieringProgressHook = Callable[[int, int], None]
 """Called with the rows written so far and the rows of the round."""
@@ -126,7 +126,7 @@ def _write_range(
     """Write one range, and yield the number of rows of each batch after it was written."""
     table = written.table
     key = partition_of(table, info, part)
-    label = f"{part.bucket:05d}-{part.start}-{part.stop}"
+    placed = has_system_columns(table, info.table_path)
     writer: DataFileWriter | None = None
     at = part.start
     try:
@@ -140,8 +140,8 @@ def _write_range(
                 written.files.append(writer.close())
                 writer = None
             if writer is None:
-                writer = DataFileWriter(table, key, label)
-            writer.write(with_place(piece, part.bucket))
+                writer = DataFileWriter(table, key, file_label(part.bucket, at, part.stop))
+            writer.write(with_place(piece, part.bucket) if placed else piece.batch)
             at += count
             written.newest_ms[part.place] = piece.timestamp
             yield count
@@ -200,34 +200,18 @@ def with_place(piece: RecordBatch, bucket: int) -> pa.RecordBatch:
     )
 
 
-def partition_of(table: Table, info: TableInfo, part: BucketRange) -> PartitionKey:
-    """The partition of the Iceberg table that the rows of a bucket belong to.
-
-    Raises:
-        LakeError: The Iceberg table is partitioned in another way.
-    """
-    values = (
-        {} if part.partition is None else parse_partition_name(part.partition, info.partition_keys)
-    )
-    fields = table.spec().fields
-    names = [table.schema().find_column_name(f.source_id) for f in fields[:-1]]
-    if len(fields) != len(values) + 1 or names != list(values):
-        raise LakeError(
-            info.table_path,
-            f"its Iceberg table is partitioned by {[f.name for f in fields]}, not by the "
-            f"partition columns {list(info.partition_keys)} and the bucket",
-        )
-    return partition_key(table, [*values.values(), part.bucket])
-
-
 def evolved(table: Table, info: TableInfo) -> Table | None:
     """Return the table if it has every column of the Fluss table; otherwise add them, return None.
 
     New columns are added before the system columns. The caller must load the table again, because
     it may have changed since the caller loaded it.
+
+    Raises:
+        LakeLayoutError: The table has some of the system columns only.
     """
     from pyiceberg.exceptions import CommitFailedException
 
+    placed = has_system_columns(table, info.table_path)
     have = {f.name for f in table.schema().fields}
     missing = [f for f in info.schema.arrow if f.name not in have]
     if not missing:
@@ -236,7 +220,8 @@ def evolved(table: Table, info: TableInfo) -> Table | None:
         with table.update_schema() as update:
             for column in missing:
                 update.add_column((column.name,), iceberg_type(column.type, itertools.count(1)))
-                update.move_before((column.name,), (BUCKET,))
+                if placed:
+                    update.move_before((column.name,), (BUCKET,))
     except CommitFailedException as error:
         log.info("%s: its Iceberg table was changed meanwhile: %s", info.table_path, error)
     return None

@@ -28,16 +28,18 @@ from fluss_orchestrate.core.lake.data_files import (
 )
 from fluss_orchestrate.core.lake.equality_deletes import LiveFile, live_files, scope_of
 from fluss_orchestrate.core.lake.errors import LakeRangeError, RowDeltaError
-from fluss_orchestrate.core.lake.row_delta import EqualityDeleteWriter, key_field_ids
-from fluss_orchestrate.core.lake.tiering_files import (
+from fluss_orchestrate.core.lake.layout.partitioning import partition_of
+from fluss_orchestrate.core.lake.layout.system_columns import (
     BUCKET,
     OFFSET,
     SYSTEM_FIELDS,
     TIMESTAMP,
+)
+from fluss_orchestrate.core.lake.row_delta import EqualityDeleteWriter, key_field_ids
+from fluss_orchestrate.core.lake.tiering_files import (
     TieredFiles,
     TieringProgressHook,
     gap_error,
-    partition_of,
     read_pieces,
     with_place,
 )
@@ -184,13 +186,13 @@ class _KeyFiles:
     def _deletes(self, part: BucketRange) -> _Files:
         return _Files(self, part, deletes=True)
 
-    def new_file(self, key: PartitionKey, label: str, deletes: bool) -> DataFileWriter:
+    def new_file(self, key: PartitionKey | None, label: str, deletes: bool) -> DataFileWriter:
         """Begin a data file or an equality-delete file."""
         if deletes:
             return EqualityDeleteWriter(self._table, key, label, self._key_schema)
         return DataFileWriter(self._table, key, label)
 
-    def key_of(self, part: BucketRange) -> PartitionKey:
+    def key_of(self, part: BucketRange) -> PartitionKey | None:
         """The partition of the Iceberg table that a range belongs to."""
         return partition_of(self._table, self._info, part)
 
@@ -257,7 +259,9 @@ def bucket_files(
             tell their bucket.
     """
     spec_id = table.metadata.default_spec_id
-    values = partition_of(table, info, part).partition
+    key = partition_of(table, info, part)
+    assert key is not None  # a key table has a bucket key, and so a partition
+    values = key.partition
     wanted = (spec_id, *(values[at] for at in range(len(values))))
     found = []
     for live in files:

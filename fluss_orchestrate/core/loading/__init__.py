@@ -3,6 +3,7 @@
 from fluss_orchestrate.core.loading.errors import (
     LoadError,
     PinExpiredError,
+    PlacedElsewhereError,
     RowsDifferError,
     RowsUsedError,
 )
@@ -12,6 +13,7 @@ from fluss_orchestrate.core.loading.sources import SourceError, open_rows
 __all__ = [
     "LoadError",
     "PinExpiredError",
+    "PlacedElsewhereError",
     "RowsDifferError",
     "RowsUsedError",
     "SourceError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fluss_client import TableBucket
 from fluss_client.errors import ClientError, ConfigError
 
 
@@ -24,6 +25,31 @@ class RowsDifferError(LoadError):
 
 class RowsUsedError(LoadError):
     """The rows are a reader that an earlier call has read; nothing was sent."""
+
+
+class PlacedElsewhereError(ClientError):
+    """Rows were placed by another bucket count than their partition has; none of them was written.
+
+    The partition was created while the bucket count of its table was changed. Trying again places
+    the rows by the count that the partition has.
+
+    Attributes:
+        table: The table.
+        bucket: The bucket for which the rows were meant.
+        bucket_count: The bucket count by which they were placed.
+    """
+
+    retriable = True
+
+    def __init__(self, table: str, bucket: TableBucket, bucket_count: int) -> None:
+        super().__init__(
+            f"{table}: rows for {bucket} were placed by {bucket_count} buckets, and the partition "
+            "was created with another count: the bucket count of the table was changed meanwhile. "
+            "None of these rows was written; try the same again"
+        )
+        self.table = table
+        self.bucket = bucket
+        self.bucket_count = bucket_count
 
 
 def checked_load_id(load_id: str) -> str:

@@ -28,10 +28,18 @@ from fluss_client.engine import (
     runtime,
     upsert_pinned,
 )
-from fluss_client.errors import PartitionNotExistError
+from fluss_client.errors import (
+    InvalidBucketRoutingError,
+    PartitionNotExistError,
+    WriteError,
+)
 from fluss_orchestrate.core.checkpoints.fluss_rows import CheckpointTable
 from fluss_orchestrate.core.checkpoints.position import place_order
-from fluss_orchestrate.core.loading.errors import RowsDifferError, differ_text
+from fluss_orchestrate.core.loading.errors import (
+    PlacedElsewhereError,
+    RowsDifferError,
+    differ_text,
+)
 from fluss_orchestrate.core.loading.ledger import Cut, LoadLedger, Pins
 from fluss_orchestrate.core.loading.units import BatchRows as BatchRows
 from fluss_orchestrate.core.loading.units import LoadTarget, Placed, Unit, batch_rows_of
@@ -206,7 +214,8 @@ class PinnedLoad:
         info = self._target.info
         bucket = placed.table_bucket(info.table_id, self._partition_ids)
         batches = placed.cut(unit.batch_rows)
-        await send_pinned(self._core, info, bucket, batches, writer_id, unit.target_columns)
+        numbers = (writer_id, placed.bucket_count)
+        await send_pinned(self._core, info, bucket, batches, numbers, unit.target_columns)
 
     def _place(self, placed: Placed) -> Place:
         if placed.partition is None:
@@ -272,10 +281,34 @@ async def send_pinned(
     info: TableInfo,
     bucket: TableBucket,
     batches: Sequence[tuple[pa.RecordBatch, Deletes]],
-    writer_id: int,
+    numbers: tuple[int, int],
     target_columns: Sequence[int] | None,
 ) -> None:
-    """Append batches to a bucket, or upsert them, under a writer id that was pinned."""
+    """Append batches to a bucket, or upsert them, under a writer id that was pinned.
+
+    `numbers` are the writer id, and the bucket count by which the rows were placed.
+
+    Raises:
+        PlacedElsewhereError: The partition has another bucket count. It was created while the
+            table was rescaled; nothing of these rows was written.
+    """
+    try:
+        await _send(core, info, bucket, batches, numbers, target_columns)
+    except WriteError as error:
+        if isinstance(error.__cause__, InvalidBucketRoutingError):
+            raise PlacedElsewhereError(str(info.table_path), bucket, numbers[1]) from error
+        raise
+
+
+async def _send(
+    core: AsyncConnection,
+    info: TableInfo,
+    bucket: TableBucket,
+    batches: Sequence[tuple[pa.RecordBatch, Deletes]],
+    numbers: tuple[int, int],
+    target_columns: Sequence[int] | None,
+) -> None:
+    writer_id, bucket_count = numbers
     if info.has_primary_key():
         await upsert_pinned(
             backend_of(core),
@@ -285,10 +318,19 @@ async def send_pinned(
             writer_id,
             target_columns=target_columns,
             config=core.config,
+            bucket_count=bucket_count,
         )
     else:
         rows = [batch for batch, _ in batches]
-        await append_pinned(backend_of(core), info, bucket, rows, writer_id, config=core.config)
+        await append_pinned(
+            backend_of(core),
+            info,
+            bucket,
+            rows,
+            writer_id,
+            config=core.config,
+            bucket_count=bucket_count,
+        )
 
 
 async def partition_id_of(backend: Backend, info: TableInfo, name: str, create: bool) -> int:

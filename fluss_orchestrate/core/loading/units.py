@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,12 +24,15 @@ from fluss_client.engine import (
     ArrowInput,
     Deletes,
     Placement,
+    backend_of,
+    counts_of_rows,
     grouped,
     numbered,
     table_info,
 )
 from fluss_client.errors import RowError
 from fluss_orchestrate.core.checkpoints.fluss_rows import MERGE_ENGINE
+from fluss_orchestrate.core.loading.counts import CountOf, counts_of
 from fluss_orchestrate.core.loading.ledger import DIGEST_OF_TABLE, Cut, UnitMark
 from fluss_orchestrate.core.sinks.base import SchemaPolicy, columns_to_add
 
@@ -132,7 +135,8 @@ class LoadTarget:
             info = self._look_up()
         self.info = info
         names = [f.name for f in taken]
-        return Cutter(info, names, bucket, TargetColumns.of(info, names))
+        count_of = counts_of(backend_of(self._connection), info)
+        return Cutter(info, names, bucket, TargetColumns.of(info, names), count_of)
 
 
 Changes = npt.NDArray[np.uint8] | None
@@ -147,6 +151,8 @@ class Placed:
     bucket: int
     rows: pa.RecordBatch
     deletes: Deletes
+    bucket_count: int
+    """The bucket count of the partition by which the rows were placed."""
 
     def table_bucket(self, table_id: int, partition_ids: dict[str, int]) -> TableBucket:
         """Return the bucket of the rows."""
@@ -165,10 +171,15 @@ class Placed:
 
 
 class Placer:
-    """Places rows by their keys; those of a table without keys go to a given bucket."""
+    """Places rows by their keys; those of a table without keys go to a given bucket.
 
-    def __init__(self, info: TableInfo) -> None:
+    `count_of` returns the bucket count of a partition by its name; by default, all have that of
+    the table, which holds for tables that were never rescaled.
+    """
+
+    def __init__(self, info: TableInfo, count_of: CountOf | None = None) -> None:
         self._placement = Placement(info)
+        self._count_of: CountOf = count_of or (lambda _: info.num_buckets)
 
     def place(self, rows: pa.RecordBatch, changes: Changes, bucket: int) -> list[Placed]:
         """Return rows in the table's wire schema by bucket.
@@ -177,7 +188,7 @@ class Placer:
             rows: The rows.
             changes: What happened to each row; None if all are upserts or appends. Rows as they
                 were before an update are left out.
-            bucket: For tables without keys; it is taken modulo their number of buckets.
+            bucket: For tables without keys; it is taken modulo the partition's number of buckets.
         """
         deletes: Deletes = None
         if changes is not None:
@@ -188,13 +199,15 @@ class Placer:
         if rows.num_rows == 0:
             return []
         names, codes = self._placement.partitions(rows)
-        count = self._placement.bucket_count
-        numbers = numbered(codes, self._buckets(rows, bucket), count)
+        counts = self._counts(names)
+        stride = max(counts)
+        numbers = numbered(codes, self._buckets(rows, bucket, counts, codes), stride)
         placed = []
-        for number, mine, mask in grouped(rows, deletes, numbers, max(1, len(names)) * count):
-            code, own = divmod(number, count)
+        for number, mine, mask in grouped(rows, deletes, numbers, len(counts) * stride):
+            code, own = divmod(number, stride)
             marked = mask if mask is not None and mask.any() else None
-            placed.append(Placed(names[code] if names else None, own, mine, marked))
+            name = names[code] if names else None
+            placed.append(Placed(name, own, mine, marked, counts[code]))
         return placed
 
     def numbers(self, rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
@@ -206,15 +219,25 @@ class Placer:
         names, codes = self._placement.partitions(rows)
         if codes is not None:
             numbers += np.array([zlib.crc32(name.encode()) for name in names], np.uint32)[codes]
-        buckets = self._buckets(rows, 0)
+        buckets = self._buckets(rows, 0, self._counts(names), codes)
         if buckets is not None:
             numbers += buckets.astype(np.uint32)
         return numbers.view(np.int32)
 
-    def _buckets(self, rows: pa.RecordBatch, bucket: int) -> npt.NDArray[np.int64] | None:
+    def _counts(self, names: Sequence[str]) -> list[int]:
+        return [self._count_of(name) for name in names] or [self._count_of(None)]
+
+    def _buckets(
+        self,
+        rows: pa.RecordBatch,
+        bucket: int,
+        counts: Sequence[int],
+        codes: npt.NDArray[np.int64] | None,
+    ) -> npt.NDArray[np.int64] | None:
+        each = counts_of_rows(counts, codes)
         if self._placement.by_key:
-            return self._placement.buckets(rows)
-        return np.full(rows.num_rows, bucket % self._placement.bucket_count, np.int64)
+            return self._placement.buckets(rows, each)
+        return np.broadcast_to(bucket % np.asarray(each, np.int64), (rows.num_rows,))
 
 
 CHANGE_TYPE = "_change_type"
@@ -260,6 +283,7 @@ class Cutter:
         names: list[str],
         bucket: int | None = None,
         columns: TargetColumns | None = None,
+        count_of: CountOf | None = None,
     ) -> None:
         self._columns = columns or TargetColumns()
         targets = self._columns.positions
@@ -267,7 +291,7 @@ class Cutter:
         self._fit = ArrowInput(info.schema, given)
         self._info = info
         self._names = names
-        self._placer = Placer(info)
+        self._placer = Placer(info, count_of)
         self._bucket = bucket
 
     def units(

@@ -26,6 +26,7 @@ from fluss_client.engine import (
     Placement,
     async_connection,
     backend_of,
+    counts_of_rows,
     run_blocking,
 )
 from fluss_orchestrate.core.checkpoints.events import EventKind
@@ -213,6 +214,9 @@ class _Verification:
         self._placement = Placement(info)
         placed = [at for at, name in enumerate(info.schema.index) if name in self._keys]
         self._placed_input = ArrowInput(info.schema, placed)
+        self._info = info
+        self._counts: dict[str | None, int] = {}
+        """The bucket counts of partitions, by the position of the mirror."""
         self._places = Places(info.num_buckets)
         self._source, self._mirror = RowTally(), RowTally()
         self._position: TablePosition | None = None
@@ -224,6 +228,7 @@ class _Verification:
                 raise MirrorAbsentError(identity_of(self._sink), self._plan.name)
             check_identity(rows.position.table, self._plan.table)
             self._position = rows.position
+            self._place_by(rows.position)
             self._types = self._checked(rows.rows.schema)
             for some in self._mirror_rows(rows):
                 self._mirror.add(some, self._places.count)
@@ -271,6 +276,16 @@ class _Verification:
         chosen = np.zeros(len(differs), np.bool_)
         chosen[slots] = True
         return chosen
+
+    def _place_by(self, position: TablePosition) -> None:
+        """Place rows as the position does: it has every bucket of each partition."""
+        for place in position.offsets:
+            name = position.partition_name(place)
+            self._counts[name] = max(self._counts.get(name, 0), place[1] + 1)
+        self._places = Places(max([self._info.num_buckets, *self._counts.values()]))
+
+    def _count_of(self, partition: str | None) -> int:
+        return self._counts.get(partition, self._info.num_buckets)
 
     def _opened(self) -> AbstractContextManager[MirrorRows | None]:
         return self._sink.read_mirror(self._plan.name, self._schema)
@@ -346,8 +361,9 @@ class _Verification:
         if not keys.num_rows:
             return places
         fitted = self._placed_input.conform(keys)
-        buckets = self._placement.buckets(fitted)
         names, codes = self._placement.partitions(fitted)
+        counts = [self._count_of(name) for name in names] or [self._count_of(None)]
+        buckets = self._placement.buckets(fitted, counts_of_rows(counts, codes))
         if codes is None:
             found: Ints | int = self._places.base(None)
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluss_client import Column, FlussAdmin, FlussConnection, PartitionInfo, TableInfo, TablePath
-from fluss_client.engine import Backoff, Deadline
+from fluss_client.engine import Backoff, Deadline, backend_of
 from fluss_client.errors import (
     ClientError,
     DatabaseNotExistError,
@@ -88,6 +88,21 @@ class SetOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class RescaleTable:
+    """Raise the number of buckets that new partitions of a table get."""
+
+    table: str
+    before: int
+    buckets: int
+
+    def __str__(self) -> str:
+        return (
+            f"rescale {self.table}: new partitions get {self.buckets} buckets instead of "
+            f"{self.before}; those that exist keep theirs"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePartition:
     """Create a partition."""
 
@@ -99,7 +114,7 @@ class CreatePartition:
         return f"create partition {pairs} of {self.table}"
 
 
-Change = CreateDatabase | CreateTable | AddColumns | SetOptions | CreatePartition
+Change = CreateDatabase | CreateTable | AddColumns | SetOptions | RescaleTable | CreatePartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +143,21 @@ class ProvisionPlan:
 
 
 def table_changes(
-    spec: TableSpec, info: TableInfo, partitions: list[PartitionInfo]
+    spec: TableSpec, info: TableInfo, partitions: list[PartitionInfo], *, rescaling: bool = False
 ) -> list[Change]:
     """Return the changes for a table that exists.
+
+    Args:
+        spec: The table as it shall be.
+        info: The table as it is.
+        partitions: Its partitions.
+        rescaling: Whether the server can change bucket counts (Fluss 1.0).
 
     Raises:
         RebuildNeededError: No change of the table would be enough.
     """
     reasons = [*_key_differences(spec, info), *_column_differences(spec, info)]
+    reasons += _rescale_refusals(spec, info, rescaling)
     options, refused = _option_changes(spec, info)
     reasons += refused
     if reasons:
@@ -146,6 +168,9 @@ def table_changes(
         changes.append(AddColumns(spec.table, added))
     if options:
         changes.append(SetOptions(spec.table, options))
+    if spec.buckets is not None and spec.buckets != info.num_buckets:
+        # Before partitions are created, so that these get the new count.
+        changes.append(RescaleTable(spec.table, info.num_buckets, spec.buckets))
     existing = [dict(p.spec) for p in partitions]
     changes += [
         CreatePartition(spec.table, wanted)
@@ -162,10 +187,26 @@ def _key_differences(spec: TableSpec, info: TableInfo) -> list[str]:
     ]
     if spec.bucket_keys:
         pairs.append(("bucket key", list(spec.bucket_keys), info.get_bucket_keys()))
-    found = [f"the {what} is {has}, not {wants}" for what, wants, has in pairs if wants != has]
-    if spec.buckets is not None and spec.buckets != info.num_buckets:
-        found.append(f"it has {info.num_buckets} buckets, not {spec.buckets}")
-    return found
+    return [f"the {what} is {has}, not {wants}" for what, wants, has in pairs if wants != has]
+
+
+def _rescale_refusals(spec: TableSpec, info: TableInfo, rescaling: bool) -> list[str]:
+    """Return why the table cannot have as many buckets as the spec wants."""
+    if spec.buckets is None or spec.buckets == info.num_buckets:
+        return []
+    what = f"it has {info.num_buckets} buckets, not {spec.buckets}"
+    if not info.is_partitioned():
+        return [f"{what}, and the count of a table without partitions is fixed"]
+    if not rescaling:
+        return [f"{what}, and servers before Fluss 1.0 cannot change that"]
+    if info.properties.get("table.datalake.enabled", "false").lower() == "true":
+        return [f"{what}, and the count of a table with a lake is fixed: Iceberg's buckets are"]
+    if spec.buckets < info.num_buckets:
+        return [
+            f"{what}, and a spec only raises the count: to lower it for new partitions, use "
+            "alter_table(bucket_count=...)"
+        ]
+    return []
 
 
 def _column_differences(spec: TableSpec, info: TableInfo) -> list[str]:
@@ -238,11 +279,13 @@ def plan_tables(connection: FlussConnection, specs: Iterable[TableSpec]) -> Prov
         if database not in databases:
             databases.add(database)
             changes.append(CreateDatabase(database))
-        changes += _for_table(admin, spec)
+        # Asked for each table: a cluster says it once a server has answered.
+        rescaling = backend_of(connection).capabilities.rescaling
+        changes += _for_table(admin, spec, rescaling)
     return ProvisionPlan(tuple(changes), wanted)
 
 
-def _for_table(admin: FlussAdmin, spec: TableSpec) -> list[Change]:
+def _for_table(admin: FlussAdmin, spec: TableSpec, rescaling: bool) -> list[Change]:
     try:
         info = admin.get_table_info(spec.path).result()
     except (TableNotExistError, DatabaseNotExistError):
@@ -251,7 +294,7 @@ def _for_table(admin: FlussAdmin, spec: TableSpec) -> list[Change]:
     existing = []
     if info.is_partitioned():
         existing = admin.list_partition_infos(spec.path).result()
-    return table_changes(spec, info, existing)
+    return table_changes(spec, info, existing, rescaling=rescaling)
 
 
 def apply_tables(
@@ -314,6 +357,8 @@ def _take(admin: FlussAdmin, change: Change) -> None:
                 TablePath.parse(change.table), add_columns=change.columns
             ).result(),
         )
+    elif isinstance(change, RescaleTable):
+        admin.alter_table(TablePath.parse(change.table), bucket_count=change.buckets).result()
     elif isinstance(change, SetOptions):
         admin.alter_table(TablePath.parse(change.table), set_options=change.options).result()
 

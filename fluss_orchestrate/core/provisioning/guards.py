@@ -177,7 +177,7 @@ def _interval_reason(head: Event, plan: Event, partition: PartitionInfo) -> str 
 
 
 def _ends(admin: FlussAdmin, table: TableInfo, partition: PartitionInfo) -> dict[int, int]:
-    buckets = list(range(table.num_buckets))
+    buckets = list(range(table.bucket_count_of(partition)))
     asked = admin.list_partition_offsets(
         table.table_path, partition.partition_name, buckets, OffsetSpec.latest()
     )

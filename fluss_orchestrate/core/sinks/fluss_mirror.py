@@ -352,7 +352,7 @@ class FlussMirror:
         info, backend = self._target.info, backend_of(self._core)
         ends: Ends = {}
         for partition_id in self._places():
-            buckets = range(info.num_buckets)
+            buckets = range(run_blocking(backend.bucket_count(info, partition_id)))
             latest = backend.list_offsets(info, partition_id, buckets, OffsetSpec.latest())
             ends.update({(partition_id, b): end for b, end in run_blocking(latest).items()})
         return ends

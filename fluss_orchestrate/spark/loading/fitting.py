@@ -11,6 +11,7 @@ import pyarrow.types as pt
 from fluss_client import ChangeType, TableInfo
 from fluss_client.engine import ArrowInput
 from fluss_client.errors import ChangeTypeError, FlussError, RowError
+from fluss_orchestrate.core.loading.counts import CountOf
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE, Placed, Placer, TargetColumns
 
 SOURCE_FILE = "__fluss_source_file"
@@ -47,6 +48,7 @@ class Fitter:
         columns: Mapping[str, str] | None = None,
         parse_text: bool = False,
         own_columns: Sequence[str] | None = None,
+        count_of: CountOf | None = None,
     ) -> None:
         self._info = info
         self.source_of = _sources(info, schema, columns or {}, own_columns)
@@ -56,7 +58,7 @@ class Fitter:
         """The columns that upserts write, by position; None for all."""
         given = self.target_columns or range(len(info.schema.columns))
         self._input = ArrowInput(info.schema, given)
-        self._placer = Placer(info)
+        self._placer = Placer(info, count_of)
         self._parse_text = parse_text
         self._has_changes = info.has_primary_key() and CHANGE_TYPE in schema.names
         wire = info.schema.wire

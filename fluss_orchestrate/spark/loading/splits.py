@@ -324,7 +324,10 @@ def _sampled_width(footers: Sequence[Footer]) -> float:
 
 
 def unit_rows_of(info: TableInfo, batch_rows: int) -> int:
-    """Return the rows of a unit: five batches per bucket, more if rows go to many buckets."""
+    """Return the rows of a unit: five batches per bucket, more if rows go to many buckets.
+
+    Partitions of a table that was rescaled may have fewer buckets; batches are larger then.
+    """
     spread = min(info.num_buckets, SPREAD_MAX) if info.bucket_keys else 1
     # All of them may turn out to go to one bucket.
     return min(batch_rows * spread, rows_max_of(info)) * PINNED_BATCHES_MAX

@@ -30,6 +30,7 @@ from fluss_client.engine import (
     table_info,
 )
 from fluss_orchestrate.core.clusters import ClusterRef
+from fluss_orchestrate.core.loading.counts import counts_of
 from fluss_orchestrate.core.loading.errors import LoadError
 from fluss_orchestrate.core.loading.sending import partition_id_of, send_pinned
 from fluss_orchestrate.core.loading.sources import SourceError
@@ -141,7 +142,12 @@ class _Sending:
             if fitter is None:
                 task = self._task
                 fitter = Fitter(
-                    self._info, unit.schema, task.columns, task.parse_text, task.own_columns
+                    self._info,
+                    unit.schema,
+                    task.columns,
+                    task.parse_text,
+                    task.own_columns,
+                    counts_of(backend_of(self._core), self._info),
                 )
             fitted = self._fitted(fitter, unit, number, first_row)
             letters += self._letters(unit, fitted, first_row)
@@ -191,7 +197,8 @@ class _Sending:
         bucket = placed.table_bucket(info.table_id, self._partition_ids)
         least = -(-placed.rows.num_rows // PINNED_BATCHES_MAX)
         batches = placed.cut(max(self._task.batch_rows, least))
-        await send_pinned(self._core, info, bucket, batches, writer_id, target_columns)
+        numbers = (writer_id, placed.bucket_count)
+        await send_pinned(self._core, info, bucket, batches, numbers, target_columns)
 
     def _letters(
         self, unit: pa.RecordBatch, fitted: Fitted, first_row: int

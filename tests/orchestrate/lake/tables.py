@@ -66,6 +66,28 @@ def make_table(
             admin.create_partition(path, {"day": day}, ignore_if_exists=True).result(60)
 
 
+def make_clean(connection: FlussConnection, path: TablePath) -> None:
+    """Create the Iceberg table of a table again, as Fluss 1.0 does: without system columns.
+
+    It has no partition field for the bucket unless the table has a bucket key, and no sort order.
+    """
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema as IcebergSchema
+
+    old = lake_table(connection, path)
+    fields = [f for f in old.schema().fields if not f.name.startswith("__")]
+    kept = {f.field_id for f in fields}
+    spec = PartitionSpec(*(f for f in old.spec().fields if f.source_id in kept))
+    keys = old.schema().identifier_field_ids
+    schema = IcebergSchema(*fields, identifier_field_ids=keys)
+    old.catalog.drop_table(old.name())
+    # The server's catalog knows a namespace only as long as it has a table.
+    old.catalog.create_namespace_if_not_exists(old.name()[0])
+    old.catalog.create_table(
+        old.name(), schema, partition_spec=spec, properties=old.metadata.properties
+    )
+
+
 def batch(start: int, stop: int) -> pa.RecordBatch:
     """The rows whose ids are [start, stop)."""
     values = range(start, stop)

@@ -191,9 +191,11 @@ def test_rows_that_are_in_the_lake_twice_are_noticed(
     table.append(table.scan("__offset == 3").to_arrow())
     newest = table.current_snapshot().snapshot_id
     info = connection.get_admin().result().get_table_info(path).result()
+    from fluss_orchestrate.core.lake.known_lake import KnownLake
     from fluss_orchestrate.core.lake.reader import LakeRead
 
-    read = LakeRead(lake_table(connection, path), newest, info, ["id"])
+    lake = KnownLake(connection, info)
+    read = LakeRead(lake, lake_table(connection, path), newest, ["id"])
     with pytest.raises(LakeRangeError):
         list(read.batches(BucketRange(None, None, 0, 0, 10)))
 

@@ -15,8 +15,10 @@ from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.provisioning import (
     AddColumns,
     ColumnSpec,
+    CreatePartition,
     PartitionWindow,
     RebuildNeededError,
+    RescaleTable,
     TableSpec,
     WindowPlan,
     apply_partition_window,
@@ -24,6 +26,7 @@ from fluss_orchestrate.core.provisioning import (
     plan_partition_window,
     plan_tables,
 )
+from fluss_orchestrate.core.provisioning.apply import table_changes
 
 NOW = datetime(2026, 3, 31, 23, 30, tzinfo=UTC)
 
@@ -88,7 +91,6 @@ def test_columns_options_and_partitions_follow_the_spec(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"buckets": 3}, "it has 2 buckets, not 3"),
         ({"primary_key": ("region", "id")}, "the primary key is"),
         (
             {
@@ -130,6 +132,53 @@ def test_what_would_need_a_rebuild_is_an_error(
         plan_tables(connection, [orders(database, **changes)])
     assert reason in raised.value.message
     assert raised.value.table == f"{database}.orders"
+
+
+def test_buckets_may_grow_for_new_partitions(connection: Any, admin: Any, database: str) -> None:
+    apply_tables(connection, [orders(database)])
+    wanted = orders(database, buckets=5, partitions=({"region": "eu"}, {"region": "us"}))
+    if not connection.backend.capabilities.rescaling:
+        with pytest.raises(RebuildNeededError, match=r"2 buckets, not 5, and servers before"):
+            plan_tables(connection, [wanted])
+        return
+    planned = plan_tables(connection, [wanted])
+    assert [type(change) for change in planned.changes] == [RescaleTable, CreatePartition]
+    assert "new partitions get 5 buckets instead of 2" in str(planned)
+    assert apply_tables(connection, planned) == list(planned.changes)
+    assert plan_tables(connection, [wanted]).is_empty
+    path = TablePath(database, "orders")
+    info = admin.get_table_info(path).result(30)
+    found = admin.list_partition_infos(path).result(30)
+    counts = {p.partition_name: info.bucket_count_of(p) for p in found}
+    assert counts == {"eu": 2, "us": 5}
+    with pytest.raises(RebuildNeededError, match="only raises the count"):
+        plan_tables(connection, [orders(database, buckets=4)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"partition_keys": (), "partitions": ()}, "without partitions is fixed"),
+        ({"lake": True, "bucket_keys": ("id",)}, "a table with a lake is fixed"),
+    ],
+)
+def test_buckets_that_cannot_grow(database: str, changes: dict[str, Any], reason: str) -> None:
+    spec = orders(database, **changes)
+    made = spec.descriptor()
+    info = TableInfo(
+        table_id=1,
+        table_path=spec.path,
+        schema_id=1,
+        num_buckets=2,
+        schema=made.schema,
+        partition_keys=made.partition_keys,
+        bucket_keys=made.bucket_keys,
+        properties=made.properties,
+        custom_properties=made.custom_properties,
+    )
+    wanted = orders(database, **changes | {"buckets": 3})
+    with pytest.raises(RebuildNeededError, match=reason):
+        table_changes(wanted, info, [], rescaling=True)
 
 
 def test_a_new_column_must_be_nullable(connection: Any, database: str) -> None:

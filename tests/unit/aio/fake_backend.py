@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss_client.backend.contract import BucketAck, BucketWrite
+from fluss_client.backend.contract import BucketAck, BucketWrite, Capabilities
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, decode_rows
 from fluss_client.errors import (
@@ -58,6 +58,18 @@ class FakeBackend:
 
     table: TableInfo
     partitions: dict[str, int] = field(default_factory=dict)
+    capabilities = Capabilities(
+        name="fake",
+        versioned_merge_engine=False,
+        aggregation_merge_engine=False,
+        auto_increment=False,
+        remote_log=False,
+        kv_snapshots=False,
+        acls=False,
+        cluster_configs=False,
+        replication=False,
+        scan_kv=False,
+    )
     script: Callable[[BucketWrite], Fault | None] = lambda write: None
     nodes: int = 2
 
@@ -114,6 +126,12 @@ class FakeBackend:
 
     async def forget_location(self, table: TableInfo, bucket: TableBucket) -> None:
         self.forgotten.append(bucket)
+
+    def known_bucket_count(self, table: TableInfo, partition_id: int | None) -> int | None:
+        return table.num_buckets
+
+    async def bucket_count(self, table: TableInfo, partition_id: int | None) -> int:
+        return table.num_buckets
 
     async def append(
         self, table: TableInfo, node: int, writes: Sequence[BucketWrite], acks: int, timeout_ms: int

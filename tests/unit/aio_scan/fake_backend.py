@@ -180,6 +180,12 @@ class FakeBackend:
     async def forget_location(self, table: TableInfo, bucket: TableBucket) -> None:
         self.forgotten.append(bucket)
 
+    def known_bucket_count(self, table: TableInfo, partition_id: int | None) -> int | None:
+        return table.num_buckets
+
+    async def bucket_count(self, table: TableInfo, partition_id: int | None) -> int:
+        return table.num_buckets
+
     async def get_table_info(self, path: TablePath) -> TableInfo:
         if self.dropped:
             raise TableNotExistError(f"{path} does not exist")

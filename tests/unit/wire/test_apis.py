@@ -30,7 +30,7 @@ def test_request_and_response_belong_together() -> None:
 
 @pytest.mark.parametrize(
     ("minimum", "maximum", "chosen"),
-    [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 9, 2), (2, 2, 2), (3, 9, None), (5, 1, None)],
+    [(0, 0, 0), (0, 1, 1), (0, 2, 2), (1, 9, 3), (2, 2, 2), (4, 9, None), (5, 1, None)],
 )
 def test_the_highest_common_version_is_chosen(
     minimum: int, maximum: int, chosen: int | None

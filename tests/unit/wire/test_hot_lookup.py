@@ -43,15 +43,25 @@ blobs = st.binary(max_size=20) | SIZES.map(
 
 
 def bucket_keys(
-    bucket_id: int, keys: list[bytes], partition_id: int | None, before: bytes
+    bucket_id: int,
+    keys: list[bytes],
+    partition_id: int | None,
+    before: bytes,
+    count: int | None = None,
 ) -> BucketKeys:
     offsets = np.cumsum([len(before), *map(len, keys)], dtype=np.int64)
     data = np.frombuffer(before + b"".join(keys) + b"behind", np.uint8)
-    return BucketKeys(bucket_id, data, offsets, partition_id)
+    return BucketKeys(bucket_id, data, offsets, partition_id, count)
 
 
 requests = st.lists(
-    st.tuples(INT32, st.lists(blobs, max_size=5), st.none() | INT64, st.binary(max_size=3)),
+    st.tuples(
+        INT32,
+        st.lists(blobs, max_size=5),
+        st.none() | INT64,
+        st.binary(max_size=3),
+        st.none() | INT32,
+    ),
     max_size=3,
 )
 
@@ -65,9 +75,14 @@ def test_lookup_requests_equal_the_generated_code(
         table_id=table_id, insert_if_not_exists=insert, acks=acks, timeout_ms=timeout_ms
     )
     prefix = pb.PrefixLookupRequest(table_id=table_id)
-    for bucket_id, keys, partition_id, _ in buckets:
-        message.buckets_req.add(bucket_id=bucket_id, keys=keys, partition_id=partition_id)
-        prefix.buckets_req.add(bucket_id=bucket_id, keys=keys, partition_id=partition_id)
+    for bucket_id, keys, partition_id, _, count in buckets:
+        for request in (message, prefix):
+            request.buckets_req.add(
+                bucket_id=bucket_id,
+                keys=keys,
+                partition_id=partition_id,
+                routing_bucket_count=count,
+            )
     given_keys = [bucket_keys(*bucket) for bucket in buckets]
     parts = encode_lookup(
         table_id, given_keys, insert_if_not_exists=insert, acks=acks, timeout_ms=timeout_ms

@@ -17,6 +17,7 @@ buckets_strategy = st.lists(
         bucket_id=INT32,
         records=st.lists(st.binary(max_size=200), max_size=3),
         partition_id=st.none() | INT64,
+        routing_bucket_count=st.none() | INT32,
     ),
     max_size=4,
 )
@@ -33,6 +34,7 @@ def test_produce_log_equals_the_generated_code(
             partition_id=bucket.partition_id,
             bucket_id=bucket.bucket_id,
             records=b"".join(bucket.records),
+            routing_bucket_count=bucket.routing_bucket_count,
         )
     parts = encode_produce_log(table_id, buckets, acks=acks, timeout_ms=timeout_ms)
     assert b"".join(parts) == message.SerializeToString()
@@ -59,6 +61,7 @@ def test_put_kv_equals_the_generated_code(
             partition_id=bucket.partition_id,
             bucket_id=bucket.bucket_id,
             records=b"".join(bucket.records),
+            routing_bucket_count=bucket.routing_bucket_count,
         )
     parts = encode_put_kv(
         table_id,

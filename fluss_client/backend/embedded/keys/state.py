@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from fluss_client.backend.contract import LookupAnswer
 from fluss_client.backend.embedded.store.catalog import (
     check_exists,
+    check_placed,
     end_statements,
     find_bucket,
     no_bucket,
@@ -209,29 +210,37 @@ class LocalCursor:
 
 
 def lookup(
-    connection: sqlite3.Connection, table: TableInfo, keys: Mapping[TableBucket, Blobs]
+    connection: sqlite3.Connection,
+    table: TableInfo,
+    keys: Mapping[TableBucket, Blobs],
+    placed: int | None,
 ) -> dict[TableBucket, LookupAnswer]:
-    """Return the values of complete keys."""
-    return _answers(connection, table, keys, _point)
+    """Return the values of complete keys; error 74 if they were placed by another bucket count."""
+    return _answers(connection, table, keys, placed, _point)
 
 
 def prefix_lookup(
-    connection: sqlite3.Connection, table: TableInfo, keys: Mapping[TableBucket, Blobs]
+    connection: sqlite3.Connection,
+    table: TableInfo,
+    keys: Mapping[TableBucket, Blobs],
+    placed: int | None,
 ) -> dict[TableBucket, LookupAnswer]:
     """Return the values of all keys with some prefixes, in key order per prefix."""
-    return _answers(connection, table, keys, _prefix)
+    return _answers(connection, table, keys, placed, _prefix)
 
 
 def _answers(
     connection: sqlite3.Connection,
     table: TableInfo,
     keys: Mapping[TableBucket, Blobs],
+    placed: int | None,
     find: _Find,
 ) -> dict[TableBucket, LookupAnswer]:
     answers = {}
     for place, wanted in keys.items():
         try:
             number = _bucket_number(connection, table, place)
+            check_placed(connection, place, placed)
             values, counts = find(connection, number, wanted)
             answers[place] = LookupAnswer(values, counts)
         except FlussError as error:

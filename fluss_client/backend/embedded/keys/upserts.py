@@ -31,6 +31,7 @@ from fluss_client.backend.embedded.store.catalog import (
     Catalog,
     Stored,
     all_or_nothing,
+    check_placed,
     end_statements,
     find_bucket,
     now_ms,
@@ -79,6 +80,7 @@ def _upsert_one(
     payload = write.payload
     assert isinstance(payload, UpsertPayload)
     bucket = find_bucket(connection, write.bucket)
+    check_placed(connection, write.bucket, write.bucket_count)
     _check(stored.info, payload, target_columns)
     now = max(now_ms(), bucket.max_time)
     if write.writer_id != NO_WRITER:

@@ -19,6 +19,7 @@ from fluss_client.backend.embedded.log.batches import Encoded, encode_batch, sto
 from fluss_client.backend.embedded.store.catalog import (
     Bucket,
     all_or_nothing,
+    check_placed,
     end_statements,
     find_bucket,
     now_ms,
@@ -143,6 +144,7 @@ def _append_one(connection: sqlite3.Connection, write: BucketWrite) -> int:
     payload = write.payload
     assert isinstance(payload, AppendPayload)
     bucket = find_bucket(connection, write.bucket)
+    check_placed(connection, write.bucket, write.bucket_count)
     # The clock may be set back, but commit times of a bucket must not decrease.
     now = max(now_ms(), bucket.max_time)
     if write.writer_id != NO_WRITER:

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluss_client.backend.embedded.store.layout import NO_PARTITION
+from fluss_client.backend.embedded.store.layout import FORMAT_VERSION, NO_PARTITION
 from fluss_client.errors import (
+    InvalidBucketRoutingError,
     PartitionNotExistError,
     SchemaNotExistError,
     TableNotExistError,
@@ -153,6 +154,7 @@ class Catalog:
             comment=descriptor.comment,
             created_time=created,
             modified_time=modified,
+            bucket_count_epoch=bucket_count_epoch(connection, table_id),
         )
         return Stored(info, descriptor, stamp, {schema_id: schema})
 
@@ -173,6 +175,58 @@ def _read_schema(connection: sqlite3.Connection, table_id: int, schema_id: int) 
     if row is None:
         raise SchemaNotExistError(f"table {table_id} has no schema {schema_id}")
     return schema_from_json(row[0])
+
+
+def bucket_count_epoch(connection: sqlite3.Connection, table_id: int) -> int:
+    """Return how often the bucket count of a table was changed."""
+    row = connection.execute(
+        "SELECT value FROM meta WHERE name = ?", (_epoch_name(table_id),)
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def raise_bucket_count_epoch(connection: sqlite3.Connection, table_id: int) -> None:
+    """Count a change of a bucket count; older versions of this project refuse the directory."""
+    connection.execute(
+        "INSERT INTO meta VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1",
+        (_epoch_name(table_id),),
+    )
+    connection.execute(
+        "UPDATE meta SET value = max(value, ?) WHERE name = 'format_version'", (FORMAT_VERSION,)
+    )
+
+
+def forget_bucket_count_epoch(connection: sqlite3.Connection, table_id: int) -> None:
+    """Delete the count of changes of a dropped table."""
+    connection.execute("DELETE FROM meta WHERE name = ?", (_epoch_name(table_id),))
+
+
+def _epoch_name(table_id: int) -> str:
+    return f"bucket_count_epoch.{table_id}"
+
+
+def count_buckets(
+    connection: sqlite3.Connection, table_id: int, partition_id: int | None
+) -> int | None:
+    """Return how many buckets a partition has, or None if it does not exist (any more)."""
+    partition = NO_PARTITION if partition_id is None else partition_id
+    # The ids are 0 to n - 1, and the largest one is found with one step in the index.
+    (last,) = connection.execute(
+        "SELECT max(bucket_id) FROM bucket WHERE table_id = ? AND partition_id = ?",
+        (table_id, partition),
+    ).fetchone()
+    return None if last is None else int(last) + 1
+
+
+def check_placed(connection: sqlite3.Connection, bucket: TableBucket, placed: int | None) -> None:
+    """Raise error 74 if rows or keys were placed by another count than that of the partition."""
+    if placed is None:
+        return
+    count = count_buckets(connection, bucket.table_id, bucket.partition_id)
+    if count is not None and count != placed:
+        raise InvalidBucketRoutingError(
+            f"rows for {bucket} were placed by {placed} buckets, but it is one of {count}"
+        )
 
 
 def find_bucket(connection: sqlite3.Connection, bucket: TableBucket) -> Bucket:

@@ -166,7 +166,7 @@ class Database:
         for statement in layout.statements():
             connection.execute(statement)
         now = int(time.time() * 1000)
-        rows = [("format_version", layout.FORMAT_VERSION), *layout.COUNTERS.items()]
+        rows = [("format_version", layout.FORMAT_VERSION_NEW), *layout.COUNTERS.items()]
         connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         connection.execute(
             "INSERT INTO database VALUES (?, ?, ?, ?)",

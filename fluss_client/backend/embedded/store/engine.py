@@ -115,6 +115,9 @@ class Engine(ProcessBound):
         self.known_buckets: set[TableBucket] = set()
         self.bucket_numbers: dict[TableBucket, int] = {}
         """Bucket numbers are never reused, so a cached number of a dropped bucket finds no rows."""
+        self._bucket_counts: dict[int | None, int] = {}
+        """How many buckets each partition has. Partitions keep their count and ids are not reused,
+        so a count in here stays true."""
         self.expiry_seen: dict[TableBucket, float] = {}
         self._counts: dict[str, float] = {"reads": 0, "writes": 0}
         # The threads refer to `threads`, which must not refer to the engine: an engine that

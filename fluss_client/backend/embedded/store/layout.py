@@ -1,6 +1,8 @@
 """The SQLite tables of an embedded directory.
 
-    meta          format version and the counters that ids come from (ids are never reused)
+    meta          format version, the counters that ids come from (ids are never reused), and how
+                  often the bucket count of a table was changed
+    part          partitions; how many buckets one has is the number of its rows in `bucket`
     bucket        one row per bucket: its number, where its log starts and ends
     log           one row per batch; id = bucket number << 40 | base offset, so that a bucket's
                   batches are adjacent and in order, and an offset is found by one index search
@@ -19,7 +21,11 @@ One transaction commits everything that a write changes, in all tables.
 
 from __future__ import annotations
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The highest version that this code reads."""
+FORMAT_VERSION_NEW = 1
+"""The version of a new directory. It becomes 2 with the first change of a bucket count: older code
+takes the count of the table for that of each partition, and must refuse the directory."""
 APPLICATION_ID = 0x464C5553
 PAGE_BYTES = 16384
 FILE_NAME = "fluss.db"

@@ -70,7 +70,10 @@ def add_partition(connection: sqlite3.Connection, table: TableInfo, name: str) -
         raise TooManyPartitionsError(
             f"table {table.table_path} has {count} partitions and takes no more"
         )
-    if (count + 1) * table.num_buckets > validation.BUCKETS_MAX:
+    (buckets,) = connection.execute(
+        "SELECT count(*) FROM bucket WHERE table_id = ?", (table.table_id,)
+    ).fetchone()
+    if buckets + table.num_buckets > validation.BUCKETS_MAX:
         raise TooManyBucketsError(
             f"partition '{name}' would give table {table.table_path} more than "
             f"{validation.BUCKETS_MAX} buckets"
@@ -116,16 +119,19 @@ def list_partitions(
     stored = _partitioned(connection, catalog, path)
     keys = stored.info.partition_keys
     rows = connection.execute(
-        "SELECT id, name FROM part WHERE table_id = ? ORDER BY id", (stored.info.table_id,)
+        "SELECT id, name, (SELECT max(bucket_id) + 1 FROM bucket "
+        "WHERE bucket.table_id = part.table_id AND partition_id = part.id) "
+        "FROM part WHERE table_id = ? ORDER BY id",
+        (stored.info.table_id,),
     ).fetchall()
     found = []
-    for partition_id, name in rows:
+    for partition_id, name, count in rows:
         values = parse_partition_name(name, keys)
         for key in spec or ():
             if key not in values:
                 raise UnknownServerError(f"table {path} has no partition key '{key}'")
         if all(values[key] == value for key, value in (spec or {}).items()):
-            found.append(PartitionInfo(partition_id, name, values))
+            found.append(PartitionInfo(partition_id, name, values, count))
     return found
 
 

@@ -10,13 +10,15 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fluss_client.backend.contract import TableChange
+from fluss_client.backend.contract import DatabaseChange, TableChange
 from fluss_client.backend.embedded.store import options, validation
 from fluss_client.backend.embedded.store.catalog import (
     Catalog,
     Stored,
+    forget_bucket_count_epoch,
     new_stamp,
     now_ms,
+    raise_bucket_count_epoch,
     take_number,
 )
 from fluss_client.backend.embedded.store.layout import BUCKET_NUMBER_MAX, NO_PARTITION
@@ -42,6 +44,8 @@ from fluss_client.model.table import DatabaseDescriptor, DatabaseInfo, TableDesc
 from fluss_client.model.types import DataType
 
 FIRST_SCHEMA_ID = 1
+BUCKET_COUNT_MAX = 4096
+"""The default of the server's `max.bucket.num`."""
 LakeTable = Callable[[TablePath, TableDescriptor], None]
 """Creates the Iceberg table of a lake-enabled table."""
 
@@ -79,6 +83,24 @@ def drop_database(
     for (table_id,) in tables:
         forget_table(connection, table_id)
     connection.execute("DELETE FROM database WHERE name = ?", (name,))
+
+
+def alter_database(
+    connection: sqlite3.Connection, name: str, change: DatabaseChange, ignore_if_not_exists: bool
+) -> None:
+    """Change the properties and the comment of a database; error 4 if it is missing."""
+    if not database_exists(connection, name) and ignore_if_not_exists:
+        return
+    before = get_database_info(connection, name).descriptor
+    properties = {**before.custom_properties, **change.set_properties}
+    for key in change.reset_properties:
+        properties.pop(key, None)
+    comment = before.comment if change.comment is None else change.comment
+    after = DatabaseDescriptor(comment=comment, custom_properties=properties)
+    connection.execute(
+        "UPDATE database SET descriptor = ?, modified = ? WHERE name = ?",
+        (database_to_json(after).decode(), now_ms(), name),
+    )
 
 
 def list_databases(connection: sqlite3.Connection) -> list[str]:
@@ -190,6 +212,7 @@ def forget_table(connection: sqlite3.Connection, table_id: int) -> None:
     for table in ("bucket", "part", "tbl_schema", "lake_offsets", "lake_snapshot", "lake_tiering"):
         connection.execute(f"DELETE FROM {table} WHERE table_id = ?", (table_id,))
     connection.execute("DELETE FROM tbl WHERE id = ?", (table_id,))
+    forget_bucket_count_epoch(connection, table_id)
 
 
 def list_tables(connection: sqlite3.Connection, database: str) -> list[str]:
@@ -229,6 +252,8 @@ def alter_table(
         _alter_options(connection, stored, change, make_lake_table)
     if change.add_columns:
         _add_columns(connection, stored, change)
+    if change.bucket_count is not None:
+        _rescale(connection, catalog.by_path(connection, path), change.bucket_count)
 
 
 def _alter_options(
@@ -252,6 +277,36 @@ def _alter_options(
     lake_before = validation.is_lake_enabled(before.properties)
     if validation.is_lake_enabled(properties) and not lake_before:
         make_lake_table(stored.info.table_path, after)
+    connection.execute(
+        "UPDATE tbl SET descriptor = ?, modified = ?, stamp = ? WHERE id = ?",
+        (descriptor_to_json(after).decode(), now_ms(), new_stamp(), stored.info.table_id),
+    )
+
+
+def _rescale(connection: sqlite3.Connection, stored: Stored, bucket_count: int) -> None:
+    """Set the bucket count of partitions that are created later; error 56 where it is fixed.
+
+    The same count again changes nothing. Partitions that exist keep theirs.
+    """
+    before, path = stored.descriptor, stored.info.table_path
+    if not before.partition_keys:
+        raise InvalidAlterTableError(
+            f"table {path} has no partitions, so its bucket count is fixed: its rows would have to "
+            "be distributed anew. Copy them into a new table"
+        )
+    if validation.is_lake_enabled(before.properties):
+        raise InvalidAlterTableError(
+            f"table {path} has an Iceberg table, whose buckets cannot be changed: the bucket count "
+            "of such a table is fixed"
+        )
+    if not 1 <= bucket_count <= BUCKET_COUNT_MAX:
+        raise InvalidAlterTableError(
+            f"table {path} takes 1 to {BUCKET_COUNT_MAX} buckets, not {bucket_count}"
+        )
+    if bucket_count == stored.info.num_buckets:
+        return
+    raise_bucket_count_epoch(connection, stored.info.table_id)
+    after = validation.with_bucket_count(before, bucket_count)
     connection.execute(
         "UPDATE tbl SET descriptor = ?, modified = ?, stamp = ? WHERE id = ?",
         (descriptor_to_json(after).decode(), now_ms(), new_stamp(), stored.info.table_id),

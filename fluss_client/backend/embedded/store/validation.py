@@ -75,6 +75,11 @@ def completed(descriptor: TableDescriptor) -> TableDescriptor:
     )
 
 
+def with_bucket_count(descriptor: TableDescriptor, bucket_count: int) -> TableDescriptor:
+    """Return the description with another bucket count."""
+    return _rebuilt(descriptor, bucket_count=bucket_count)
+
+
 def with_properties(
     descriptor: TableDescriptor, properties: dict[str, str], custom_properties: dict[str, str]
 ) -> TableDescriptor:

@@ -23,6 +23,9 @@ from fluss_orchestrate.core.plan import Place
 from fluss_orchestrate.core.receipts import Receipt, whole_position
 from fluss_orchestrate.core.times import as_time_ms
 
+PLACES_SHOWN = 20
+"""How many places the error for an unknown one names."""
+
 
 async def first_starts(
     backend: Backend, config: Config, view: TableView, start: Start, settings: ScanSettings
@@ -94,7 +97,7 @@ def known_offsets(view: TableView, offsets: Offsets) -> dict[Place, int]:
     if unknown:
         raise ConfigError(
             f"{view.info.table_path} has no place {unknown[0]} (partition id, bucket); its "
-            f"partitions are {dict(view.partitions)} with {view.info.num_buckets} buckets"
+            f"partitions are {dict(view.partitions)}, its places {list(view.latest)[:PLACES_SHOWN]}"
         )
     return given
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fluss_client import OffsetSpec, TableInfo, TablePath
+from fluss_client import OffsetSpec, PartitionInfo, TableInfo, TablePath
 from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import Backend, backend_of
 from fluss_client.errors import PartitionNotExistError
@@ -57,13 +57,18 @@ async def observe(backend: Backend, alias: str, path: TablePath) -> TableView:
     return await observe_offsets(backend, alias, info)
 
 
-async def observe_offsets(backend: Backend, alias: str, info: TableInfo) -> TableView:
-    """Read the latest offsets of a table whose `TableInfo` is known."""
+async def observe_offsets(
+    backend: Backend, alias: str, info: TableInfo, more: Sequence[PartitionInfo] = ()
+) -> TableView:
+    """Read the latest offsets of a table whose `TableInfo` is known.
+
+    `more` has partitions that are not listed with the others: system partitions.
+    """
     partitions: dict[int, str] = {}
     ids: list[int | None] = [None]
     if info.is_partitioned():
         found = await backend.list_partitions(info.table_path, None)
-        partitions = {p.partition_id: p.partition_name for p in found}
+        partitions = {p.partition_id: p.partition_name for p in (*found, *more)}
         ids = list(partitions)
     latest = await offsets_of(backend, info, ids, OffsetSpec.latest())
     seen = {place[0] for place in latest}
@@ -83,11 +88,12 @@ async def offsets_of(
     Partitions that do not exist any more are left out.
     """
     limit = asyncio.Semaphore(PARTITIONS_AT_ONCE_MAX)
-    buckets = range(info.num_buckets)
 
     async def ask(partition_id: int | None) -> dict[Place, int]:
         async with limit:
             try:
+                # Partitions of a table that was rescaled have different counts.
+                buckets = range(await backend.bucket_count(info, partition_id))
                 answer = await backend.list_offsets(info, partition_id, buckets, spec)
             except PartitionNotExistError:
                 return {}

@@ -28,7 +28,7 @@ from fluss_orchestrate.core.checkpoints.dropped import NOTHING_DROPPED, DropReco
 from fluss_orchestrate.core.checkpoints.events import Event, new_nonce, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
 from fluss_orchestrate.core.checkpoints.transitions import next_sequence
-from fluss_orchestrate.core.errors import TableIdentityChangedError
+from fluss_orchestrate.core.errors import LateRowsError, TableIdentityChangedError
 from fluss_orchestrate.core.incremental.planning.bounds import describe, ends, first_starts
 from fluss_orchestrate.core.incremental.planning.guards import (
     PartitionCheck,
@@ -38,8 +38,13 @@ from fluss_orchestrate.core.incremental.planning.guards import (
     check_partitions,
     check_retention,
 )
+from fluss_orchestrate.core.incremental.planning.late_rows import (
+    has_late_rows,
+    late_details,
+    observe_for_scan,
+)
 from fluss_orchestrate.core.incremental.planning.limits import capped_stops, whole_updates
-from fluss_orchestrate.core.incremental.planning.observation import TableView, observe_offsets
+from fluss_orchestrate.core.incremental.planning.observation import TableView
 from fluss_orchestrate.core.incremental.planning.settings import (
     ScanSettings,
     Start,
@@ -95,7 +100,9 @@ class Planner:
         """Return the next plan, from the state in `head` and the records of dropped partitions."""
         known = None if head is None else head.state.position
         info = await self._table(known)
-        view = await observe_offsets(self._backend, self._alias, info)
+        view = await observe_for_scan(self._backend, self._alias, info, self._settings)
+        if known is not None:
+            self._check_late_rows(known, view)
         beginning = await self._beginning(known, view, records)
         position = beginning.position
         if not beginning.is_first:
@@ -116,11 +123,18 @@ class Planner:
         stops = {p: max(starts[p], stop) for p, stop in stops.items()}
         stops = await self._limited(view, starts, stops, until, max_offsets)
         details = _details(until, max_offsets, kept, beginning)
+        details |= late_details(view.info, self._settings)
         draft = self._assemble(view, position, run_key, starts, stops, details)
         if beginning.partitions is not None and beginning.partitions.dropped:
             plan = replace(draft.plan, dropped=beginning.partitions.dropped)
             draft = replace(draft, plan=plan)
         return _new_generation(draft, head) if beginning.restarted or kept.lost else draft
+
+    def _check_late_rows(self, known: TablePosition, view: TableView) -> None:
+        """Refuse to leave out late rows of which earlier plans have read some."""
+        if has_late_rows(known.partitions.values()) and not has_late_rows(view.partitions.values()):
+            reason = "earlier plans of this checkpoint have read some of them"
+            raise LateRowsError(view.info.table_path, reason)
 
     async def _table(self, known: TablePosition | None) -> TableInfo:
         try:
@@ -208,11 +222,23 @@ class Planner:
                 "without the old rows in its changelog its state cannot be read twice alike; use "
                 "start='earliest'"
             )
+        # Rows of expired partitions are in the lake, not in a key state. What is written for them
+        # from now on is read as changes.
+        late = {p: end for p, end in view.latest.items() if _is_late(view, p)}
         ranges = tuple(
-            view.range_of(place, 0, latest) for place, latest in view.latest.items() if latest > 0
+            view.range_of(place, 0, latest)
+            for place, latest in view.latest.items()
+            if latest > 0 and place not in late
         )
-        begins = TablePosition(view.identity, dict.fromkeys(view.latest, 0), {}, view.partitions)
-        return Draft(self._plan(view, run_key, ranges, "state"), begins, {"until": "latest"})
+        starts = {**dict.fromkeys(view.latest, 0), **late}
+        begins = TablePosition(view.identity, starts, {}, view.partitions)
+        details = {"until": "latest", **late_details(info, self._settings)}
+        return Draft(self._plan(view, run_key, ranges, "state"), begins, details)
+
+
+def _is_late(view: TableView, place: Place) -> bool:
+    name = view.partition_name(place)
+    return name is not None and has_late_rows([name])
 
 
 def _new_generation(draft: Draft, head: Event | None) -> Draft:

@@ -18,6 +18,7 @@ ON_PENDING = ("adopt", "wait", "skip", "fail")
 ON_RETENTION = ("fail", "earliest", "lake")
 ON_PARTITION_GONE = ("fail", "forget", "delete")
 ON_PARTITION_UNSEEN = ("note", "fail")
+ON_LATE_ROWS = ("read", "note", "fail")
 ON_RECREATED = ("fail", "restart")
 ON_COVERED = ("fail", "skip")
 ON_COMMITTED = ("keep", "again")
@@ -53,6 +54,9 @@ class ScanSettings:
     on_partition_unseen: str = "note"
     """What a plan does about ids of partitions that it cannot have seen: note them in the history,
     or list the partitions of all tables and fail for ids that none of them has."""
+    on_late_rows: str = "read"
+    """What a plan does about rows that were written for partitions that had expired (Fluss 1.0):
+    `read` them, leave them out and `note` that in the plan, or `fail`."""
     on_recreated: str = "fail"
     on_covered: str = "fail"
     """What an interval does with rows that another checkpoint brings into the same sink."""
@@ -69,6 +73,7 @@ class ScanSettings:
         _one_of("on_retention", self.on_retention, ON_RETENTION)
         _one_of("on_partition_gone", self.on_partition_gone, ON_PARTITION_GONE)
         _one_of("on_partition_unseen", self.on_partition_unseen, ON_PARTITION_UNSEEN)
+        _one_of("on_late_rows", self.on_late_rows, ON_LATE_ROWS)
         _one_of("on_recreated", self.on_recreated, ON_RECREATED)
         _one_of("on_covered", self.on_covered, ON_COVERED)
         _one_of("on_committed", self.on_committed, ON_COMMITTED)

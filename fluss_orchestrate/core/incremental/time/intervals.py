@@ -38,12 +38,8 @@ from fluss_orchestrate.core.incremental.planning.guards import (
     check_retention,
     unknown_drops,
 )
-from fluss_orchestrate.core.incremental.planning.observation import (
-    TableView,
-    observe,
-    observe_table,
-    offsets_of,
-)
+from fluss_orchestrate.core.incremental.planning.late_rows import late_details, observe_for_scan
+from fluss_orchestrate.core.incremental.planning.observation import TableView, offsets_of
 from fluss_orchestrate.core.incremental.planning.partitions import (
     as_seen,
     is_unpartitioned,
@@ -74,6 +70,11 @@ class Boundary:
     """Places where rows that were committed at or after the time may have been deleted."""
 
 
+async def _observed(backend: Backend, alias: str, settings: ScanSettings) -> TableView:
+    info = await backend.get_table_info(settings.path)
+    return await observe_for_scan(backend, alias, info, settings)
+
+
 async def find_boundary(
     backend: Backend, config: Config, settings: ScanSettings, timestamp_ms: int
 ) -> Boundary:
@@ -86,7 +87,7 @@ async def find_boundary(
         NotYetError: The offsets are not final yet.
     """
     alias = config.resolved_alias()
-    view = await observe(backend, alias, settings.path)
+    view = await _observed(backend, alias, settings)
     for _ in range(LOOKS_MAX):
         cuts, earliest = await asyncio.gather(
             resolve_timestamp(backend, config, view, timestamp_ms, settings.settle_ms),
@@ -97,7 +98,7 @@ async def find_boundary(
         listed = await backend.list_partitions(settings.path, None)
         if all(partition.partition_id in view.partitions for partition in listed):
             break
-        view = await observe(backend, alias, settings.path)
+        view = await _observed(backend, alias, settings)
     else:
         raise NotYetError(
             f"{settings.path}: partitions kept being created while {timestamp_ms} was looked for; "
@@ -331,7 +332,7 @@ class IntervalScan:
     ) -> Draft:
         settings = self._scan.settings
         core = async_connection(self._scan.connection)
-        view = await observe_table(core, settings.path)
+        view = await _observed(backend_of(core), core.config.resolved_alias(), settings)
         for boundary in (start, stop):
             check_identity(boundary.position.table, view.identity)
         ranges, gone = self._ranges(start, stop, view, records)
@@ -358,6 +359,7 @@ class IntervalScan:
             created_ms=now_ms(),
         )
         details = retention_details(kept) | PartitionCheck(start.position, lost=gone).details()
+        details |= late_details(view.info, settings)
         return Draft(plan, start.position, details)
 
     def _ranges(

@@ -9,10 +9,12 @@ lost a race against tiering can be made again without writing the files again.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fluss_client import TablePath
 from fluss_orchestrate.core.lake.data_files import DataFileWriter, delete_files, partition_key
 from fluss_orchestrate.core.lake.equality_deletes import (
     LiveFile,
@@ -21,8 +23,14 @@ from fluss_orchestrate.core.lake.equality_deletes import (
     read_live,
     scope_of,
 )
+from fluss_orchestrate.core.lake.layout.placed_files import (
+    COMPACTED,
+    check_lineage,
+    file_label,
+    ordered_files,
+)
+from fluss_orchestrate.core.lake.layout.system_columns import OFFSET, has_system_columns
 from fluss_orchestrate.core.lake.reader import offset_bounds
-from fluss_orchestrate.core.lake.tiering_files import OFFSET
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -43,10 +51,13 @@ class Group:
     Attributes:
         files: The files with their deletes.
         deletes: Paths of delete files that apply to no other data file.
+        bucket: The bucket, where only the names and sequence numbers of files tell the place of
+            their rows: in a log table without system columns.
     """
 
     files: Sequence[LiveFile]
     deletes: frozenset[str]
+    bucket: int | None = None
 
     @property
     def paths(self) -> set[str]:
@@ -67,6 +78,8 @@ class Compacted:
     spec_id: int
     groups: list[Group] = field(default_factory=list)
     added: list[DataFile] = field(default_factory=list)
+    sequence_numbers: dict[str, int] = field(default_factory=dict)
+    """Those of new files that differ, by path."""
 
     @property
     def removed(self) -> set[str]:
@@ -97,19 +110,31 @@ class Compacted:
         return found == len(before)
 
 
-def plan_compaction(table: Table, target_bytes: int, *, keep_order: bool) -> list[Group]:
+def plan_compaction(
+    table: Table, path: TablePath, target_bytes: int, *, keep_order: bool
+) -> list[Group]:
     """Return the data files of the current snapshot that are worth being written anew.
 
     Args:
         table: The Iceberg table.
+        path: The Fluss table.
         target_bytes: The wanted size of a file.
         keep_order: Whether rows have to stay in the order of their offsets (log tables).
 
     Raises:
         EqualityDeleteError: A file cannot be read, or its deletes cannot be applied.
+        LakeOffsetsUnknownError: The order of the files of a log table is not known.
+        LakeLayoutError: The table has some of the system columns only.
     """
     files = live_files(table)
     check_readable(table, files)
+    if keep_order and not has_system_columns(table, path):
+        check_lineage(table, path)
+        return [
+            Group(run, frozenset(), bucket)
+            for (_, bucket), found in ordered_files(table, path, files).items()
+            for run in _ordered_runs(found, target_bytes)
+        ]
     scopes: dict[Any, list[LiveFile]] = {}
     for live in files:
         if live.file.spec_id != table.metadata.default_spec_id:
@@ -131,6 +156,25 @@ def _has_deletes(live: LiveFile) -> bool:
 
 def _is_worth_it(live: LiveFile, target_bytes: int) -> bool:
     return _has_deletes(live) or int(live.file.file_size_in_bytes) < SMALL_RATIO * target_bytes
+
+
+def _ordered_runs(files: Sequence[LiveFile], target_bytes: int) -> Iterator[list[LiveFile]]:
+    """Files of a bucket that follow each other, in their order.
+
+    Files of one sequence number stay together: the new file takes the highest number of its run,
+    which no other file of the bucket may have, because the numbers are the order of the files.
+    """
+    run: list[LiveFile] = []
+    for _, found in itertools.groupby(files, key=lambda live: live.sequence_number):
+        same = list(found)
+        if all(_is_worth_it(live, target_bytes) for live in same):
+            run += same
+            continue
+        if len(run) > 1:
+            yield run
+        run = []
+    if len(run) > 1:
+        yield run
 
 
 def _runs(table: Table, files: Sequence[LiveFile], target_bytes: int) -> Iterator[list[LiveFile]]:
@@ -236,21 +280,35 @@ def _write_group(table: Table, group: Group, target_bytes: int, made: Compacted)
         key = partition_key(table, [values[at] for at in range(len(values))])
     names = [f.name for f in table.schema().fields]
     writer: DataFileWriter | None = None
+    rows = 0
     try:
         # One file after the other: they share deletes, and their order is kept.
         for batch in read_live(table, group.files, names, keys_max=KEYS_AT_ONCE_MAX):
             if not batch.num_rows:
                 continue
             if writer is not None and writer.bytes_written >= target_bytes:
-                made.added.append(writer.close())
+                _add(made, group, writer.close())
                 writer = None
             if writer is None:
-                writer = DataFileWriter(table, key, "compacted")
+                writer = DataFileWriter(table, key, _label(group, rows))
             writer.write(batch)
+            rows += batch.num_rows
             yield batch.num_rows
         if writer is not None:
-            made.added.append(writer.close())
+            _add(made, group, writer.close())
             writer = None
     finally:
         if writer is not None:
             writer.abort()
+
+
+def _label(group: Group, rows: int) -> str:
+    """How the name of a new file begins; `rows` of the group are in earlier ones."""
+    return COMPACTED if group.bucket is None else file_label(group.bucket, rows, COMPACTED)
+
+
+def _add(made: Compacted, group: Group, file: DataFile) -> None:
+    made.added.append(file)
+    if group.bucket is not None:
+        numbers = [live.sequence_number for live in group.files]
+        made.sequence_numbers[str(file.file_path)] = max(numbers)

@@ -221,7 +221,8 @@ class _Maintenance:
     def _plan(self, table: Table) -> list[compaction.Group]:
         keep_order = not self._info.has_primary_key()
         size = self._settings.target_file_bytes
-        return compaction.plan_compaction(table, size, keep_order=keep_order)
+        path = self._info.table_path
+        return compaction.plan_compaction(table, path, size, keep_order=keep_order)
 
     def _is_known(self, snapshot_id: int) -> bool:
         try:
@@ -330,6 +331,7 @@ class _Maintenance:
                 made.added,
                 summary,
                 data_sequence=made.sequence_number,
+                data_sequences=made.sequence_numbers,
                 is_same_data=True,
             )
         except CommitConflictError as error:

@@ -1,0 +1,1 @@
+"""How the Iceberg table of a lake is laid out: with system columns, or with user columns only."""

@@ -1,0 +1,121 @@
+"""Loads into a table whose bucket count changes between attempts, or while partitions are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
+from fluss_orchestrate import load_rows
+from fluss_orchestrate.core.incremental import IncrementalScan
+from fluss_orchestrate.core.loading import PlacedElsewhereError, sending
+from tests.orchestrate.rescaler import Rescaler
+
+pytestmark = pytest.mark.usefixtures("small_units")
+DAYS = ("d0", "d1", "d2")
+ROWS = 300
+FIELDS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("day", pa.string(), nullable=False),
+        pa.field("text", pa.string()),
+    ]
+)
+KINDS: dict[str, dict[str, Any]] = {
+    "log in turns": {},
+    "log by key": {"bucket_keys": ["id"]},
+    "key table": {"bucket_keys": ["id"], "primary_keys": ["id", "day"]},
+}
+
+
+def make_table(connection: FlussConnection, path: TablePath, kind: str) -> Rescaler:
+    options = dict(KINDS[kind])
+    keys = options.pop("primary_keys", None)
+    descriptor = TableDescriptor(
+        Schema(FIELDS, primary_keys=keys), bucket_count=3, partition_keys=["day"], **options
+    )
+    admin = connection.get_admin().result(30)
+    admin.create_table(path, descriptor).result(60)
+    admin.create_partition(path, {"day": "d0"}).result(60)
+    return Rescaler(connection, path, "d0")
+
+
+def rows(days: tuple[str, ...] = DAYS) -> pa.Table:
+    columns = {
+        "id": list(range(ROWS)),
+        "day": [days[n % len(days)] for n in range(ROWS)],
+        "text": [f"row {n}" for n in range(ROWS)],
+    }
+    return pa.table(columns, schema=FIELDS)
+
+
+def ids(connection: FlussConnection, path: TablePath) -> list[int]:
+    """The ids in the log, and by it the number of times that each was written."""
+    with IncrementalScan(connection, path, str(path), settle_ms=0).run("all") as run:
+        found: list[int] = run.to_arrow()["id"].to_pylist()
+    return sorted(found)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_load_goes_on_after_a_rescale(
+    sink_connection: FlussConnection, sink_database: str, kind: str
+) -> None:
+    path = TablePath(sink_database, "t")
+    rescaler = make_table(sink_connection, path, kind)
+    whole = rows()
+
+    def breaks() -> Iterator[pa.RecordBatch]:
+        # The first units know two of the partitions only.
+        yield from whole.slice(0, 200).to_batches()
+        raise OSError("the file is gone")
+
+    broken = pa.RecordBatchReader.from_batches(whole.schema, breaks())
+    with pytest.raises(OSError, match="the file is gone"):
+        load_rows(sink_connection, path, broken, "one", create_partitions=True)
+    assert 0 < len(ids(sink_connection, path)) < ROWS
+    rescaler.rescale(5)
+    receipt = load_rows(sink_connection, path, whole, "one", create_partitions=True)
+    assert receipt.rows == ROWS
+    admin = sink_connection.get_admin().result(30)
+    if kind == "key table":
+        found = sink_connection.get_table(path).result(30)
+        lookuper = found.new_lookup().create_lookuper()
+        for n in range(0, ROWS, 17):
+            row = lookuper.lookup({"id": n, "day": DAYS[n % 3]}).result(30)
+            assert row is not None
+            assert row["text"] == f"row {n}"
+    with IncrementalScan(sink_connection, path, f"again {path}", settle_ms=0).run("all") as run:
+        assert sorted(run.to_arrow()["id"].to_pylist()) == list(range(ROWS))
+    assert len(admin.list_partition_infos(path).result(30)) == len(DAYS)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_partition_that_gets_another_count_than_was_known(
+    sink_connection: FlussConnection,
+    sink_database: str,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between placing the rows and creating their partition, the table is rescaled."""
+    path = TablePath(sink_database, "t")
+    rescaler = make_table(sink_connection, path, kind)
+    original = sending.partition_id_of
+    backend = sink_connection.backend
+
+    async def late(of: Any, info: Any, name: str, create: bool) -> int:
+        if name == "d1" and rescaler.can_rescale:
+            from fluss_client.backend.contract import TableChange
+
+            await backend.alter_table(path, TableChange(bucket_count=7), False)
+        return await original(of, info, name, create)
+
+    monkeypatch.setattr(sending, "partition_id_of", late)
+    if rescaler.can_rescale:
+        with pytest.raises(PlacedElsewhereError) as caught:
+            load_rows(sink_connection, path, rows(), "one", create_partitions=True)
+        assert (caught.value.retriable, caught.value.bucket_count) == (True, 3)
+    assert load_rows(sink_connection, path, rows(), "one", create_partitions=True).rows == ROWS
+    assert ids(sink_connection, path) == list(range(ROWS))
