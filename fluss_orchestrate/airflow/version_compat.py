@@ -13,6 +13,8 @@ capability has a named fallback that keeps the same promise:
   Fallback: it moves some seconds after the event was handed to Airflow, so that an event may come
   twice.
 - `async_masking` (3.3): secrets are masked without blocking the event loop. Fallback: on a thread.
+- `plugin_pages` (3.1): plugins add pages to the navigation, and the session is in a cookie.
+  Fallback: no console in Airflow; `fluss-orchestrate ui` shows the same.
 - `lineage_extra` (3.2): counts of rows are added to the lineage of hooks. Fallback: lineage
   without counts.
 """
@@ -78,6 +80,7 @@ class Capabilities:
     acknowledged_streams: bool
     async_masking: bool
     lineage_extra: bool
+    plugin_pages: bool
 
 
 def version_of(text: str) -> tuple[int, int]:
@@ -96,6 +99,7 @@ CAPABILITIES = Capabilities(
     acknowledged_streams=SharedStreamProducer is not object,
     async_masking=AIRFLOW_V_3_3_PLUS,
     lineage_extra=AIRFLOW_V_3_2_PLUS,
+    plugin_pages=AIRFLOW_V_3_1_PLUS,
 )
 
 

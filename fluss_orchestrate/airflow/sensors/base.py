@@ -20,7 +20,7 @@ from fluss_orchestrate.airflow.errors import (
 )
 from fluss_orchestrate.airflow.flows import named_table
 from fluss_orchestrate.airflow.hooks import FlussHook
-from fluss_orchestrate.airflow.links import FlussTableLink
+from fluss_orchestrate.airflow.links import FlussConsoleLink, FlussTableLink
 from fluss_orchestrate.airflow.receipts import publish
 from fluss_orchestrate.airflow.run_context import run_state
 from fluss_orchestrate.airflow.templates import CheckedTemplates
@@ -63,7 +63,7 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = ("fluss_conn_id", "table")
-    operator_extra_links = (FlussTableLink(),)
+    operator_extra_links = (FlussTableLink(), FlussConsoleLink())
 
     def __init__(
         self,
