@@ -188,7 +188,7 @@ class ActionPages:
         if one is None:
             asked.problem = f"there is no checkpoint '{asked.name}'"
             return
-        to = fields.get("to", "") or "latest"
+        to = fields.get("to", "") or "current"
         at = fields.get("at", "").strip()
         given = at if to == "time" else to
         asked.shown = {"to": to, "at": at, "table": one.table}

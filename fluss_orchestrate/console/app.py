@@ -142,9 +142,8 @@ class Pages:
             if kind == "checkpoints":
                 found = views.by_urgency(views.matching(overview.checkpoints, text))
             else:
-                found = views.matching(overview.tables, text)
-            if kind == "lakes":
-                found = [t for t in found if t.lake is not None]
+                tables = [t for t in overview.tables if kind == "tables" or t.lake is not None]
+                found = views.matching(tables, text)
         number = _number(request.query_params.get("page", "1"))
         pages = max(1, -(-len(found) // views.ROWS_PER_PAGE))
         number = min(number, pages)
@@ -286,10 +285,10 @@ class Pages:
         return Response(text, headers={"content-type": prometheus.CONTENT_TYPE})
 
     def _table_charts(self, request: Request, name: str) -> dict[str, Any]:
-        ring = _ring(request)
-        samples = [] if self._console.samples is None else self._console.samples.of_table(name, ring)
+        ring, kept = _ring(request), self._console.samples
+        samples = [] if kept is None else kept.of_table(name, ring)
         return {
-            "kept": self._console.samples is not None,
+            "kept": kept is not None,
             "ring": ring,
             "offsets": views.points(samples, 0),
             "behind": views.points(samples, 1),
@@ -312,9 +311,7 @@ class Pages:
         if _is_api(request):
             return JSONResponse({"problem": f"there is no {kind} '{name}'"}, HTTPStatus.NOT_FOUND)
         values = {"kind": kind, "name": name}
-        return self._page(
-            request, look, "missing.html", f"No {kind}", values, HTTPStatus.NOT_FOUND
-        )
+        return self._page(request, look, "missing.html", f"No {kind}", values, HTTPStatus.NOT_FOUND)
 
     def _page(
         self,

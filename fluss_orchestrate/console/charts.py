@@ -18,6 +18,12 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 10, 10, 24
 SPARK_WIDTH, SPARK_HEIGHT = 84, 20
 SPARK_POINTS_MAX = 60
 LINES_MAX = 4
+NO_HISTORY = "The line begins when this console has run for two minutes."
+_LINE = Markup('<polyline class="line c{}" points="{}"><title>{}</title></polyline>')
+_KEY = Markup(
+    '<span><svg class="key" width="10" height="10" aria-hidden="true">'
+    '<rect class="bar c{}" width="10" height="10" rx="2"/></svg>{}</span>'
+)
 
 
 def spark(points: Points) -> Markup:
@@ -53,10 +59,9 @@ def lines(
     """
     known = [p for _, points in series for p in points if p[1] is not None]
     if len(known) < 2:
-        note = "It begins with the second minute in which this console runs."
-        return Markup('<figure class="chart"><figcaption>{}</figcaption><p class="empty">{}</p></figure>').format(
-            title, note
-        )
+        return Markup(
+            '<figure class="chart"><figcaption>{}</figcaption><p class="empty">{}</p></figure>'
+        ).format(title, NO_HISTORY)
     first, last = min(at for at, _ in known), max(at for at, _ in known)
     highest = max(value for _, value in known if value is not None) or 1
     parts = [_grid(first, last, highest, text)]
@@ -65,11 +70,7 @@ def lines(
             path = " ".join(
                 f"{_x(at, first, last):.1f},{_y(value, highest):.1f}" for at, value in run
             )
-            parts.append(
-                Markup('<polyline class="line c{}" points="{}"><title>{}</title></polyline>').format(
-                    place, path, name
-                )
-            )
+            parts.append(_LINE.format(place, path, name))
     newest = "; ".join(f"{name} {_newest(points, text)}" for name, points in series)
     return _figure(title, Markup("").join(parts), f"{title}: {newest}", [n for n, _ in series])
 
@@ -152,13 +153,8 @@ def _grid(first: int, last: int, highest: float, text: Callable[[float | None], 
 def _figure(title: str, body: Markup, label: str, names: Sequence[str]) -> Markup:
     legend = Markup("")
     if len(names) > 1:
-        legend = Markup('<span class="legend">{}</span>').format(
-            Markup("").join(
-                Markup('<span><svg class="key" width="10" height="10" aria-hidden="true">'
-                       '<rect class="bar c{}" width="10" height="10" rx="2"/></svg>{}</span>').format(place, name)
-                for place, name in enumerate(names)
-            )
-        )
+        keys = [_KEY.format(place, name) for place, name in enumerate(names)]
+        legend = Markup('<span class="legend">{}</span>').format(Markup("").join(keys))
     return Markup(
         '<figure class="chart"><figcaption>{}{}</figcaption>'
         '<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg></figure>'

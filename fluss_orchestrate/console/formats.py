@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from fluss_orchestrate.core.checkpoints.events import now_ms
 
-NONE = "–"
+NONE = "–"  # noqa: RUF001 (typography)
 """For what does not apply. What is not known is written as `unknown`."""
 _STEPS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")

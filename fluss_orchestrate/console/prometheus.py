@@ -81,12 +81,13 @@ def _rows(overview: Overview) -> Iterable[Row]:
         yield "fluss_checkpoint_lag_offsets", at, one.unread
         if one.unread is not None:
             yield "fluss_checkpoint_lost_offsets", at, one.lost
-            yield "fluss_checkpoint_age_seconds", at, 0.0 if not one.unread else since(one.oldest_ms)
+            age = 0.0 if not one.unread else since(one.oldest_ms)
+            yield "fluss_checkpoint_age_seconds", at, age
             yield "fluss_checkpoint_retention_unknown_buckets", at, one.buckets_unknown
         left = None if one.expires_ms is None else (one.expires_ms - now) / 1000
         yield "fluss_checkpoint_retention_seconds", at, left
-        pending = one.pending
-        yield "fluss_checkpoint_pending_age_seconds", at, since(pending and pending.created_ms)
+        if one.pending is not None:
+            yield "fluss_checkpoint_pending_age_seconds", at, since(one.pending.created_ms)
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -21,7 +21,15 @@ from fluss_orchestrate.console import charts, formats, links
 
 FORM_BYTES_MAX = 64 << 10
 HERE = Path(__file__).parent
-ASSETS = {"console.css": "text/css", "console.js": "text/javascript", "console.svg": "image/svg+xml"}
+ASSETS = {
+    "console.css": "text/css",
+    "console.js": "text/javascript",
+    "console.svg": "image/svg+xml",
+}
+FILTERS = (
+    *("number", "compact", "rate", "size", "duration", "ago", "took", "counted", "until"),
+    *("moment", "iso"),
+)
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors {ancestors}"
@@ -44,7 +52,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("number", "compact", "rate", "size", "duration", "ago", "took", "counted", "until", "moment", "iso"):
+    for name in FILTERS:
         made.filters[name] = getattr(formats, name)
     made.globals.update(
         spark=charts.spark,
@@ -78,7 +86,7 @@ def page(
     """Return a page made of a template."""
     base = request.scope.get("root_path", "").rstrip("/")
     text = environment().get_template(template).render(base=base, **values)
-    return HTMLResponse(text, status, {"cache-control": "no-store"})
+    return HTMLResponse(text, int(status), {"cache-control": "no-store"})
 
 
 def login_page(request: Request, problem: str = "") -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Any
 
 from markupsafe import Markup
 
@@ -20,7 +21,7 @@ def static_page(overview: Overview) -> str:
     """
     style = rendering.asset("console.css")
     digest = hashlib.sha256(style.encode()).digest()
-    values = {
+    values: dict[str, Any] = {
         "base": None,
         "overview": overview,
         "style": Markup(style),  # noqa: S704 (a file of this package)

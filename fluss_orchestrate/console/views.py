@@ -73,9 +73,7 @@ def notices(overview: Overview) -> list[Notice]:
     for one in overview.checkpoints:
         if not one.retired:
             found += [Notice(level, "checkpoint", one.name, text) for level, text in _of(one, now)]
-    found += [
-        Notice("warn", "table", t.table, t.problem) for t in overview.tables if t.problem
-    ]
+    found += [Notice("warn", "table", t.table, t.problem) for t in overview.tables if t.problem]
     order = {"bad": 0, "warn": 1, "note": 2}
     return sorted(found, key=lambda n: order[n.level])
 
@@ -260,9 +258,7 @@ def points(samples: Sequence[Sample], value: int) -> list[tuple[int, float | Non
     return [(sample.at_ms, sample.values[value]) for sample in samples]
 
 
-def matching(
-    named: Sequence[TableFigures] | Sequence[CheckpointFigures], text: str
-) -> list[Any]:
+def matching(named: Sequence[TableFigures] | Sequence[CheckpointFigures], text: str) -> list[Any]:
     """Return those whose name or table contains a text, whatever its case."""
     wanted = text.casefold()
     return [

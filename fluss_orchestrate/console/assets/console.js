@@ -54,7 +54,7 @@
     document.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
       const input = document.querySelector("[data-filter]");
-      if (event.key === "/" && input) { event.preventDefault(); input.focus(); }
+      if (event.key === "/" && input) { event.preventDefault(); input.select(); }
       if (event.key === "r") refresh();
     });
     const seconds = Number(document.body.dataset.interval);

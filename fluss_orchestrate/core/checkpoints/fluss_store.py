@@ -191,7 +191,8 @@ class FlussEventLog:
             for name in names:
                 if name not in found:
                     group.create_task(search(name))
-        return {name: event for name in names if (event := found[name]) is not None}
+        heads = {name: found[name] for name in names}
+        return {name: head for name, head in heads.items() if head is not None}
 
     async def _around(
         self, table: CheckpointTable, known: Event, run_key: str | None

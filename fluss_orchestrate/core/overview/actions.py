@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fluss_client import FlussConnection
-from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
-from fluss_orchestrate.core.checkpoints import transitions
+from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore, transitions
 from fluss_orchestrate.core.checkpoints.events import RESERVED, Event
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.incremental.planning.settings import Start
@@ -93,9 +92,7 @@ class Actions:
 
         def work() -> str:
             if path is None:
-                event = self._store.reset(
-                    name, None, order.text, abandon_pending=abandon_pending
-                )
+                event = self._store.reset(name, None, order.text, abandon_pending=abandon_pending)
             else:
                 scan = IncrementalScan(self._connection, str(path), name, self._store)
                 event = scan.reset(to, order.text, abandon_pending=abandon_pending)
@@ -168,9 +165,7 @@ class Actions:
             "state": state,
             "result": result[:REASON_LENGTH_MAX],
         }
-        self._store.advance(
-            JOURNAL, lambda head: transitions.claim_event(head, JOURNAL, details)
-        )
+        self._store.advance(JOURNAL, lambda head: transitions.claim_event(head, JOURNAL, details))
 
 
 def _record(event: Event) -> ActionRecord:

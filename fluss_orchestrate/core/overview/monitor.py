@@ -49,7 +49,7 @@ class Monitor:
         gather: Makes one pass; it is called on the thread of the monitor.
         samples: Where overviews are recorded; None to keep only the newest, in memory.
         interval_s: The time from the end of a pass to the beginning of the next.
-        idle_s: Passes stop when nobody has looked for so long; None to go on, which records history.
+        idle_s: Passes stop when nobody has looked for so long; None to go on, for history.
     """
 
     def __init__(

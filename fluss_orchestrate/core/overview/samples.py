@@ -1,8 +1,8 @@
 """A bounded local record of overviews, for charts and for the first page after a start.
 
 Each series (a table, a checkpoint) has two rings of fixed length: fine samples of the last hours
-and coarse ones of the last days. A sample replaces the one at its place in the ring, so the file has
-a largest size by construction. It is a cache for people: it may be deleted at any time.
+and coarse ones of the last days. A sample replaces the one at its place in the ring, so the file
+has a largest size by construction. It is a cache for people: it may be deleted at any time.
 
     sample(series, ring, place)   at_ms and up to three values
     kept(one)                     the newest overview, compressed
@@ -213,7 +213,7 @@ def _series_of(
     now = overview.observed_ms
 
     def seconds_since(ms: int | None) -> float | None:
-        return None if ms is None else (now - ms) / 1000
+        return None if ms is None else max(0.0, (now - ms) / 1000)
 
     for table in overview.tables:
         if table.problem:
