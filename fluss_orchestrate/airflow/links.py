@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
+from fluss_orchestrate.airflow.version_compat import CAPABILITIES, conf
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from fluss_orchestrate.airflow.hooks import FlussHook
 
 XCOM_KEY = "fluss_lake_table"
+CONSOLE_PREFIX = "/fluss"
+"""Where Airflow's API server has the console."""
 log = logging.getLogger(__name__)
 
 
@@ -111,6 +115,48 @@ class LakeTableLink(BaseOperatorLink):
         found = load_lake_table(info, client.config.resolved_alias(), overrides)
         ti: Any = context["ti"]
         ti.xcom_push(key=XCOM_KEY, value=found.location())
+
+
+class FlussConsoleLink(BaseOperatorLink):
+    """The checkpoint of the task, or its table, in the console that Airflow's API server shows."""
+
+    name = "Fluss console"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Return the address; empty if `[api] base_url` is not set on the worker.
+
+        Args:
+            operator: The task.
+            ti_key: The key of the task instance.
+        """
+        try:
+            return console_url(
+                operator.fluss_conn_id,
+                getattr(operator, "checkpoint", None),
+                getattr(operator, "table", None),
+            )
+        except Exception as error:  # noqa: BLE001 - a link must not fail a task that has ended
+            log.warning("no link: %s", error)
+            return ""
+
+
+def console_url(connection_id: str, checkpoint: Any, table: Any) -> str:
+    """Return the address of a page of the console in Airflow, or an empty text.
+
+    Args:
+        connection_id: The Airflow connection.
+        checkpoint: The name of a checkpoint, if the task has one.
+        table: Otherwise its table, as `database.table`.
+    """
+    from fluss_orchestrate.console import links
+
+    server = str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    if not server.startswith(("http://", "https://")) or not CAPABILITIES.plugin_pages:
+        return ""
+    base = f"{server}{CONSOLE_PREFIX}/{quote(connection_id, safe='')}"
+    if isinstance(checkpoint, str) and checkpoint:
+        return links.checkpoint_page(base, checkpoint)
+    return links.table_page(base, table) if isinstance(table, str) and table else ""
 
 
 def _url(operator: Any, field: str) -> str:

@@ -6,7 +6,10 @@ from typing import Any
 
 HERE = "fluss_orchestrate.airflow"
 INTEGRATION = "Apache Fluss"
-GUIDES = ("airflow", "how-to/hourly-increments", "how-to/backfills", "how-to/wait-for-the-lake")
+GUIDES = (
+    *("airflow", "how-to/hourly-increments", "how-to/backfills", "how-to/wait-for-the-lake"),
+    "how-to/console",
+)
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -38,7 +41,10 @@ def get_provider_info() -> dict[str, Any]:
                 "to_openlineage_converter": f"{HERE}.assets.to_openlineage",
             }
         ],
-        "extra-links": [f"{HERE}.links.FlussTableLink", f"{HERE}.links.LakeTableLink"],
+        "extra-links": [
+            f"{HERE}.links.{name}"
+            for name in ("FlussTableLink", "LakeTableLink", "FlussConsoleLink")
+        ],
         "notifications": [f"{HERE}.notifiers.FlussLagNotifier"],
         "task-decorators": [
             {"name": "fluss_scan", "class-name": f"{HERE}.decorators.fluss_scan_task"}
@@ -112,6 +118,30 @@ def _config() -> dict[str, Any]:
                 "type": "float",
                 "example": None,
                 "default": "5",
+            },
+            "console_connections": {
+                "description": "The connections in the console, separated by commas. By default "
+                "all connections of type fluss in Airflow's database and environment.",
+                "version_added": None,
+                "type": "string",
+                "example": "fluss_default,fluss_archive",
+                "default": "",
+            },
+            "console_actions": {
+                "description": "Whether users who may edit a connection may act in its console: "
+                "reset and abandon checkpoints, tier, create and drop partitions.",
+                "version_added": None,
+                "type": "boolean",
+                "example": None,
+                "default": "False",
+            },
+            "console_interval": {
+                "description": "Seconds between two looks of the console at a cluster, while "
+                "somebody looks at it.",
+                "version_added": None,
+                "type": "float",
+                "example": None,
+                "default": "10",
             },
         },
     }

@@ -15,6 +15,8 @@ capability has a named fallback that keeps the same promise:
 - `asset_partitions` (3.3): a task says which partitions of an asset it has changed. There is no
   fallback: `asset_partitions=True` fails the task as it begins.
 - `async_masking` (3.3): secrets are masked without blocking the event loop. Fallback: on a thread.
+- `plugin_pages` (3.1): plugins add pages to the navigation, and the session is in a cookie.
+  Fallback: no console in Airflow; `fluss-orchestrate ui` shows the same.
 - `lineage_extra` (3.2): counts of rows are added to the lineage of hooks. Fallback: lineage
   without counts.
 """
@@ -89,6 +91,7 @@ class Capabilities:
     asset_partitions: bool
     async_masking: bool
     lineage_extra: bool
+    plugin_pages: bool
 
 
 def version_of(text: str) -> tuple[int, int]:
@@ -108,6 +111,7 @@ CAPABILITIES = Capabilities(
     asset_partitions=AIRFLOW_V_3_3_PLUS,
     async_masking=AIRFLOW_V_3_3_PLUS,
     lineage_extra=AIRFLOW_V_3_2_PLUS,
+    plugin_pages=AIRFLOW_V_3_1_PLUS,
 )
 
 

@@ -29,6 +29,7 @@ from fluss_orchestrate.cli.commands import (
     scan,
     status,
     tables,
+    ui,
     write,
 )
 from fluss_orchestrate.cli.options import Command, Commands
@@ -49,6 +50,7 @@ COMMANDS: dict[str, typer.Typer | Callable[..., None]] = {
     "lake": lake.app,
     "bulk-load": bulk_load.bulk_load,
     "status": status.status,
+    "ui": ui.ui,
     "cluster": cluster.app,
     "embedded": embedded.app,
     "demo": demo.demo,

@@ -117,10 +117,10 @@ async def _look(
         await lag_in(core, view, name, position, times=times)
         for name, position in positions[:CHECKPOINTS_MAX]
     ]
-    return view, await _counts(core, view), await _bytes_per_row(core, view), tuple(lags)
+    return view, await row_counts(core, view), await bytes_per_row(core, view), tuple(lags)
 
 
-async def _counts(core: AsyncConnection, view: TableView) -> dict[int | None, int] | None:
+async def row_counts(core: AsyncConnection, view: TableView) -> dict[int | None, int] | None:
     admin = core.get_admin()
     try:
         counts = await admin.get_table_stats(view.info.table_path)
@@ -133,7 +133,7 @@ async def _counts(core: AsyncConnection, view: TableView) -> dict[int | None, in
     return totals
 
 
-async def _bytes_per_row(core: AsyncConnection, view: TableView) -> float | None:
+async def bytes_per_row(core: AsyncConnection, view: TableView) -> float | None:
     longest = max(view.latest, key=lambda place: view.latest[place], default=None)
     if longest is None or not view.latest[longest]:
         return None

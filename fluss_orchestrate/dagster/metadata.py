@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from fluss_client import Schema, TableInfo, TablePath
+from fluss_orchestrate.console import links
 from fluss_orchestrate.core.identity import table_uri
 from fluss_orchestrate.core.plan import BucketRange
 from fluss_orchestrate.core.receipts import Receipt
@@ -37,6 +38,9 @@ TARGET = "fluss/target"
 """Where the rows are, as a link or a path."""
 PLAN_ID = "fluss/plan_id"
 SNAPSHOT_ID = "fluss/snapshot_id"
+
+CONSOLE = "fluss/console"
+"""The page of the checkpoint, or of the table, in a console."""
 
 OFFSETS_SHOWN_MAX = 50
 """Ranges in the table of offsets; the receipt has all of them."""
@@ -187,6 +191,25 @@ def sink_metadata(identity: str) -> dict[str, Any]:
         uri = table_uri(alias, TablePath.parse(table))
         return {SINK: kind, STORAGE: kind, TABLE_NAME: table, TARGET: table, URI: uri}
     return {SINK: kind, TARGET: where} if where else {SINK: kind}
+
+
+def linked(result: dg.MaterializeResult[Any], console_url: str) -> dg.MaterializeResult[Any]:
+    """The same result with a link to the console: the page of its checkpoint, or of its table.
+
+    Args:
+        result: A materialisation with a receipt; another one stays as it is.
+        console_url: Where the console is; empty for none.
+    """
+    metadata = dict(result.metadata or {})
+    receipt = receipt_of(metadata) if console_url else None
+    if receipt is None:
+        return result
+    checkpoint = receipt.details.get("name") if receipt.kind == "increment" else None
+    if checkpoint:
+        url = links.checkpoint_page(console_url, str(checkpoint))
+    else:
+        url = links.table_page(console_url, str(receipt.table.path))
+    return result._replace(metadata={**metadata, CONSOLE: dg.MetadataValue.url(url)})
 
 
 def receipt_of(metadata: Mapping[str, Any]) -> Receipt | None:

@@ -24,6 +24,7 @@ from fluss_orchestrate.core.provisioning import PartitionWindow, TableSpec
 from fluss_orchestrate.core.provisioning.guards import PartitionGuard
 from fluss_orchestrate.core.sinks.base import SchemaPolicy, Sink
 from fluss_orchestrate.dagster import work
+from fluss_orchestrate.dagster.metadata import linked
 from fluss_orchestrate.dagster.runs import StepContext
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         sasl_username: The user; SASL is used if it is set.
         sasl_password: The password.
         client_options: Further keys of the client's configuration; no secrets.
+        console_url: Where a console of the cluster is; materialisations then link to its pages.
         options: Deprecated: use `client_options`.
     """
 
@@ -101,6 +103,9 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     )
     client_options: dict[str, str] = Field(
         default_factory=dict, description="Further keys of the client's configuration; no secrets."
+    )
+    console_url: str = Field(
+        default="", description="Where a console of the cluster is, such as https://fluss.example."
     )
     options: dict[str, str] = Field(
         default_factory=dict, description="Deprecated: use client_options."
@@ -220,7 +225,8 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         choices = work.IncrementChoices(
             checkpoint, until, max_offsets, {**old_options, **(scan_options or {})}, source
         )
-        return work.increment(self.connection, context, table, sink, choices, asset_key)
+        done = work.increment(self.connection, context, table, sink, choices, asset_key)
+        return linked(done, self.console_url)
 
     def append(
         self,
@@ -245,7 +251,8 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             asset_key: The asset that is materialised; by default that of the step.
         """
         choices = work.LoadChoices(part, SchemaPolicy(schema_policy), create_partitions)
-        return work.load(self.connection, context, table, rows, "append", choices, asset_key)
+        done = work.load(self.connection, context, table, rows, "append", choices, asset_key)
+        return linked(done, self.console_url)
 
     def upsert(
         self,
@@ -273,7 +280,8 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             asset_key: The asset that is materialised; by default that of the step.
         """
         choices = work.LoadChoices(part, SchemaPolicy(schema_policy), create_partitions)
-        return work.load(self.connection, context, table, rows, "upsert", choices, asset_key)
+        done = work.load(self.connection, context, table, rows, "upsert", choices, asset_key)
+        return linked(done, self.console_url)
 
     def provision(
         self,
@@ -325,7 +333,8 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             allow_tiering: Must be True: confirms that no other service tiers this table.
             asset_key: The asset that is materialised; by default that of the step.
         """
-        return work.tier_table(self.connection, context, table, allow_tiering, asset_key)
+        done = work.tier_table(self.connection, context, table, allow_tiering, asset_key)
+        return linked(done, self.console_url)
 
     def maintain_lake(
         self,

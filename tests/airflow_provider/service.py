@@ -46,7 +46,14 @@ if "scheduler" in sys.argv:  # Workers are forked from it, and need not import t
     import fluss_orchestrate.core.provisioning
     import fluss_orchestrate.core.sinks
 """
+USERS = {"ann": "admin", "vic": "viewer"}
+"""The users and their roles."""
 Json = dict[str, Any]
+
+
+def password_of(user: str) -> str:
+    """The password of a user."""
+    return f"the password of {user}"
 
 
 class AirflowService:
@@ -62,6 +69,7 @@ class AirflowService:
         self.dags.mkdir(parents=True)
         (home / "config").mkdir()
         (home / "config" / "airflow_local_settings.py").write_text(PRELOAD)
+        (home / "passwords.json").write_text(json.dumps({u: password_of(u) for u in USERS}))
         self._port = _free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         settings = _settings(home, self._port)
@@ -112,7 +120,7 @@ class AirflowService:
             return all((found[part] or {}).get("status") == "healthy" for part in parts)
 
         self._until("Airflow's start", healthy, STARTED_S)
-        self._token = self.get("/auth/token")["access_token"]
+        self._token = self.token("ann")
         self._until("the DAGs", lambda: set(dag_ids) <= self._dag_ids(), STARTED_S)
 
     def _dag_ids(self) -> set[str]:
@@ -135,6 +143,11 @@ class AirflowService:
     def get(self, path: str) -> Json:
         """What the API answers."""
         return self.call("GET", path)
+
+    def token(self, user: str) -> str:
+        """A token of the API for a user."""
+        login = {"username": user, "password": password_of(user)}
+        return str(self.call("POST", "/auth/token", login)["access_token"])
 
     def call(self, method: str, path: str, body: Json | None = None) -> Json:
         """A request to the API."""
@@ -257,7 +270,11 @@ def _settings(home: Path, port: int) -> dict[str, str]:
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "4",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{u}:{r}" for u, r in USERS.items()),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / "passwords.json"),
+        "AIRFLOW__FLUSS__CONSOLE_ACTIONS": "True",
+        "AIRFLOW__FLUSS__CONSOLE_INTERVAL": "1",
+        "XDG_CACHE_HOME": str(home / "cache"),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),

@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from playwright.sync_api import sync_playwright
 
 from fluss_client import Config, FlussConnection
 from fluss_client.backend.embedded.log import appends as embedded_log
@@ -33,8 +36,10 @@ from tests.airflow_provider.components import until
 from tests.airflow_provider.reading import ids, ids_in
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import DAGS
-from tests.airflow_provider.service import ENDED_S, AirflowService
+from tests.airflow_provider.service import ENDED_S, AirflowService, password_of
+from tests.console.accessibility import audit
 from tests.fix_postgres import new_database
+from tests.needs import chromium
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 DAG_FILE = Path(__file__).with_name("service_dags.py")
@@ -339,7 +344,9 @@ def test_sensors_say_what_they_wait_for_and_how_far_it_is(place: Place) -> None:
         assert "Trigger timeout" not in text
         assert text.count("waiting until") <= 2
     link = f"https://tables.example/default/{place.database}/ticks"
-    assert service.links("speaking", run_id, "deferred") == {"Fluss table": link}
+    page = f"{service.url}/fluss/fluss_embedded/table?name={place.database}.ticks"
+    links = service.links("speaking", run_id, "deferred")
+    assert links == {"Fluss table": link, "Fluss console": page}
 
 
 def test_texts_of_templates_files_beside_the_dag_and_dates(place: Place) -> None:
@@ -351,7 +358,7 @@ def test_texts_of_templates_files_beside_the_dag_and_dates(place: Place) -> None
     made = [part["day"] for part in service.xcom("texts", run_id, "days")["create"]]
     assert made == ["20261118", "20261119"]
     link = f"https://tables.example/default/{place.database}/texts"
-    assert service.links("texts", run_id, "written") == {"Fluss table": link}
+    assert service.links("texts", run_id, "written")["Fluss table"] == link
     assert "sent 5 rows" in service.task_log("texts", run_id, "written")
     service.clear("texts", run_id)
     assert set(service.ended("texts", run_id).values()) == {"success"}
@@ -466,3 +473,54 @@ def test_a_mended_sensor_waits_for_what_it_names_now(place: Place) -> None:
     file.write_text(file.read_text().replace("tikcs", "ticks"))
     service.clear("mended", run_id)
     assert service.ended("mended", run_id) == {"wait": "success"}
+
+
+def test_the_console_is_behind_the_login_of_airflow(place: Place) -> None:
+    """401 without a user, no action for a viewer, and an action by its form for an administrator.
+
+    The pages are opened in a browser that has logged in to Airflow, in Airflow's own navigation.
+    """
+    service = place.service
+    run_id = place.service.all_ended("ticks_embedded", PARTS)[0]["dag_run_id"]
+    link = service.links("ticks_embedded", run_id, "ticks")["Fluss console"]
+    address = f"{service.url}/fluss/fluss_embedded"
+    assert link.startswith(f"{address}/checkpoint?name=")
+    reset = link.replace("/checkpoint?", "/act/reset?")
+    for path in ("/", "/api/overview", "/metrics", "/act/reset", "/assets/console.css"):
+        assert httpx.get(address + path, trust_env=False).status_code == 401
+    viewer = {"authorization": f"Bearer {service.token('vic')}"}
+    seen = httpx.get(link, headers=viewer, trust_env=False)
+    assert seen.status_code == 200
+    assert "Reset…" not in seen.text
+    assert httpx.get(reset, headers=viewer, trust_env=False).status_code == 403
+    origin = {**viewer, "origin": service.url}
+    assert httpx.post(reset, headers=origin, trust_env=False).status_code == 403
+    gone = httpx.get(f"{service.url}/fluss/no_such/", headers=viewer, trust_env=False)
+    assert gone.status_code == 404
+    broken = {"authorization": "Bearer no.such.token"}
+    assert httpx.get(link, headers=broken, trust_env=False).status_code == 401
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1360, "height": 900})
+        page.set_default_timeout(90_000)
+        page.goto(f"{service.url}/auth/login")
+        page.locator("input[name=username]").fill("ann")
+        page.locator("input[name=password]").fill(password_of("ann"))
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(lambda url: "login" not in url)
+        page.goto(f"{service.url}/plugin/fluss")
+        framed = page.frame_locator("iframe")
+        framed.get_by_role("link", name="fluss_embedded").click()
+        row = framed.locator("tr", has_text=f"{place.database}.ticks").first
+        row.wait_for()
+        page.screenshot(path=place.output / "airflow-console.png")
+        page.goto(link)
+        assert audit(page) == []
+        page.get_by_role("link", name="Reset…").click()
+        page.get_by_label("Why?").fill("a test of Airflow")
+        page.get_by_role("button", name="Reset a checkpoint").click()
+        page.locator("[role=status]").wait_for()
+        browser.close()
+    name = parse_qs(urlsplit(link).query)["name"][0]
+    head = FlussCheckpointStore(place.client).require(name)
+    assert head.details["reason"] == "a test of Airflow (ann, in the console)"

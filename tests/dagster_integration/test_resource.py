@@ -11,7 +11,7 @@ import pytest
 
 from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import ConfigError
-from fluss_orchestrate import ColumnSpec, PartitionWindow, TableSpec
+from fluss_orchestrate import ColumnSpec, FunctionSink, PartitionWindow, TableSpec
 from fluss_orchestrate.dagster import FlussResource, close_connections
 from fluss_orchestrate.dagster.metadata import receipt_of
 from tests.dagster_integration.tables import log_ids, make_table, orders
@@ -48,6 +48,32 @@ def test_an_append_is_told_in_dagsters_own_keys(
     assert event.tags is not None
     assert event.tags["dagster/data_version"]
     assert log_ids(connection, path) == list(range(50))
+
+
+def test_materialisations_link_to_the_console(
+    fluss_address: str, connection: FlussConnection, database: str
+) -> None:
+    path = make_table(connection, TablePath(database, "orders"))
+    fluss = FlussResource(
+        bootstrap_servers=fluss_address, cluster_alias="tests", console_url="https://fluss.example/"
+    )
+
+    @dg.asset
+    def loaded(context: dg.AssetExecutionContext, fluss: FlussResource) -> dg.MaterializeResult:
+        return fluss.append(context, path, orders(5))
+
+    @dg.asset(deps=[loaded])
+    def copied(context: dg.AssetExecutionContext, fluss: FlussResource) -> dg.MaterializeResult:
+        sink = FunctionSink(lambda reader: reader.read_all())
+        return fluss.incremental(context, path, sink, checkpoint=f"{database}/a b")
+
+    result = dg.materialize([loaded, copied], resources={"fluss": fluss})
+    assert metadata_of(result, "loaded")["fluss/console"] == (
+        f"https://fluss.example/table?name={database}.orders"
+    )
+    assert metadata_of(result, "copied")["fluss/console"] == (
+        f"https://fluss.example/checkpoint?name={database}%2Fa+b"
+    )
 
 
 def test_a_retried_step_appends_once(

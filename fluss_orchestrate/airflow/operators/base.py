@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator
 from fluss_orchestrate.airflow.assets import check_assets, fluss_assets
 from fluss_orchestrate.airflow.errors import airflow_errors
 from fluss_orchestrate.airflow.hooks import FlussHook
-from fluss_orchestrate.airflow.links import FlussTableLink
+from fluss_orchestrate.airflow.links import FlussConsoleLink, FlussTableLink
 from fluss_orchestrate.airflow.receipts import check_asset_partitions, publish
 from fluss_orchestrate.airflow.templates import CheckedTemplates
 from fluss_orchestrate.airflow.version_compat import AirflowTaskTerminated
@@ -40,7 +40,7 @@ class FlussOperator(CheckedTemplates, BaseOperator):
     """
 
     template_fields: Sequence[str] = ("fluss_conn_id",)
-    operator_extra_links: Any = (FlussTableLink(),)
+    operator_extra_links: Any = (FlussTableLink(), FlussConsoleLink())
     ui_color = COLOUR
 
     def __init__(

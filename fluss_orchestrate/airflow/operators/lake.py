@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fluss_orchestrate.airflow.flows import Flow, Node, copies, named_table, table_node
-from fluss_orchestrate.airflow.links import FlussTableLink, LakeTableLink
+from fluss_orchestrate.airflow.links import FlussConsoleLink, FlussTableLink, LakeTableLink
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 from fluss_orchestrate.airflow.operators.checkpoints import check_exists
 from fluss_orchestrate.airflow.scans import until_of
@@ -33,7 +33,7 @@ class FlussTierToLakeOperator(FlussOperator):
     """
 
     template_fields = ("fluss_conn_id", "table", "catalog")
-    operator_extra_links = (FlussTableLink(), LakeTableLink())
+    operator_extra_links = (FlussTableLink(), LakeTableLink(), FlussConsoleLink())
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class FlussMaintainLakeOperator(FlussOperator):
     """
 
     template_fields = ("fluss_conn_id", "table", "settings", "catalog")
-    operator_extra_links = (FlussTableLink(), LakeTableLink())
+    operator_extra_links = (FlussTableLink(), LakeTableLink(), FlussConsoleLink())
 
     def __init__(
         self,

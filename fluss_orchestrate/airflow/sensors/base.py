@@ -13,7 +13,7 @@ from fluss_orchestrate.airflow.assets import check_assets, fluss_assets
 from fluss_orchestrate.airflow.errors import airflow_errors, argument_errors
 from fluss_orchestrate.airflow.flows import named_table
 from fluss_orchestrate.airflow.hooks import FlussHook
-from fluss_orchestrate.airflow.links import FlussTableLink
+from fluss_orchestrate.airflow.links import FlussConsoleLink, FlussTableLink
 from fluss_orchestrate.airflow.receipts import check_asset_partitions, publish
 from fluss_orchestrate.airflow.run_context import run_state
 from fluss_orchestrate.airflow.templates import CheckedTemplates
@@ -56,7 +56,7 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = ("fluss_conn_id", "table")
-    operator_extra_links = (FlussTableLink(),)
+    operator_extra_links = (FlussTableLink(), FlussConsoleLink())
 
     def __init__(
         self,

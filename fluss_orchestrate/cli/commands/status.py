@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fluss_orchestrate.cli.options import StoreOption
-from fluss_orchestrate.cli.presentation.failures import one_line, sentence
+from fluss_orchestrate.cli.presentation.failures import UsageError, one_line, sentence
 from fluss_orchestrate.cli.presentation.output import ago, console, count, table, to_json
 from fluss_orchestrate.cli.session import Session, existing_store, with_session
 
@@ -34,6 +35,9 @@ def status(
     times: Annotated[
         int | None, typer.Option(min=1, help="With --watch: end after so many looks.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page for a browser instead.")
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Show tables and their rows, the lag of every checkpoint, and how fresh the lakes are.
@@ -45,8 +49,15 @@ def status(
       fluss-orchestrate status
 
       fluss-orchestrate status sales --watch --interval 5
+
+      fluss-orchestrate status --html status.html
     """
 
+    if html is not None:
+        if watch:
+            raise UsageError("--html writes one page: leave --watch out")
+        _write_page(session, database, store, html)
+        return
     if not watch:
         now = look(session.connection, database, store)
         session.answer(now.to_json(), lambda: picture(now))
@@ -59,6 +70,20 @@ def status(
             left = None if left is None else left - 1
             if left != 0:
                 time.sleep(interval)
+
+
+def _write_page(session: Session, database: str | None, store: str | None, file: Path) -> None:
+    from fluss_client.errors import MissingExtraError
+    from fluss_orchestrate.core.overview.gathering import Gatherer
+
+    try:
+        from fluss_orchestrate.console.static_page import static_page
+    except ImportError as error:
+        raise MissingExtraError(error.name or "jinja2", "console") from None
+    kept = existing_store(session.connection, store)
+    overview = Gatherer(session.connection, kept, database).gather().overview
+    file.write_text(static_page(overview), encoding="utf-8")
+    session.answer({"path": str(file)}, lambda: f"wrote {file}")
 
 
 def picture(now: Overview) -> list[Any]:

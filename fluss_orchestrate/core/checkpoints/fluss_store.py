@@ -15,8 +15,9 @@ every event but the head is in the index, and the head is read anyway.
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fluss_client import FlussConnection, TablePath
@@ -48,6 +49,9 @@ PROBES_AT_ONCE = 32
 RUN_SLOTS_AT_ONCE = 8
 EVENTS_AT_ONCE = 64
 HEADS_KEPT_MAX = 256
+HEADS_AT_ONCE = 256
+"""Known heads that one look-up checks; each is two keys."""
+SEARCHES_AT_ONCE_MAX = 16
 
 _NAMES = f"{RESERVED}names"
 T = TypeVar("T")
@@ -117,6 +121,10 @@ class FlussEventLog:
         """Return the last event that was read or written here."""
         return self._heads.get(name)
 
+    def heads(self, names: Sequence[str], known: Mapping[str, Event]) -> dict[str, Event]:
+        """Return the last events: one look-up for all known ones, some for each of the others."""
+        return self._call(self._heads_of(self._opened(), names, known))
+
     def event(self, name: str, sequence: int) -> Event | None:
         """Return one event."""
         found = self.events(name, sequence, sequence + 1)
@@ -158,6 +166,33 @@ class FlussEventLog:
             del self._heads[name]
         base = (await table.lookup([(_base_key(name), 0)]))[0]
         return await self._head_from(table, name, 0 if base is None else _number(base))
+
+    async def _heads_of(
+        self, table: CheckpointTable, names: Sequence[str], known: Mapping[str, Event]
+    ) -> dict[str, Event]:
+        old = [known[name] for name in names if name in known]
+        rows: list[dict[str, Any] | None] = []
+        for first in range(0, len(old), HEADS_AT_ONCE):
+            part = old[first : first + HEADS_AT_ONCE]
+            rows += await table.lookup([(e.name, e.sequence + k) for e in part for k in (0, 1)])
+        found: dict[str, Event | None] = {}
+        for at, event in enumerate(old):
+            here, after = rows[2 * at], rows[2 * at + 1]
+            # Another nonce shows that the table was created again.
+            if here is not None and here["nonce"] == event.nonce and after is None:
+                found[event.name] = event
+        gate = asyncio.Semaphore(SEARCHES_AT_ONCE_MAX)
+
+        async def search(name: str) -> None:
+            async with gate:
+                found[name] = await self._head(table, name)
+
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                if name not in found:
+                    group.create_task(search(name))
+        heads = {name: found[name] for name in names}
+        return {name: head for name, head in heads.items() if head is not None}
 
     async def _around(
         self, table: CheckpointTable, known: Event, run_key: str | None

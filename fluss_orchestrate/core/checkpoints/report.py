@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -85,6 +85,8 @@ class PlaceLag:
     """The time since the first unread batch was committed; None if everything was read."""
     expires_in_ms: int | None
     """The time until retention may delete that batch; None without a batch or retention."""
+    committed_ms: int | None = None
+    """When that batch was committed, in milliseconds since 1970; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,10 @@ async def _lag(connection: FlussConnection, name: str, position: TablePosition) 
     return await lag_in(core, view, name, position)
 
 
+CommitTime = Callable[[Place, int], Awaitable[int | None]]
+"""Returns when the batch with an offset of a place was committed; None if that is not known."""
+
+
 async def lag_in(
     core: AsyncConnection,
     view: TableView,
@@ -205,29 +211,50 @@ async def lag_in(
     position: TablePosition,
     *,
     times: bool = True,
+    earliest: Mapping[Place, int] | None = None,
+    commit_time: CommitTime | None = None,
 ) -> Lag:
     """How far a position is behind a table as it was seen.
 
-    Without `times`, ages are None, and no batch is asked for.
+    Without `times`, ages are None, and no batch is asked for. A caller that looks at many
+    checkpoints of one table gives the `earliest` offsets, and a `commit_time` that keeps answers.
     """
     check_identity(position.table, view.identity)
     behind = [p for p, latest in view.latest.items() if latest > position.offsets.get(p, 0)]
-    ids = list(dict.fromkeys(place[0] for place in behind))
-    earliest = await offsets_of(backend_of(core), view.info, ids, OffsetSpec.earliest())
-    prober = Prober(backend_of(core), core.config, view.info) if times else None
+    if earliest is None:
+        ids = list(dict.fromkeys(place[0] for place in behind))
+        earliest = await offsets_of(backend_of(core), view.info, ids, OffsetSpec.earliest())
+    first_offsets = earliest
+    if times and commit_time is None:
+        commit_time = probing(Prober(backend_of(core), core.config, view.info))
     gate = asyncio.Semaphore(PLACES_AT_ONCE_MAX)
     ttl_ms = retention_ms(view.info)
 
     async def one(place: Place) -> PlaceLag:
         async with gate:
-            return await _place_lag(prober, view, position, place, earliest.get(place, 0), ttl_ms)
+            first = first_offsets.get(place, 0)
+            return await _place_lag(commit_time, view, position, place, first, ttl_ms)
 
     places = await asyncio.gather(*(one(place) for place in behind))
     return Lag(name, view.identity.uri, tuple(places))
 
 
+def probing(prober: Prober) -> CommitTime:
+    """Return the function that asks the servers for the batch."""
+
+    async def ask(place: Place, offset: int) -> int | None:
+        try:
+            mark = await prober.batch_at(place, offset)
+        except LogOffsetOutOfRangeError:
+            # Retention deleted the batch during the request; the next report shows it.
+            return None
+        return None if mark is None else mark.commit_ms
+
+    return ask
+
+
 async def _place_lag(
-    prober: Prober | None,
+    commit_time: CommitTime | None,
     view: TableView,
     position: TablePosition,
     place: Place,
@@ -236,13 +263,7 @@ async def _place_lag(
 ) -> PlaceLag:
     at, latest = position.offsets.get(place, 0), view.latest[place]
     first = max(at, earliest)
-    committed_ms: int | None = None
-    try:
-        mark = await prober.batch_at(place, first) if prober and first < latest else None
-        committed_ms = None if mark is None else mark.commit_ms
-    except LogOffsetOutOfRangeError:
-        # Retention deleted the batch during the request; the next report shows it.
-        committed_ms = None
+    committed_ms = await commit_time(place, first) if commit_time and first < latest else None
     now = now_ms()
     expires = None if committed_ms is None or ttl_ms is None else committed_ms + ttl_ms - now
     return PlaceLag(
@@ -254,6 +275,7 @@ async def _place_lag(
         lost=max(0, earliest - at),
         age_ms=None if committed_ms is None else max(0, now - committed_ms),
         expires_in_ms=expires,
+        committed_ms=committed_ms,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluss_client.errors import ClientError, ConfigError, FlussError
@@ -99,6 +100,26 @@ class SqlEventLog:
     def seen_head(self, name: str) -> Event | None:
         """Return None: nothing is kept here, because reading the table takes one query."""
         return None
+
+    @hides_sql
+    def heads(self, names: Sequence[str], known: Mapping[str, Event]) -> dict[str, Event]:
+        """Return the last events of many names: one query for their numbers, then the new ones."""
+        sa, c = self._sa, self._rows.c
+        newest = sa.select(c.name, sa.func.max(c.seq).label("seq")).group_by(c.name).subquery()
+        same = sa.and_(c.name == newest.c.name, c.seq == newest.c.seq)
+        query = sa.select(c.name, c.seq, c.nonce).join(newest, same)
+        with self._opened().connect() as connection:
+            last = {str(name): (int(seq), nonce) for name, seq, nonce in connection.execute(query)}
+        found: dict[str, Event] = {}
+        for name in names:
+            if name not in last:
+                continue
+            before, (sequence, nonce) = known.get(name), last[name]
+            if before is not None and (before.sequence, before.nonce) == (sequence, nonce):
+                found[name] = before
+            elif (event := self.event(name, sequence)) is not None:
+                found[name] = event
+        return found
 
     @hides_sql
     def event(self, name: str, sequence: int) -> Event | None:

@@ -7,7 +7,7 @@ its sequence, and begin again if another process was first. No clock and no lock
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol
@@ -45,6 +45,9 @@ class EventLog(Protocol):
 
     def seen_head(self, name: str) -> Event | None:
         """Return the last event that this log has seen, without a request; others may follow it."""
+
+    def heads(self, names: Sequence[str], known: Mapping[str, Event]) -> dict[str, Event]:
+        """Return the last events of many names; `known` are some that were read before."""
 
     def event(self, name: str, sequence: int) -> Event | None:
         """Return one event."""
@@ -91,6 +94,18 @@ class CheckpointStore:
             The event, or None if there is no such checkpoint.
         """
         return self.log.head(name, run_key)
+
+    def heads(
+        self, names: Sequence[str], known: Mapping[str, Event] | None = None
+    ) -> dict[str, Event]:
+        """Return the last events of many checkpoints, with few requests.
+
+        Args:
+            names: The names of the checkpoints. One that does not exist is left out.
+            known: The last events that the caller has read before. A checkpoint to which nothing
+                was added since costs a part of one request that all of them share.
+        """
+        return self.log.heads(names, known or {})
 
     def require(self, name: str) -> Event:
         """Return the last event of the checkpoint called `name`.

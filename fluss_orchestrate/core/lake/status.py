@@ -11,6 +11,7 @@ from fluss_client import FlussConnection, LakeSnapshot, OffsetSpec, TablePath
 from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_orchestrate.core.checkpoints.events import now_ms
+from fluss_orchestrate.core.checkpoints.report import CommitTime
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.planning.observation import (
     TableView,
@@ -37,7 +38,7 @@ class BucketLag:
     earliest: int
     latest: int
     lag_ms: int | None
-    """The age of the oldest row that is not in the lake; 0 without one, None if not requested."""
+    """The age of the oldest row that is not in the lake; 0 without one, None if not known."""
 
     @property
     def lag_offsets(self) -> int:
@@ -79,7 +80,7 @@ class LakeStatus:
 
     @property
     def lag_ms(self) -> int | None:
-        """The age of the oldest row that is not in the lake; None if times were not requested."""
+        """The age of the oldest row that is not in the lake; None if it is not known."""
         ages = [b.lag_ms for b in self.buckets]
         return None if None in ages else max((a for a in ages if a is not None), default=0)
 
@@ -121,6 +122,31 @@ async def read_status(core: AsyncConnection, table: TablePath, times: bool = Tru
     earliest = await offsets_of(
         backend_of(core), view.info, view.partition_ids(), OffsetSpec.earliest()
     )
+    if not times:
+        return await status_in(view, snapshot, earliest, None)
+    prober = Prober(backend_of(core), core.config, view.info)
+
+    async def commit_time(place: Place, offset: int) -> int | None:
+        batch = await prober.batch_at(place, offset)
+        return now_ms() if batch is None else batch.commit_ms
+
+    return await status_in(view, snapshot, earliest, commit_time)
+
+
+async def status_in(
+    view: TableView,
+    snapshot: LakeSnapshot | None,
+    earliest: Mapping[Place, int],
+    commit_time: CommitTime | None,
+) -> LakeStatus:
+    """Return the status of the lake of a table as it was seen after the snapshot.
+
+    Args:
+        view: The table.
+        snapshot: The newest lake snapshot, which was read before the table.
+        earliest: The first offset of each place.
+        commit_time: Returns when a batch was committed; None to leave the ages out.
+    """
     held: dict[Place, int] = {}
     if snapshot is not None:
         held = {
@@ -129,7 +155,7 @@ async def read_status(core: AsyncConnection, table: TablePath, times: bool = Tru
             if b.table_id == view.info.table_id
         }
     observed = now_ms()
-    ages = await _ages(core, view, held, earliest, observed) if times else {}
+    ages = await _ages(view, held, earliest, observed, commit_time) if commit_time else {}
     buckets = tuple(
         BucketLag(
             place[0],
@@ -138,7 +164,7 @@ async def read_status(core: AsyncConnection, table: TablePath, times: bool = Tru
             held.get(place),
             earliest.get(place, 0),
             latest,
-            ages.get(place) if times else None,
+            ages.get(place),
         )
         for place, latest in view.latest.items()
     )
@@ -146,22 +172,21 @@ async def read_status(core: AsyncConnection, table: TablePath, times: bool = Tru
 
 
 async def _ages(
-    core: AsyncConnection,
     view: TableView,
     held: Mapping[Place, int],
     earliest: Mapping[Place, int],
     now: int,
+    commit_time: CommitTime,
 ) -> dict[Place, int]:
-    prober = Prober(backend_of(core), core.config, view.info)
     gate = asyncio.Semaphore(PROBES_AT_ONCE_MAX)
 
-    async def age(place: Place, latest: int) -> int:
+    async def age(place: Place, latest: int) -> int | None:
         start = max(held.get(place, 0), earliest.get(place, 0))
         if start >= latest:
             return 0
         async with gate:
-            batch = await prober.batch_at(place, start)
-        return 0 if batch is None else max(0, now - batch.commit_ms)
+            committed_ms = await commit_time(place, start)
+        return None if committed_ms is None else max(0, now - committed_ms)
 
     places = list(view.latest.items())
     found = await asyncio.gather(*(age(p, latest) for p, latest in places), return_exceptions=True)
@@ -169,7 +194,8 @@ async def _ages(
     for (place, _), answer in zip(places, found, strict=True):
         if isinstance(answer, BaseException):
             raise answer
-        ages[place] = answer
+        if answer is not None:
+            ages[place] = answer
     return ages
 
 

@@ -27,6 +27,9 @@ class ConnectionAttributes(dg.Model, dg.Resolvable):
     client_options: dict[str, str] = Field(
         default={}, description="Further keys of the client's configuration; no secrets."
     )
+    console_url: str = Field(
+        default="", description="Where a console of the cluster is; assets then link to its pages."
+    )
     options: dict[str, str] = Field(default={}, description="Deprecated: use client_options.")
 
     def resource(self) -> FlussResource:
@@ -40,12 +43,18 @@ class ConnectionAttributes(dg.Model, dg.Resolvable):
             self.sasl_username,
             self.sasl_password_env,
             tuple(sorted(further.items())),
+            self.console_url,
         )
 
 
 @lru_cache(maxsize=CONNECTIONS_MAX)
 def _resource(
-    servers: str, alias: str, username: str, password_env: str, options: tuple[tuple[str, str], ...]
+    servers: str,
+    alias: str,
+    username: str,
+    password_env: str,
+    options: tuple[tuple[str, str], ...],
+    console_url: str,
 ) -> FlussResource:
     """One object for equal settings: Dagster merges components only if they have the same one."""
     return FlussResource(
@@ -54,6 +63,7 @@ def _resource(
         sasl_username=username,
         sasl_password=dg.EnvVar(password_env) if password_env else "",
         client_options=dict(options),
+        console_url=console_url,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from fluss_orchestrate.core.checkpoints import Event, EventKind
 from fluss_orchestrate.core.checkpoints.events import INDEXED_KINDS
 
@@ -16,6 +18,10 @@ class MemoryEventLog:
 
     def seen_head(self, name: str) -> Event | None:
         return self.head(name)
+
+    def heads(self, names: Sequence[str], known: Mapping[str, Event]) -> dict[str, Event]:
+        found = {name: self.head(name) for name in names}
+        return {name: event for name, event in found.items() if event is not None}
 
     def event(self, name: str, sequence: int) -> Event | None:
         return self._events.get(name, {}).get(sequence)

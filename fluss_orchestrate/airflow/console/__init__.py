@@ -1,0 +1,1 @@
+"""The console in Airflow's API server, behind Airflow's own login and rights."""
