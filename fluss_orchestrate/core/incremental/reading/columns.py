@@ -34,7 +34,7 @@ class Rows:
     batch: pa.RecordBatch
     change_types: Codes | None
     base_offset: int
-    """The offset of the first row; the others follow without gaps. `STATE_OFFSET` if unknown."""
+    """The offset of the first row; the others follow. `STATE_OFFSET` for rows of a state."""
     timestamp: int
 
     @classmethod
