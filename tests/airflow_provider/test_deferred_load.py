@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,8 +41,12 @@ def table(client: FlussConnection, database: str, tmp_path: Path) -> TableSpec:
 
 
 @pytest.fixture
-def supervisors(tmp_path: Path) -> Iterator[Callable[[], list[psutil.Process]]]:
+def supervisors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], list[psutil.Process]]]:
     """The supervisors that this test has started; they are gone afterwards."""
+    # One that is killed leaves its folder behind.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = {process.pid for process in _all_supervisors()}
 
     def own() -> list[psutil.Process]:

@@ -458,12 +458,10 @@ def test_the_connection_form_shows_no_null(place: Place, tmp_path: Path) -> None
 
     from fluss_orchestrate.airflow.hooks import alias_of, config_of
 
-    connection = Connection(conn_id="by_hand", extra=json.dumps({**kept, "cluster_alias": "shop"}))
-    connection.host = "embedded:/nowhere"
-    assert (alias_of(connection), config_of(connection).bootstrap_servers) == (
-        "shop",
-        "embedded:/nowhere",
-    )
+    extra = json.dumps({**kept, "cluster_alias": "shop"})
+    found = Connection(conn_id="by_hand", conn_type="fluss", host="embedded:/nowhere", extra=extra)
+    assert alias_of(found) == "shop"
+    assert config_of(found).resolved_bootstrap() == "embedded:/nowhere"
 
 
 def test_a_mended_sensor_waits_for_what_it_names_now(place: Place) -> None:
