@@ -117,7 +117,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
         Row("Admin.getLatestKvSnapshots", "FlussAdmin.list_kv_snapshots"),
         _no(
             "Files of key snapshots",
-            "no public call; `read_table` and `start=\"state\"` lease and read them",
+            'no public call; `read_table` and `start="state"` lease and read them',
             "Admin.getKvSnapshotMetadata",
             "Admin.createKvSnapshotLease",
         ),
