@@ -48,10 +48,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FlussTableProps:
-    """What is known of a table without asking for it; of one that was only named, little."""
+    """What is known of a table without asking for it; of one that was only named, little.
+
+    Attributes:
+        table: The table, as `database.table`.
+        uri: The URI of its asset.
+        columns: Its columns: name, type and more of each.
+        primary_key: The columns of its primary key.
+        partition_keys: The columns that partition it.
+        properties: Its properties.
+        comment: Its comment.
+    """
 
     table: str
-    """`database.table`"""
     uri: str = ""
     columns: tuple[Mapping[str, Any], ...] = ()
     primary_key: tuple[str, ...] = ()
@@ -61,7 +70,12 @@ class FlussTableProps:
 
     @classmethod
     def of(cls, alias: str, info: TableInfo) -> FlussTableProps:
-        """What matters of a table."""
+        """Return what matters of a table.
+
+        Args:
+            alias: The alias of the cluster.
+            info: The table.
+        """
         return cls(
             str(info.table_path),
             table_uri(alias, info.table_path),
@@ -74,7 +88,11 @@ class FlussTableProps:
 
     @classmethod
     def of_spec(cls, spec: TableSpec) -> FlussTableProps:
-        """The same of a table that a spec describes."""
+        """Return the same of a table that a spec describes.
+
+        Args:
+            spec: The spec.
+        """
         return cls(
             spec.table,
             "",
@@ -135,7 +153,11 @@ class DagsterFlussTranslator:
         )
 
     def get_lake_asset_spec(self, table: FlussTableProps) -> dg.AssetSpec:
-        """Return the asset of a table's lake: the table's key after `lake`, downstream of it."""
+        """Return the asset of a table's lake: the table's key after `lake`, downstream of it.
+
+        Args:
+            table: What is known of the table.
+        """
         source = self.get_asset_spec(table)
         metadata: dict[str, Any] = {TABLE_NAME: table.table, STORAGE: STORAGE_KIND}
         if table.columns:
@@ -151,7 +173,11 @@ class DagsterFlussTranslator:
         )
 
     def spec_of(self, table: str) -> dg.AssetSpec:
-        """Return the asset of a table by its name alone."""
+        """Return the asset of a table by its name alone.
+
+        Args:
+            table: The table, as `database.table`.
+        """
         return self.get_asset_spec(FlussTableProps(table))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,8 @@ def dagster_call(method: str, attribute: str) -> Callable[..., Any]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FlussResource, "connection", connection)
             if target is not None:
-                patch.setattr(target, "increment", lambda *_, **more: seen.update(more))
+                # Arguments: connection, context, table, sink, choices, asset key.
+                patch.setattr(target, "increment", lambda *given: seen.update(asdict(given[4])))
                 FlussResource(bootstrap_servers="h:1").incremental(None, TABLE, None, **given)
                 return seen[attribute]
             from fluss_orchestrate.dagster import spark

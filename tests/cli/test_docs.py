@@ -20,6 +20,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty embedded directory, as a newcomer has it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLUSS_BOOTSTRAP_SERVERS", f"embedded:{tmp_path / 'fluss'}")
+    monkeypatch.setenv("WAREHOUSE", f"sqlite:///{tmp_path / 'warehouse.db'}")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("FLUSS_PROFILE", "FLUSS_CHECKPOINT_STORE", "FLUSS_CLUSTER_ALIAS"):
         monkeypatch.delenv(name, raising=False)

@@ -7,14 +7,19 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fluss_client.backend.contract import FetchPosition, FetchRequest
 from fluss_client.backend.embedded.store import threads
 from fluss_client.backend.embedded.store.errors import EmbeddedLockedError
-from fluss_client.errors import ClosedError, DatabaseAlreadyExistError, ForkedError
-from fluss_client.model.table import TablePath
+from fluss_client.errors import ClosedError, DatabaseAlreadyExistError, FlussError, ForkedError
+from fluss_client.model.cluster import OffsetSpec
+from fluss_client.model.table import TableBucket, TablePath
 from tests.embedded.helpers import append, end_of, make_table, on_loop, opened, read_rows
 
 
@@ -57,6 +62,96 @@ def test_a_failing_job_fails_alone(tmp_path: Path) -> None:
             assert await backend.list_databases() == ["a", "b", "c", "fluss"]
 
     on_loop(run())
+
+
+def test_what_is_read_after_an_error_is_no_old_state(tmp_path: Path) -> None:
+    """The traceback of an error keeps a cursor in the middle of its rows; the snapshot must go."""
+
+    def half_read(connection: sqlite3.Connection) -> None:
+        rows = connection.execute("SELECT 1 UNION SELECT count(*) + 2 FROM tbl")
+        next(rows)
+        raise DatabaseAlreadyExistError("in the middle of the rows")
+
+    async def failed(job: Any) -> BaseException:
+        with pytest.raises(DatabaseAlreadyExistError) as raised:
+            await job
+        return raised.value
+
+    async def run() -> None:
+        async with opened(tmp_path) as backend, opened(tmp_path) as other:
+            jobs = [
+                backend._read(half_read),
+                backend._read(half_read, snapshot=False),
+                backend._read_briefly(half_read),
+                backend._read_briefly(half_read),
+                backend._write(half_read),
+            ]
+            errors = []
+            for number, job in enumerate(jobs):
+                errors.append(await failed(job))
+                names = [f"d{n}" for n in range(number + 1)]
+                await other.create_database(names[-1], None, False)
+                assert await backend.list_databases() == [*names, "fluss"]
+                found = await backend._read_briefly(
+                    lambda c: c.execute("SELECT count(*) FROM database").fetchone()
+                )
+                assert found == (number + 2,)
+            await backend.create_database("e", None, False)
+            assert len(errors) == len(jobs)
+
+    on_loop(run())
+
+
+def test_no_statement_outlives_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is asked, with whatever outcome: no cursor is left, so no snapshot is."""
+    cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+    left: list[int] = []
+
+    class Cursor(sqlite3.Cursor):
+        pass
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, factory: Any = Cursor) -> Any:
+            made = super().cursor(factory)
+            cursors.add(made)
+            return made
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
+    for name in ("_read", "_write"):
+        work = getattr(threads.WorkerThread, name)
+
+        def counted(self: Any, jobs: Any, work: Any = work) -> Any:
+            outcome = work(self, jobs)
+            left.append(sum(one.connection is self.connected() for one in cursors))
+            return outcome
+
+        monkeypatch.setattr(threads.WorkerThread, name, counted)
+
+    async def run() -> None:
+        async with opened(tmp_path) as backend:
+            log = await make_table(backend)
+            for number in range(4):
+                await append(backend, log, [{"id": number, "name": "x" * number}])
+            assert len(await read_rows(backend, log, columns=(0,))) == 4
+            end = await end_of(backend, log)
+            places = [TableBucket(log.table_id, 0), TableBucket(log.table_id, 9)]
+            for offset in (0, 2, end, end + 5, -7):
+                positions = [FetchPosition(place, offset, 1) for place in places]
+                await backend.fetch(0, FetchRequest(log, positions, (0,), wait_ms=0))
+            specs = [OffsetSpec.latest(), *(OffsetSpec.timestamp(t) for t in (1, 1 << 50))]
+            asked = [
+                *(backend.list_offsets(log, None, [0], spec) for spec in specs),
+                *(backend.list_offsets(log, None, [0, 9], spec) for spec in specs),
+                backend.get_table_info(TablePath("fluss", "absent")),
+                backend.list_partitions(log.table_path, None),
+                *(backend.limit_scan(log, place, 3, None) for place in places),
+            ]
+            outcomes = await asyncio.gather(*asked, return_exceptions=True)
+            assert sum(isinstance(one, FlussError) for one in outcomes) >= 4
+
+    on_loop(run())
+    assert len(left) > 15
+    assert left == [0] * len(left)
 
 
 def test_the_loop_goes_on_while_sqlite_works(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ EVENT = Event(
 )
 GENERATION = Generation(3, "a" * 24)
 LATER_PLAN = replace(PLAN, generation=GENERATION)
+MIRROR_PLAN = replace(LATER_PLAN, dropped=((7, "2026-11-01"),))
 LATER_RECEIPT = replace(RECEIPT, rows_moved=25, position=POSITION.offsets)
 LATER_EVENT = replace(
     EVENT,
@@ -100,6 +101,7 @@ Reader = Callable[[Any], Any]
 READERS: dict[str, tuple[Any, Reader]] = {
     "plan": (PLAN.to_json(), ScanPlan.from_json),
     "later plan": (LATER_PLAN.to_json(), ScanPlan.from_json),
+    "plan of a mirror": (MIRROR_PLAN.to_json(), ScanPlan.from_json),
     "receipt": (RECEIPT.to_json(), Receipt.from_json),
     "later receipt": (LATER_RECEIPT.to_json(), Receipt.from_json),
     "position": (POSITION.to_json(), TablePosition.from_json),

@@ -29,6 +29,7 @@ from tests.faults.specimens import (
     LATER_PLAN,
     LATER_RECEIPT,
     LOAD,
+    MIRROR_PLAN,
     PLAN,
     POSITION,
     RECEIPT,
@@ -55,6 +56,7 @@ VERSIONED: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "event": (_event, EVENT),
     "load-spec": (_load, LOAD),
     "plan-2": (ScanPlan.from_json, LATER_PLAN),
+    "plan-3": (ScanPlan.from_json, MIRROR_PLAN),
     "receipt-moved": (Receipt.from_json, LATER_RECEIPT),
     "event-2": (_event, LATER_EVENT),
 }
@@ -67,7 +69,7 @@ def test_what_was_written_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(VERSIONED))
-@pytest.mark.parametrize("version", [3, 99])
+@pytest.mark.parametrize("version", [4, 99])
 def test_what_a_newer_release_wrote_is_refused(name: str, version: int) -> None:
     with pytest.raises(CorruptDataError, match=r"newer fluss-orchestrate.*upgrade this one"):
         VERSIONED[name][0]({**golden(name), "version": version})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
 
+from tests.contract.tables import eventually
 from tests.leftovers import MARK, leftovers
 
 
@@ -17,6 +19,9 @@ def test_an_orphan_is_found_until_it_is_gone() -> None:
     )
     pid = int(told.stdout)
     try:
+        # The shell's child has no words of its own before it becomes `sleep`.
+        words = eventually(Path(f"/proc/{pid}/cmdline").read_bytes, b"sleep\x00300\x00".__eq__)
+        assert words == b"sleep\x00300\x00"
         assert leftovers(mark, "/shared") == [f"{pid}: sleep 300"]
         assert leftovers(mark, "sleep 300") == []
         assert leftovers("another mark", "/shared") == []

@@ -229,6 +229,9 @@ class FlussMirrorCheckOperator(FlussOperator):
     def work(self, context: Context) -> dict[str, Any]:
         """Compare, and return the comparison.
 
+        Args:
+            context: The context of the Airflow task.
+
         Raises:
             FlussCheckFailedError: If the mirror differs.
         """
@@ -322,6 +325,9 @@ class FlussMirrorDatabaseOperator(FlussOperator):
 
     def work(self, context: Context) -> dict[str, Any]:
         """Mirror the tables, and return the summary.
+
+        Args:
+            context: The context of the Airflow task.
 
         Raises:
             MirrorDatabaseError: If tables failed.

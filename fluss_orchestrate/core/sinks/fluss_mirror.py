@@ -60,7 +60,7 @@ from fluss_orchestrate.core.sinks.position import (
 
 PROBES = 20
 """How many records are looked up at once to find the last one; each is twice as far away."""
-_DELETED = pa.scalar("-D")
+_DELETED = "-D"
 _ORDINAL = "__ordinal"
 Ends = dict[Place, int]
 MakeLoad = Callable[[str], PinnedLoad]

@@ -112,7 +112,7 @@ class FlussTableSink:
         return f"fluss:{self._connection.config.resolved_alias()}/{self._path}"
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
-        """Return what was written for the plan; None if the plan is not finished."""
+        """Return what was written for a `plan`; None if the plan is not finished."""
         if self._form is SinkForm.MIRROR:
             return None if self._must_create() else self._mirror(self._target()).done(plan)
         if plan.is_empty:

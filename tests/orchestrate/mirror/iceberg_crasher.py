@@ -52,5 +52,4 @@ def job(spec: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    crasher.job = job
-    crasher.main()
+    crasher.main(job)

@@ -7,6 +7,7 @@ import decimal
 import math
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -305,6 +306,7 @@ def test_partition_names_as_values() -> None:
             "b": True,
             "d": dt.date(2024, 2, 29),
             "t": dt.datetime(2024, 1, 2, 3, 4, 5, 670_000),
+            "n9": pd.Timestamp("1969-12-31 23:59:59.999999999", tz="UTC"),
             "x": b"\x00\xff",
         }
     ]

@@ -19,7 +19,12 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from fluss_client.backend.contract import LookupAnswer
-from fluss_client.backend.embedded.store.catalog import check_exists, find_bucket, no_bucket
+from fluss_client.backend.embedded.store.catalog import (
+    check_exists,
+    end_statements,
+    find_bucket,
+    no_bucket,
+)
 from fluss_client.backend.embedded.store.database import Database
 from fluss_client.codec.batches.kv_batch import SchemaIds, decode_values
 from fluss_client.codec.binary.blobs import Blobs, join
@@ -230,6 +235,7 @@ def _answers(
             values, counts = find(connection, number, wanted)
             answers[place] = LookupAnswer(values, counts)
         except FlussError as error:
+            end_statements(error)
             answers[place] = LookupAnswer(Blobs.from_list([]), np.zeros(0, np.int64), error)
     return answers
 
@@ -251,6 +257,7 @@ def lookup_few(
             else:
                 answers.append(_of_key(connection, table, place, key, numbers))
         except FlussError as error:
+            end_statements(error)
             answers.append(error)
     return answers
 

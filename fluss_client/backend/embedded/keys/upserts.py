@@ -31,6 +31,7 @@ from fluss_client.backend.embedded.store.catalog import (
     Catalog,
     Stored,
     all_or_nothing,
+    end_statements,
     find_bucket,
     now_ms,
 )
@@ -62,6 +63,7 @@ def upsert(
                 end = _upsert_one(connection, catalog, stored, write, target_columns)
             acks.append(BucketAck(write.bucket, end))
         except FlussError as error:
+            end_statements(error)
             acks.append(BucketAck(write.bucket, error=error))
     return acks
 

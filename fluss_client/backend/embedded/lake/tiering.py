@@ -14,7 +14,13 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
 from fluss_client.backend.embedded.store import options
-from fluss_client.backend.embedded.store.catalog import Catalog, Stored, now_ms, take_number
+from fluss_client.backend.embedded.store.catalog import (
+    Catalog,
+    Stored,
+    end_statements,
+    now_ms,
+    take_number,
+)
 from fluss_client.backend.embedded.store.validation import is_lake_enabled
 from fluss_client.errors import (
     FencedTieringEpochError,
@@ -51,6 +57,7 @@ def heartbeat(
                 _check(connection, table)
                 handle(table)
             except FlussError as error:
+                end_statements(error)
                 errors[table.table_id] = error
 
     each(failed, lambda t: _to_pending(connection, t.table_id))

@@ -19,6 +19,7 @@ from fluss_client.backend.embedded.log.batches import Encoded, encode_batch, sto
 from fluss_client.backend.embedded.store.catalog import (
     Bucket,
     all_or_nothing,
+    end_statements,
     find_bucket,
     now_ms,
 )
@@ -133,6 +134,7 @@ def append(connection: sqlite3.Connection, writes: Sequence[BucketWrite]) -> lis
             with all_or_nothing(connection):
                 acks.append(BucketAck(write.bucket, _append_one(connection, write)))
         except FlussError as error:
+            end_statements(error)
             acks.append(BucketAck(write.bucket, error=error))
     return acks
 

@@ -15,7 +15,13 @@ from fluss_client.backend.embedded.log.batches import (
     Message,
     StoredSlice,
 )
-from fluss_client.backend.embedded.store.catalog import Bucket, Catalog, Stored, find_bucket
+from fluss_client.backend.embedded.store.catalog import (
+    Bucket,
+    Catalog,
+    Stored,
+    end_statements,
+    find_bucket,
+)
 from fluss_client.backend.embedded.store.layout import OFFSET_MAX
 from fluss_client.errors import FlussError, LogOffsetOutOfRangeError
 from fluss_client.model.cluster import EARLIEST_OFFSET
@@ -108,6 +114,7 @@ class Reader:
                 answers.append(self._bucket(position))
             except FlussError as error:
                 self.failed = True
+                end_statements(error)
                 answers.append(FetchedBucket(position.bucket, error=error))
         return answers
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -88,6 +89,14 @@ def all_or_nothing(connection: sqlite3.Connection) -> Iterator[None]:
             connection.execute("RELEASE part")
         raise
     connection.execute("RELEASE part")
+
+
+def end_statements(error: BaseException) -> None:
+    """Free the cursors that the frames of an error hold, so that their statements end."""
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
 
 
 class Catalog:

@@ -11,6 +11,11 @@ second go to the worker threads.
 A fork must not copy an open connection, nor SQLite's record of the locks that the process holds.
 So before a fork every thread finishes its job and closes its connection. In the parent the
 threads open new ones; in the child no thread exists.
+
+A statement that was not read to its end keeps the connection at the state that the statement began
+with, also after COMMIT. Statements end when their cursor is freed, and the traceback of an error
+keeps the cursors of the frames that it left. So the frames of every error that leaves a job are
+cleared (`end_statements`), and what the connection reads next is never an old state.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fluss_client.backend.embedded.store.catalog import all_or_nothing
+from fluss_client.backend.embedded.store.catalog import all_or_nothing, end_statements
 from fluss_client.backend.embedded.store.database import Database
 from fluss_client.backend.embedded.store.write_lock import WriteLock
 from fluss_client.errors import ClosedError, FlussError
@@ -177,6 +182,7 @@ class WorkerThread(ConnectionSlot):
             finally:
                 connection.execute("COMMIT")
         except BaseException as error:  # noqa: BLE001 -- raised to the job's caller
+            end_statements(error)
             return job.future, None, self._owner.typed(error)
 
     def _write(self, group: list[_Job]) -> list[_Outcome]:
@@ -193,6 +199,7 @@ class WorkerThread(ConnectionSlot):
                     connection.execute("ROLLBACK")
                 raise
         except BaseException as error:  # noqa: BLE001 -- raised to the job's caller
+            end_statements(error)
             typed = self._owner.typed(error)
             return [(job.future, None, typed) for job in group]
         return outcomes
@@ -207,6 +214,7 @@ class WorkerThread(ConnectionSlot):
             if not connection.in_transaction:
                 # SQLite rolled the whole transaction back: every job of the group has failed.
                 raise
+            end_statements(error)
             return job.future, None, self._owner.typed(error)
 
 
@@ -258,10 +266,14 @@ class WorkerThreads:
         try:
             with self._inline.busy:
                 return run(self._inline.connected())
-        except sqlite3.Error:
+        except sqlite3.Error as error:
+            end_statements(error)
             # The database is locked for a moment, or failed. A worker thread waits for the lock,
             # or raises the typed error.
             return await self.read(run)
+        except FlussError as error:
+            end_statements(error)
+            raise
         finally:
             ended = time.monotonic()
             if ended - begun > BRIEF_S:
