@@ -31,6 +31,7 @@ PARTS_docs := tests/docs tests/docker
 PARTS_faults := tests/faults
 PARTS_benchmarks := tests/benchmarks
 PARTS_spark := tests/spark
+PARTS_storage := tests/storage
 
 .DEFAULT_GOAL := help
 

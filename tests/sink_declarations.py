@@ -19,7 +19,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from fluss_orchestrate.airflow.targets import conn_id_name
+from fluss_orchestrate.airflow.targets import STORAGE, conn_id_name
 from fluss_orchestrate.core.sinks.registry import (
     FieldKind,
     SinkDeclaration,
@@ -50,6 +50,11 @@ CONNECTIONS = {
     FieldKind.SECRET: "The Airflow connection whose password is the secret.",
     FieldKind.CLUSTER: "The Airflow connection of the cluster; the one that is read, if not given.",
 }
+STORAGE_CONNECTION = (
+    "The Airflow connection of the store, such as `aws_default`: login and password are the keys, "
+    "`region_name`, `endpoint_url` and `role_arn` are taken from its extras, and so are properties "
+    "by the names of pyiceberg."
+)
 
 
 def parameters_of(field: SinkField) -> list[tuple[str, str, str, str]]:
@@ -65,7 +70,8 @@ def parameters_of(field: SinkField) -> list[tuple[str, str, str, str]]:
     if field.kind in CONNECTIONS:
         is_optional = field.kind is FieldKind.PROPERTIES or not field.is_required
         kind, default = ("str | None", " = None") if is_optional else ("str", "")
-        own.append((conn_id_name(field), kind, default, CONNECTIONS[field.kind]))
+        doc = STORAGE_CONNECTION if field.connection == STORAGE else CONNECTIONS[field.kind]
+        own.append((conn_id_name(field), kind, default, doc))
     return own
 
 

@@ -104,6 +104,12 @@ def storage_error(
 ) -> StorageError:
     """Return the error for a failed call: what was to be done, and why it failed. May block.
 
+    Args:
+        error: What the call raised.
+        location: The file or folder.
+        doing: What was to be done: `read` or `write`.
+        filesystem: The file system, to ask for the reason if the answer had none.
+
     Returns:
         A `StorageRefusedError` if the same call would fail again, a
         `StorageCredentialsExpiredError`, or another `StorageError`.

@@ -75,7 +75,7 @@ def open_storage(
 
 
 def as_filesystem(filesystem: Any) -> pafs.FileSystem:
-    """Return a file system of pyarrow for one of pyarrow or fsspec."""
+    """Return a file system of pyarrow for a `filesystem` of pyarrow or fsspec."""
     if isinstance(filesystem, pafs.FileSystem):
         return filesystem
     return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))

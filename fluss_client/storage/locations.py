@@ -55,7 +55,7 @@ class Location:
         return self.family in (S3, GCS) or self.scheme in ("memory", "r2")
 
     def of_path(self, path: str) -> str:
-        """Return the location of another path on the same file system, as a listing gives it."""
+        """Return the location of another `path` on the same file system, as a listing gives it."""
         if self.is_local:
             prefix = self.text[: -len(self.path)] if self.text.endswith(self.path) else ""
             return f"{prefix}{path}"

@@ -39,7 +39,14 @@ _KNOWN_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "fs.")
 
 
 class StorageProperties(Mapping[str, str]):
-    """Properties of one storage. They are not shown, and credentials are never pickled."""
+    """Properties of one storage. They are not shown, and credentials are never pickled.
+
+    Args:
+        values: The properties by their names.
+
+    Raises:
+        ConfigError: A name is none of a property of storage.
+    """
 
     __slots__ = ("_values",)
 
@@ -84,7 +91,7 @@ class StorageProperties(Mapping[str, str]):
         return StorageProperties({**taken, **self._values})
 
     def has_credentials(self, family: str) -> bool:
-        """Return whether the properties say who signs the requests to a store."""
+        """Return whether the properties say who signs requests to stores of a `family`."""
         return any(key in self._values for key in CREDENTIALS.get(family, ()))
 
 

@@ -21,6 +21,28 @@ if TYPE_CHECKING:
     from fluss_orchestrate.core.sinks.registry import SinkDeclaration, SinkField
 
 
+STORAGE = "storage"
+"""The word of a field that holds properties of storage: its connection is one of a cloud."""
+# Where the connections of Airflow's providers keep what pyiceberg calls by these names.
+_STORAGE_LOGINS = {
+    "aws": ("s3.access-key-id", "s3.secret-access-key"),
+    "wasb": ("adls.account-name", "adls.account-key"),
+    "adls": ("adls.client-id", "adls.client-secret"),
+}
+_STORAGE_EXTRAS = {
+    "aws_access_key_id": "s3.access-key-id",
+    "aws_secret_access_key": "s3.secret-access-key",
+    "aws_session_token": "s3.session-token",
+    "region_name": "s3.region",
+    "endpoint_url": "s3.endpoint",
+    "role_arn": "s3.role-arn",
+    "tenant_id": "adls.tenant-id",
+    "sas_token": "adls.sas-token",
+    "account_name": "adls.account-name",
+}
+_STORAGE_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "fs.")
+
+
 class Target(Protocol):
     """Opens a sink."""
 
@@ -74,7 +96,8 @@ class SinkTarget:
                 continue
             if declared.kind is FieldKind.PROPERTIES:
                 own = getattr(self, declared.name)
-                values[declared.name] = {**own, **_properties_of(_conn_id(self, declared))}
+                take = _storage_of if declared.connection == STORAGE else _properties_of
+                values[declared.name] = {**own, **take(_conn_id(self, declared))}
             elif declared.kind is FieldKind.DATABASE:
                 values[declared.name] = _engine_of(_conn_id(self, declared))
             elif declared.kind is FieldKind.SECRET:
@@ -122,6 +145,30 @@ def _properties_of(conn_id: str | None) -> dict[str, str]:
         found.setdefault("uri", connection.host)
     if connection.login:
         found.setdefault("credential", f"{connection.login}:{connection.password or ''}")
+    return found
+
+
+def _storage_of(conn_id: str | None) -> dict[str, str]:
+    """Return the properties of storage of a connection such as `aws_default`."""
+    from fluss_orchestrate.airflow.version_compat import BaseHook
+
+    if conn_id is None:
+        return {}
+    connection = BaseHook.get_connection(conn_id)
+    extras: dict[str, Any] = dict(connection.extra_dejson)
+    # Newer connections of AWS keep the address of each service apart.
+    services = extras.get("service_config") or {}
+    extras |= services.get("s3") or {}
+    found: dict[str, str] = {
+        _STORAGE_EXTRAS.get(key, key): str(value)
+        for key, value in extras.items()
+        if value and (key in _STORAGE_EXTRAS or key.startswith(_STORAGE_PREFIXES) or key == "name")
+    }
+    names = _STORAGE_LOGINS.get(connection.conn_type or "")
+    if names and connection.login:
+        found.setdefault(names[0], connection.login)
+        if connection.password:
+            found.setdefault(names[1], connection.password)
     return found
 
 
@@ -215,14 +262,21 @@ class ParquetTarget(SinkTarget):
     """A directory of Parquet files.
 
     Args:
-        path: The directory: a local path, or a URI that pyarrow knows.
+        path: The directory: a local path, or a URI such as `s3://bucket/path`.
         compression: The codec of the files.
+        storage: Properties of the store by the names of pyiceberg, such as `s3.endpoint`; `name`
+            chooses those that the environment has under that name. No secrets.
+        storage_conn_id: The Airflow connection of the store, such as `aws_default`: login and
+            password are the keys, `region_name`, `endpoint_url` and `role_arn` are taken from its
+            extras, and so are properties by the names of pyiceberg.
     """
 
     path: str
     compression: str = "zstd"
+    storage: Mapping[str, str] = field(default_factory=dict)
+    storage_conn_id: str | None = None
     sink_name: ClassVar[str] = "parquet"
-    template_fields: ClassVar[Sequence[str]] = ("path",)
+    template_fields: ClassVar[Sequence[str]] = ("path", "storage")
 
 
 @dataclass(repr=False)

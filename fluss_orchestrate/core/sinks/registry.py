@@ -251,7 +251,12 @@ def file_node(path: str) -> LineageNode:
     parts = urlsplit(path)
     if not parts.scheme or parts.scheme == "file":
         return LineageNode("file", os.path.abspath(parts.path))
-    return LineageNode(f"{parts.scheme}://{_host(parts.netloc)}", parts.path.strip("/") or "/")
+    # OpenLineage has one name for each store, and writes the container of Azure like a login.
+    scheme = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss"}.get(
+        parts.scheme, parts.scheme
+    )
+    host = parts.netloc if scheme == "abfss" else _host(parts.netloc)
+    return LineageNode(f"{scheme}://{host}", parts.path.strip("/") or "/")
 
 
 def address_node(url: str, name: str) -> LineageNode:
