@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fluss_client.backend.cluster.admin import RESET_OPTION, SET_OPTION, AdminCalls
 from fluss_client.backend.cluster.calls import path_pb
@@ -54,15 +54,7 @@ class ClusterAdminCalls(AdminCalls):
         if partition_name is not None:
             request.partition_name = partition_name
         answer = await self.on_any(apis.GET_LATEST_KV_SNAPSHOTS, request)
-        partition = answer.partition_id if answer.HasField("partition_id") else None
-        return [
-            KvSnapshot(
-                TableBucket(answer.table_id, part.bucket_id, partition_id=partition),
-                part.snapshot_id if part.HasField("snapshot_id") else None,
-                part.log_offset if part.HasField("log_offset") else None,
-            )
-            for part in answer.latest_snapshots
-        ]
+        return _snapshots(answer, answer.latest_snapshots)
 
     async def list_all_kv_snapshots(
         self, table: TableInfo, partition_id: int | None
@@ -71,15 +63,7 @@ class ClusterAdminCalls(AdminCalls):
         if partition_id is not None:
             request.partition_id = partition_id
         answer = await self.on_coordinator(apis.LIST_KV_SNAPSHOTS, request, repeatable=True)
-        partition = answer.partition_id if answer.HasField("partition_id") else None
-        return [
-            KvSnapshot(
-                TableBucket(answer.table_id, part.bucket_id, partition_id=partition),
-                part.snapshot_id if part.HasField("snapshot_id") else None,
-                part.log_offset if part.HasField("log_offset") else None,
-            )
-            for part in answer.active_snapshots
-        ]
+        return _snapshots(answer, answer.active_snapshots)
 
     async def list_remote_log_manifests(
         self, table: TableInfo, partition_id: int | None
@@ -172,6 +156,21 @@ class ClusterAdminCalls(AdminCalls):
                 _raise_part(match.error_code, match.error_message)
                 dropped.append(_acl(match.acl))
         return dropped
+
+
+def _snapshots(
+    answer: pb.GetLatestKvSnapshotsResponse | pb.ListKvSnapshotsResponse,
+    parts: Iterable[pb.PbKvSnapshot],
+) -> list[KvSnapshot]:
+    partition = answer.partition_id if answer.HasField("partition_id") else None
+    return [
+        KvSnapshot(
+            TableBucket(answer.table_id, part.bucket_id, partition_id=partition),
+            part.snapshot_id if part.HasField("snapshot_id") else None,
+            part.log_offset if part.HasField("log_offset") else None,
+        )
+        for part in parts
+    ]
 
 
 def _raise_part(code: int, message: str) -> None:

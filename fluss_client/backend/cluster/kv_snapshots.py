@@ -64,8 +64,7 @@ class StateCalls(ReadCalls, ClusterAdminCalls):
         self, table: TableInfo, bucket: TableBucket
     ) -> SnapshotCursor | ScanCursor | None:
         """Open the server's own scan if there is one (1.0), else the latest KV snapshot."""
-        await self.locate(table, bucket)
-        if self.pool.serves_scan_kv:
+        if await self._leader_scans(table, bucket):
             cursor = ScanCursor(self, table, bucket)
             try:
                 await cursor.open()
@@ -74,8 +73,19 @@ class StateCalls(ReadCalls, ClusterAdminCalls):
                 if not can_open_snapshots():
                     raise
             except UnsupportedByServerError:
-                pass  # the leader of this bucket is older than other servers
+                pass  # the bucket has moved to an older server
         return await self._open_snapshot(table, bucket)
+
+    async def _leader_scans(self, table: TableInfo, bucket: TableBucket) -> bool:
+        """Return whether the leader of a bucket serves scans of the key state."""
+        node = await self.locate(table, bucket)
+        try:
+            connection = await self.pool.get(self.metadata.tablet_address(node))
+        except FlussError as error:
+            if not error.retriable:
+                raise
+            return False
+        return connection.supports(apis.SCAN_KV)
 
     async def _open_snapshot(self, table: TableInfo, bucket: TableBucket) -> SnapshotCursor | None:
         if not can_open_snapshots():
