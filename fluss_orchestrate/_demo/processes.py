@@ -1,4 +1,4 @@
-"""Work that can be killed: each piece runs in a process of its own.
+"""Work that can be killed: each part runs in a process of its own.
 
 Importing Airflow takes longer than a round's work with it. So one process imports it, while Spark
 loads the past, and every round is a fork of that one, as Airflow forks its own tasks.

@@ -33,7 +33,7 @@ from fluss_orchestrate.core.lake.equality_deletes import (
 from fluss_orchestrate.core.lake.errors import LakeRangeError, NoLakeError
 from fluss_orchestrate.core.lake.known_lake import tiered_snapshots
 from fluss_orchestrate.core.lake.row_delta import key_field_ids
-from fluss_orchestrate.core.lake.tiering_files import gap_error, read_pieces
+from fluss_orchestrate.core.lake.tiering_files import gap_error, read_batches
 from fluss_orchestrate.core.lake.tiering_keys import bucket_files
 from fluss_orchestrate.core.last_images import LastImages
 from fluss_orchestrate.core.plan import BucketRange, Place
@@ -262,13 +262,13 @@ class KeyReader:
         images = LastImages(info.primary_keys, TAIL_BYTES, change_type=_CHANGE_TYPE)
         try:
             at = part.start
-            for piece in read_pieces(core, info, part, columns):
-                if piece.batch.num_rows:
-                    if piece.base_offset < at or piece.change_types is None:
-                        raise gap_error(info, part, at, piece.base_offset)
-                    rows = pa.RecordBatch.from_arrays(piece.batch.columns, schema=schema)
-                    images.add(rows.append_column(_CHANGE_TYPE, piece.change_types))
-                at = max(at, piece.next_offset)
+            for records in read_batches(core, info, part, columns):
+                if records.batch.num_rows:
+                    if records.base_offset < at or records.change_types is None:
+                        raise gap_error(info, part, at, records.base_offset)
+                    rows = pa.RecordBatch.from_arrays(records.batch.columns, schema=schema)
+                    images.add(rows.append_column(_CHANGE_TYPE, records.change_types))
+                at = max(at, records.next_offset)
             if at != part.stop:
                 raise gap_error(info, part, at, part.stop)
         except BaseException:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 log = logging.getLogger(__name__)
-PIECES_AT_ONCE_MAX = 16
+BATCHES_AT_ONCE_MAX = 16
 
 TieringProgressHook = Callable[[int, int], None]
 """Called with the rows written so far and the rows of the round."""
@@ -130,20 +130,20 @@ def _write_range(
     writer: DataFileWriter | None = None
     at = part.start
     try:
-        for piece in read_pieces(core, info, part):
-            count = piece.batch.num_rows
+        for records in read_batches(core, info, part):
+            count = records.batch.num_rows
             if count == 0:
                 continue
-            if piece.base_offset != at:
-                raise gap_error(info, part, at, piece.base_offset)
+            if records.base_offset != at:
+                raise gap_error(info, part, at, records.base_offset)
             if writer is not None and writer.is_full:
                 written.files.append(writer.close())
                 writer = None
             if writer is None:
                 writer = DataFileWriter(table, key, file_label(part.bucket, at, part.stop))
-            writer.write(with_place(piece, part.bucket) if placed else piece.batch)
+            writer.write(with_place(records, part.bucket) if placed else records.batch)
             at += count
-            written.newest_ms[part.place] = piece.timestamp
+            written.newest_ms[part.place] = records.timestamp
             yield count
         if at != part.stop:
             raise gap_error(info, part, at, part.stop)
@@ -164,13 +164,13 @@ def gap_error(info: TableInfo, part: BucketRange, at: int, found: int) -> Tierin
     )
 
 
-def read_pieces(
+def read_batches(
     core: AsyncConnection,
     info: TableInfo,
     part: BucketRange,
     columns: Sequence[int] | None = None,
 ) -> Iterator[RecordBatch]:
-    """The rows of a range with their offsets; pieces without rows say how far the log was read."""
+    """The rows of a range with their offsets; batches without rows say how far the log was read."""
     ranges = {part.table_bucket(info.table_id): (part.start, part.stop)}
     projection = Projection.of(info.schema, columns)
 
@@ -179,24 +179,24 @@ def read_pieces(
 
     reader = run_blocking(opened())
     try:
-        while pieces := run_blocking(reader.read(PIECES_AT_ONCE_MAX)):
-            yield from pieces
+        while batches := run_blocking(reader.read(BATCHES_AT_ONCE_MAX)):
+            yield from batches
     finally:
         asyncio.run_coroutine_threadsafe(reader.close(), runtime().loop)
 
 
-def with_place(piece: RecordBatch, bucket: int) -> pa.RecordBatch:
-    """The rows of a piece with their bucket, offset and time."""
-    count = piece.batch.num_rows
-    offsets = np.arange(piece.base_offset, piece.base_offset + count, dtype=np.int64)
+def with_place(records: RecordBatch, bucket: int) -> pa.RecordBatch:
+    """The rows of a batch with their bucket, offset and time."""
+    count = records.batch.num_rows
+    offsets = np.arange(records.base_offset, records.base_offset + count, dtype=np.int64)
     columns = [
-        *piece.batch.columns,
+        *records.batch.columns,
         pa.repeat(pa.scalar(bucket, pa.int32()), count),
         pa.array(offsets),
-        pa.repeat(pa.scalar(piece.timestamp * 1000, SYSTEM_FIELDS[2].type), count),
+        pa.repeat(pa.scalar(records.timestamp * 1000, SYSTEM_FIELDS[2].type), count),
     ]
     return pa.RecordBatch.from_arrays(
-        columns, schema=pa.schema([*piece.batch.schema, *SYSTEM_FIELDS])
+        columns, schema=pa.schema([*records.batch.schema, *SYSTEM_FIELDS])
     )
 
 

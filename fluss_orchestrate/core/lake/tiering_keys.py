@@ -40,7 +40,7 @@ from fluss_orchestrate.core.lake.tiering_files import (
     TieredFiles,
     TieringProgressHook,
     gap_error,
-    read_pieces,
+    read_batches,
     with_place,
 )
 from fluss_orchestrate.core.last_images import LastImages
@@ -155,16 +155,16 @@ class _KeyFiles:
         newest_ms = -1
         at = part.start
         with LastImages(self._info.primary_keys, CHANGES_BYTES, change_type=_CHANGE_TYPE) as images:
-            for piece in read_pieces(self._core, self._info, part):
-                count = piece.batch.num_rows
+            for records in read_batches(self._core, self._info, part):
+                count = records.batch.num_rows
                 if count:
-                    if piece.base_offset < at or piece.change_types is None:
-                        raise gap_error(self._info, part, at, piece.base_offset)
-                    rows = with_place(piece, part.bucket)
-                    images.add(rows.append_column(_CHANGE_TYPE, piece.change_types))
-                    newest_ms = piece.timestamp
+                    if records.base_offset < at or records.change_types is None:
+                        raise gap_error(self._info, part, at, records.base_offset)
+                    rows = with_place(records, part.bucket)
+                    images.add(rows.append_column(_CHANGE_TYPE, records.change_types))
+                    newest_ms = records.timestamp
                     yield count
-                at = max(at, piece.next_offset)
+                at = max(at, records.next_offset)
             if at != part.stop:
                 raise gap_error(self._info, part, at, part.stop)
             with self._rows(part) as rows_file, self._deletes(part) as deletes_file:

@@ -307,12 +307,12 @@ def test_nothing_is_committed_when_the_count_is_wrong(
 ) -> None:
     path = new_table(buckets=1)
     append(connection, path, 0, 40)
-    real = tiering_files.read_pieces
+    real = tiering_files.read_batches
 
     def loses_some(*args: Any) -> Any:
         yield from list(real(*args))[1:]
 
-    monkeypatch.setattr(tiering_files, "read_pieces", loses_some)
+    monkeypatch.setattr(tiering_files, "read_batches", loses_some)
     with pytest.raises(TieringVerifyError, match="was expected"):
         tier_table(connection, path, allow_tiering=True)
     monkeypatch.undo()
