@@ -122,7 +122,7 @@ def offsets_table(ranges: Sequence[BucketRange]) -> dg.MetadataValue[Any]:
 def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
     """What was done, small enough for an event: ranges and counts, never rows."""
     done_before = ("already_committed", "was_done_before")
-    told: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         TABLE_NAME: str(receipt.table.path),
         STORAGE: STORAGE_KIND,
         URI: receipt.table.uri,
@@ -132,12 +132,12 @@ def receipt_metadata(receipt: Receipt) -> dict[str, Any]:
         RECEIPT: dg.MetadataValue.json(_short(receipt)),
     }
     if len(receipt.ranges) > OFFSETS_SHOWN_MAX:
-        told["fluss/ranges"] = len(receipt.ranges)
+        metadata["fluss/ranges"] = len(receipt.ranges)
     if receipt.plan_id is not None:
-        told[PLAN_ID] = receipt.plan_id
+        metadata[PLAN_ID] = receipt.plan_id
     if receipt.snapshot_id is not None:
-        told[SNAPSHOT_ID] = str(receipt.snapshot_id)
-    return told
+        metadata[SNAPSHOT_ID] = str(receipt.snapshot_id)
+    return metadata
 
 
 def _short(receipt: Receipt) -> dict[str, Any]:
@@ -154,12 +154,12 @@ def increment_metadata(receipt: Receipt, sink: str) -> dict[str, Any]:
         receipt: What was done.
         sink: The identity of the sink.
     """
-    told = receipt_metadata(receipt)
-    told["fluss/source"] = told.pop(URI)
-    del told[TABLE_NAME], told[STORAGE]
-    told[ROWS_MOVED] = receipt.moved
-    told["fluss/exactly_once"] = bool(receipt.details.get("exactly_once", False))
-    return {**told, **sink_metadata(sink)}
+    metadata = receipt_metadata(receipt)
+    metadata["fluss/source"] = metadata.pop(URI)
+    del metadata[TABLE_NAME], metadata[STORAGE]
+    metadata[ROWS_MOVED] = receipt.moved
+    metadata["fluss/exactly_once"] = bool(receipt.details.get("exactly_once", False))
+    return {**metadata, **sink_metadata(sink)}
 
 
 def sink_metadata(identity: str) -> dict[str, Any]:

@@ -213,14 +213,14 @@ class _Mirror:
 
     def _counts(self, connection: FlussConnection, result: JobResult) -> dict[str, Any]:
         """The rows of adopted plans too, and those that the mirror has now."""
-        told: dict[str, Any] = {"fluss/rows": result.rows}
+        metadata: dict[str, Any] = {"fluss/rows": result.rows}
         if result.adopted:
-            told["fluss/adopted_plans"] = [str(r.plan_id) for r in result.adopted]
+            metadata["fluss/adopted_plans"] = [str(r.plan_id) for r in result.adopted]
         if self.until == "latest" and self.max_offsets is None:
             rows = row_count(connection, table_info(connection, self.table))
             if rows is not None:
-                told[ROW_COUNT] = rows
-        return told
+                metadata[ROW_COUNT] = rows
+        return metadata
 
 
 def build_fluss_mirror_check(

@@ -212,7 +212,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             max_offsets: The largest number of offsets that one run reads.
             scan_options: Further arguments of `IncrementalScan`, such as `columns` or `start`.
             asset_key: The asset that is materialised, where the context does not say it.
-            source: The asset of the table; with it, the lineage of the columns is told.
+            source: The asset of the table; with it, the lineage of the columns is reported.
             **old_options: Deprecated: the same as `scan_options`, as keyword arguments.
 
         Returns:

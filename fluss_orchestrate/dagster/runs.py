@@ -1,4 +1,4 @@
-"""Who asks, for good: the names under which plans and loads are pinned; and what a run is told.
+"""The names under which plans and loads are pinned, and what a run logs.
 
 A step retry, a run retry and a re-execution all belong to one root run. So they get the same name,
 and with it the same plan and the same load, whatever became of earlier attempts. An asset or op

@@ -19,7 +19,7 @@ from fluss_orchestrate.core.spark_submit.job import explain, submit_load
 from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
 from fluss_orchestrate.core.spark_submit.submit import RunningSubmit, SparkSubmit, SubmitResult
 from fluss_orchestrate.dagster.runs import StepContext, run_key_of
-from fluss_orchestrate.dagster.work import told
+from fluss_orchestrate.dagster.work import load_result
 
 if TYPE_CHECKING:
     from fluss_orchestrate.dagster.resource import FlussResource
@@ -69,7 +69,7 @@ def bulk_load_asset(
         on_started=seen.running.append,
         timeout_s=timeout_s,
     )
-    result = told(connection, receipt, asset_key)
+    result = load_result(connection, receipt, asset_key)
     metadata = {**(result.metadata or {}), MASTER: chosen.master}
     if seen.application_id:
         metadata[APPLICATION_ID] = seen.application_id
@@ -125,7 +125,7 @@ class PipesFlussSparkClient(dg.PipesClient):
             arguments: Its arguments.
             fluss: The cluster that the script uses.
             extras: Values for the script.
-            submit: How to submit; by default as the constructor was told.
+            submit: How to submit; by default as the constructor says.
         """
         chosen = submit or self._submit
         given = dict(extras or {})

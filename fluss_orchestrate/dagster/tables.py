@@ -116,12 +116,14 @@ class FlussTableProps:
 
     def metadata(self) -> dict[str, Any]:
         """What Dagster shows of the table."""
-        told: dict[str, Any] = {TABLE_NAME: self.table, STORAGE: STORAGE_KIND}
+        found: dict[str, Any] = {TABLE_NAME: self.table, STORAGE: STORAGE_KIND}
         if self.uri:
-            told[URI] = self.uri
+            found[URI] = self.uri
         if self.columns:
-            told[COLUMN_SCHEMA] = column_schema(self.columns, self.primary_key, self.partition_keys)
-        return told
+            found[COLUMN_SCHEMA] = column_schema(
+                self.columns, self.primary_key, self.partition_keys
+            )
+        return found
 
 
 class DagsterFlussTranslator:

@@ -1,4 +1,4 @@
-"""What the resource's methods do: the core's work, told as a `MaterializeResult`.
+"""What the resource's methods do: the core's work as a `MaterializeResult`.
 
 Data versions: the same as long as what an asset stands for is the same.
 
@@ -145,7 +145,7 @@ def load(
             schema_policy=choices.schema_policy,
             create_partitions=choices.create_partitions,
         )
-    return told(connection, receipt, asset_key)
+    return load_result(connection, receipt, asset_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +176,11 @@ def increment(
         interval = IntervalScan(connection, table, checkpoint, **choices.scan_options)
         return _intervals(connection, context, interval, sink, asset_key, run_key, choices.source)
     scan = IncrementalScan(connection, table, checkpoint, **choices.scan_options)
-    told = RunLog(context, identity_of(sink))
+    run_log = RunLog(context, identity_of(sink))
     plans: list[ScanPlan] = []
 
     def planned(run: ScanRun) -> None:
-        told.planned(run)
+        run_log.planned(run)
         plans.append(run.plan)
         mirror_tag(context, "plan", worker, run.plan.plan_id)
 
@@ -190,10 +190,10 @@ def increment(
         run_key,
         choices.until,
         max_offsets=choices.max_offsets,
-        progress=told.progress,
+        progress=run_log.progress,
         planned=planned,
     )
-    told.done(result.receipt)
+    run_log.done(result.receipt)
     state = scan.store.require(scan.name).state
     assert state.position is not None, "a committed plan has set it"
     metadata = increment_metadata(result.receipt, identity_of(sink))
@@ -229,10 +229,10 @@ def columns_metadata(
         return {}
     info = table_info(connection, plan.table.path)
     columns = [c for c in columns_of(info.schema) if c["name"] in plan.columns]
-    told: dict[str, Any] = {COLUMN_SCHEMA: column_schema(columns)}
+    metadata: dict[str, Any] = {COLUMN_SCHEMA: column_schema(columns)}
     if source is not None:
-        told[COLUMN_LINEAGE] = column_lineage(source, [c["name"] for c in columns])
-    return told
+        metadata[COLUMN_LINEAGE] = column_lineage(source, [c["name"] for c in columns])
+    return metadata
 
 
 def _intervals(
@@ -266,24 +266,26 @@ def _intervals(
                 planned=planned,
             ).receipt
         log.done(receipts[partition], partition)
-    told = {p: {**increment_metadata(r, identity_of(sink)), **columns} for p, r in receipts.items()}
+    by_partition = {
+        p: {**increment_metadata(r, identity_of(sink)), **columns} for p, r in receipts.items()
+    }
     rows: dict[str, Any] = {"fluss/rows_of_run": sum(r.moved for r in receipts.values())}
     if key is None:
         # An op of a job has no event for each partition, and one partition by Dagster's rule.
-        return dg.MaterializeResult(metadata={**rows, **next(iter(told.values()), {})})
+        return dg.MaterializeResult(metadata={**rows, **next(iter(by_partition.values()), {})})
     # One event of a range run goes to each of its partitions, so only one has a version.
     version = plan_version(receipts.values()) if len(receipts) == 1 else None
     if is_direct(context):
         return dg.MaterializeResult(
             asset_key=key,
-            metadata={**rows, **next(iter(told.values()), {})},
+            metadata={**rows, **next(iter(by_partition.values()), {})},
             data_version=version,
         )
     # The op of a graph asset may have asked for the other kind of context, which cannot tell it.
     step = (
         context if isinstance(context, dg.AssetExecutionContext) else dg.AssetExecutionContext.get()
     )
-    for partition, metadata in told.items():
+    for partition, metadata in by_partition.items():
         step.add_asset_metadata(metadata, asset_key=key, partition_key=partition)
     return dg.MaterializeResult(asset_key=key, metadata=rows, data_version=version)
 
@@ -340,7 +342,7 @@ def tier_table(
     """One round of tiering."""
     receipt = tier_once(connection, table, allow_tiering=allow_tiering)
     context.log.info(f"{receipt.rows} rows went into the lake of {receipt.table.path}")
-    return told(connection, receipt, asset_key)
+    return load_result(connection, receipt, asset_key)
 
 
 def maintain(
@@ -357,7 +359,7 @@ def maintain(
     return done
 
 
-def told(
+def load_result(
     connection: FlussConnection, receipt: Receipt, asset_key: dg.AssetKey | None = None
 ) -> dg.MaterializeResult[Any]:
     """A receipt of work on a table as that table's materialisation."""

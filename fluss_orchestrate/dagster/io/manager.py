@@ -102,12 +102,12 @@ class FlussIOManager(dg.ConfigurableIOManager):
         )
         # A reader gives its rows once; all other frames can be asked for them again.
         once = isinstance(obj, pa.RecordBatchReader)
-        told, version = writer.write(lambda: handler.to_arrow(obj), can_repeat=not once)
+        metadata, version = writer.write(lambda: handler.to_arrow(obj), can_repeat=not once)
         if context.has_asset_key:
             set_data_version(context.asset_key, version)
         # What the asset itself said stands; an IO manager's word would replace it silently.
         own = set(context.output_metadata)
-        context.add_output_metadata({k: v for k, v in told.items() if k not in own})
+        context.add_output_metadata({k: v for k, v in metadata.items() if k not in own})
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Return the table, or the wanted partitions and columns of it, as the class of the input.
@@ -219,7 +219,7 @@ def _last_receipts(context: dg.InputContext) -> list[Receipt]:
             event = record.asset_materialization
             receipt = None if event is None else receipt_of(event.metadata)
             if receipt is not None:
-                # A range run has told the same receipt for each of its partitions.
+                # A range run has reported the same receipt for each of its partitions.
                 found[f"{receipt.run_key} {receipt.started_ms}"] = receipt
     return list(found.values())
 

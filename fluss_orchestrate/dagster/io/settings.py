@@ -123,7 +123,7 @@ class Choices:
         return None if found is None else [str(name) for name in found]
 
     def table_spec(self, path: TablePath, schema: pa.Schema, columns: list[str]) -> TableSpec:
-        """The table to create for rows of a schema, partitioned by `columns` unless told."""
+        """The table to create for rows of a schema, partitioned by `columns` by default."""
         options = {key: self.value(key) for key in TABLE_OPTIONS}
         given = {key: value for key, value in options.items() if value is not None}
         for key in ("primary_key", "partition_keys", "bucket_keys"):

@@ -1,4 +1,4 @@
-"""Writing one output: the table, its partitions, the rows, and what is told about them."""
+"""Writing one output: the table, its partitions, the rows, and their metadata."""
 
 from __future__ import annotations
 
@@ -139,10 +139,10 @@ class OutputWriter:
         else:
             self._refuse_second_time(part)
             receipt = self._load(rows(), self._load_id)
-        told, version = self._told(receipt, part, mode)
+        metadata, version = self._described(receipt, part, mode)
         if deleted is not None:
-            told["fluss/rows_deleted"] = deleted
-        return told, version
+            metadata["fluss/rows_deleted"] = deleted
+        return metadata, version
 
     def _load(self, rows: pa.RecordBatchReader, load_id: str) -> Receipt:
         with other_rows_are_final():
@@ -327,13 +327,13 @@ class OutputWriter:
                 "choose append, upsert or overwrite_partition"
             )
 
-    def _told(
+    def _described(
         self, receipt: Receipt, part: TableSlice | None, mode: WriteMode
     ) -> tuple[dict[str, Any], dg.DataVersion]:
         info = table_info(self._connection, self._path)
         apart = part.names() if part is not None and part.is_stored_apart else None
         version = load_version(self._connection, info, receipt, apart)
-        told = {
+        metadata = {
             **table_metadata(receipt.table.cluster, info),
             **receipt_metadata(receipt),
             "fluss/write_mode": str(mode),
@@ -341,9 +341,9 @@ class OutputWriter:
         if part is None:
             count = row_count(self._connection, info)
             if count is not None:
-                told[ROW_COUNT] = count
+                metadata[ROW_COUNT] = count
         elif apart is not None and len(self._keys) == 1:
             # An event of a range run goes to each of its partitions, so only one can be counted.
             counts = partition_counts(self._connection, info)
-            told[PARTITION_ROW_COUNT] = sum(counts.get(name, 0) for name in apart)
-        return told, version
+            metadata[PARTITION_ROW_COUNT] = sum(counts.get(name, 0) for name in apart)
+        return metadata, version

@@ -80,7 +80,7 @@ def build_fluss_table_sensor(
         translator: Which asset a table is.
         resource_key: The key of the `FlussResource`.
         tick_timeout_s: When a tick stops; the next one goes on with the other tables.
-        **sensor_options: Arguments of `dg.sensor`. It ticks every minute and is on unless told.
+        **sensor_options: Arguments of `dg.sensor`. It ticks every minute and is on by default.
     """
     chosen = translator or DagsterFlussTranslator()
     keys = (
@@ -247,7 +247,7 @@ class _Look:
         return set(definition.get_partition_keys(dynamic_partitions_store=self._context.instance))
 
     def _is_known(self, key: dg.AssetKey, version: str, partition: str | None) -> bool:
-        """Whether a run of Dagster has told the same already, because it wrote the rows."""
+        """Whether a run of Dagster has reported the same already, because it wrote the rows."""
         only = None if partition is None else [partition]
         wanted = dg.AssetRecordsFilter(key, asset_partitions=only)
         records = self._context.instance.fetch_materializations(wanted, limit=1).records
@@ -265,23 +265,23 @@ def _count(rows: int | None) -> str:
 
 def _numbers(report: TableReport) -> dict[str, Any]:
     """What is worth a line in a chart."""
-    told: dict[str, Any] = {OFFSETS_TOTAL: report.offsets}
+    metadata: dict[str, Any] = {OFFSETS_TOTAL: report.offsets}
     if report.rows is not None:
-        told[ROW_COUNT] = report.rows
+        metadata[ROW_COUNT] = report.rows
     if report.bytes is not None:
-        told[BYTES] = report.bytes
+        metadata[BYTES] = report.bytes
     if report.view.info.is_partitioned():
-        told["fluss/partitions"] = len(report.view.partitions)
+        metadata["fluss/partitions"] = len(report.view.partitions)
     if report.lags:
-        told[LAG_OFFSETS] = max(lag.offsets for lag in report.lags)
-        told[LAG_S] = max(lag.age_ms for lag in report.lags) / 1000
+        metadata[LAG_OFFSETS] = max(lag.offsets for lag in report.lags)
+        metadata[LAG_S] = max(lag.age_ms for lag in report.lags) / 1000
     for lag in report.lags:
-        told[f"{LAG_OFFSETS}/{lag.name}"] = lag.offsets
-        told[f"{LAG_S}/{lag.name}"] = lag.age_ms / 1000
+        metadata[f"{LAG_OFFSETS}/{lag.name}"] = lag.offsets
+        metadata[f"{LAG_S}/{lag.name}"] = lag.age_ms / 1000
         if lag.lost:
-            told[f"fluss/lost/{lag.name}"] = lag.lost
+            metadata[f"fluss/lost/{lag.name}"] = lag.lost
     if report.lake is not None:
-        told[LAKE_LAG_OFFSETS] = report.lake.lag_offsets
-        told[LAKE_LAG_S] = (report.lake.lag_ms or 0) / 1000
-        told[SNAPSHOT_ID] = str(report.lake.snapshot_id)
-    return told
+        metadata[LAKE_LAG_OFFSETS] = report.lake.lag_offsets
+        metadata[LAKE_LAG_S] = (report.lake.lag_ms or 0) / 1000
+        metadata[SNAPSHOT_ID] = str(report.lake.snapshot_id)
+    return metadata
