@@ -133,14 +133,18 @@ class Shop:
         return f"sqlite:///{self.warehouse / 'warehouse.db'}"
 
     def environment(self) -> dict[str, str]:
-        """What Airflow and Dagster need to know, beside this process's own environment."""
+        """What Airflow and Dagster need to know, beside this process's own environment.
+
+        Settings of another Airflow are left out: the demo must not work on its database.
+        """
         settings = self.settings()
         connection = {
             "conn_type": "fluss",
             "host": settings["bootstrap.servers"],
             "extra": {"cluster_alias": ALIAS},
         }
-        return os.environ | {
+        own = {key: said for key, said in os.environ.items() if not key.startswith("AIRFLOW__")}
+        return own | {
             "SHOP_FOLDER": str(self.folder),
             "AIRFLOW_HOME": str(self.folder / "airflow"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",

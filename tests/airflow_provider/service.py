@@ -26,6 +26,7 @@ from tests.needs import chromium
 
 STARTED_S = 240.0
 ENDED_S = 300.0
+PAGE_MS = 120_000
 ENDED = ("success", "failed")
 COMPONENTS = {
     "api": ["api-server", "--workers", "1"],
@@ -190,6 +191,14 @@ class AirflowService:
                 yield browser.new_page(viewport={"width": 1400, "height": 1400})
             finally:
                 browser.close()
+
+    def log_in(self, page: Any, user: str) -> None:
+        """Log in to Airflow in a page, by its form."""
+        page.goto(f"{self.url}/auth/login", timeout=PAGE_MS)
+        page.locator("input[name=username]").fill(user, timeout=PAGE_MS)
+        page.locator("input[name=password]").fill(password_of(user), timeout=PAGE_MS)
+        page.get_by_role("button", name="Sign in").click(timeout=PAGE_MS)
+        page.wait_for_url(lambda url: "login" not in url, timeout=PAGE_MS)
 
     def run(self, dag_id: str, run_id: str) -> Json:
         """A run, as the API describes it."""

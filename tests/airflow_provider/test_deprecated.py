@@ -105,15 +105,22 @@ def lake_call(name: str) -> Callable[..., Any]:
 
 def dagster_call(method: str, attribute: str) -> Callable[..., Any]:
     def call(connection: FlussConnection, **given: Any) -> Any:
+        import dagster as dg
+
         from fluss_orchestrate.dagster import FlussResource, resource
 
         seen: dict[str, Any] = {}
+
+        def increment(*given: Any) -> dg.MaterializeResult[Any]:
+            """Arguments: connection, context, table, sink, choices, asset key."""
+            seen.update(asdict(given[4]))
+            return dg.MaterializeResult()
+
         target: Any = resource.work if method == "incremental" else None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FlussResource, "connection", connection)
             if target is not None:
-                # Arguments: connection, context, table, sink, choices, asset key.
-                patch.setattr(target, "increment", lambda *given: seen.update(asdict(given[4])))
+                patch.setattr(target, "increment", increment)
                 FlussResource(bootstrap_servers="h:1").incremental(None, TABLE, None, **given)
                 return seen[attribute]
             from fluss_orchestrate.dagster import spark

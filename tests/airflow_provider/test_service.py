@@ -36,7 +36,7 @@ from tests.airflow_provider.components import until
 from tests.airflow_provider.reading import ids, ids_in
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import DAGS
-from tests.airflow_provider.service import ENDED_S, AirflowService, password_of
+from tests.airflow_provider.service import ENDED_S, PAGE_MS, AirflowService
 from tests.console.accessibility import audit
 from tests.fix_postgres import new_database
 from tests.needs import chromium
@@ -51,7 +51,6 @@ BEGUN = (
     *("taken", "mended", "refused", "speaking", "texts", "parts"),
 )
 KILLS_MAX = 8
-PAGE_MS = 120_000
 
 
 @dataclass
@@ -435,6 +434,7 @@ def test_the_connection_form_shows_no_null(place: Place, tmp_path: Path) -> None
     service.call("POST", "/api/v2/connections", plain)
     with service.page() as page:
         try:
+            service.log_in(page, "ann")
             page.goto(f"{service.url}/connections", timeout=PAGE_MS)
             row = page.get_by_role("row").filter(has_text="by_hand")
             row.get_by_role("button", name="Edit").first.click(timeout=PAGE_MS)
@@ -501,11 +501,7 @@ def test_the_console_is_behind_the_login_of_airflow(place: Place) -> None:
         browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1360, "height": 900})
         page.set_default_timeout(90_000)
-        page.goto(f"{service.url}/auth/login")
-        page.locator("input[name=username]").fill("ann")
-        page.locator("input[name=password]").fill(password_of("ann"))
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url(lambda url: "login" not in url)
+        service.log_in(page, "ann")
         page.goto(f"{service.url}/plugin/fluss")
         framed = page.frame_locator("iframe")
         framed.get_by_role("link", name="fluss_embedded").click()

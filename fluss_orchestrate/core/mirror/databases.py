@@ -73,7 +73,12 @@ class TableOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSummary:
-    """What became of the tables of a database, in alphabetical order."""
+    """What became of the tables of a database.
+
+    Attributes:
+        database: The database.
+        tables: The outcome of each table, in alphabetical order of the tables.
+    """
 
     database: str
     tables: tuple[TableOutcome, ...]

@@ -179,11 +179,26 @@ class ContractSink:
     def read_mirror(
         self, name: str, schema: pa.Schema
     ) -> AbstractContextManager[MirrorRows | None]:
-        """Read the mirror that the sink keeps. Rows in quarantine are not in it."""
+        """Read the mirror that the sink keeps. Rows in quarantine are not in it.
+
+        Args:
+            name: The checkpoint.
+            schema: The columns of the table that the mirror has, with the types of the table.
+
+        Returns:
+            The rows in the order of `schema`; None if the sink holds no plan of the checkpoint.
+        """
         return cast(MirrorSink, self._sink).read_mirror(name, schema)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Check the rows of the plan and write them.
+
+        Args:
+            plan: The plan.
+            read: Returns the rows of the plan, or of a part of it.
+
+        Returns:
+            What the sink holds of the plan, and how many rows went into quarantine.
 
         Raises:
             ContractViolatedError: Rows violate a rule, and the contract is to fail.

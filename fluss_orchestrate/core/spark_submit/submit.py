@@ -172,7 +172,11 @@ class SparkSubmit:
             yield self.prepare(Path(name))
 
     def prepare(self, folder: Path) -> Prepared:
-        """Return the same, with the files in a folder that the caller removes after the job."""
+        """Return settings and files for a submit that other code runs.
+
+        Args:
+            folder: Where the files go. The caller removes it after the job.
+        """
         check_master(self.master)
         py_files = (*self.py_files, *self._shipped(folder))
         return Prepared(self._all_conf(), py_files, self._secret_file(folder))

@@ -61,7 +61,8 @@ def test_fields_are_checked() -> None:
         parquet.completed({"path": "x", "color": "red"})
     with pytest.raises(ConfigError, match="sink sql needs url"):
         sql.completed({"table": "t"})
-    assert parquet.completed({"path": "x"}) == {"path": "x", "compression": "zstd"}
+    filled = {"path": "x", "compression": "zstd", "storage": {}}
+    assert parquet.completed({"path": "x"}) == filled
 
 
 def test_lineage_shows_no_login(tmp_path: Path) -> None:
