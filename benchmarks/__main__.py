@@ -23,14 +23,14 @@ def main(given: Sequence[str] | None = None) -> None:
     scale: Scale = options.scale
     rounds: int = options.rounds or ROUNDS[scale]
     results = []
-    with Place(scale, options.bootstrap) as place:
+    with Place(scale, options.bootstrap, options.keys) as place:
         for part in options.parts or PARTS:
             results += run_part(part, place, rounds, options.only)
     if not results:
         raise SystemExit(f"no case's name holds {options.only!r}")
     print(table(results))
     if options.json:
-        options.json.write_text(as_json(results, facts(rounds, scale)))
+        options.json.write_text(as_json(results, facts(rounds, scale, options.keys)))
         print(f"written to {options.json}", file=sys.stderr)
 
 
@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         size.add_argument(f"--{scale}", dest="scale", action="store_const", const=scale, help=help_)
     parser.set_defaults(scale=Scale.FULL)
     parser.add_argument("--rounds", type=int, default=0, help="rounds per case")
+    parser.add_argument("--keys", type=int, default=0, help="keys of `mirrors` and `lake_keys`")
     parser.add_argument("--only", default="", help="only cases whose name holds this text")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     parser.add_argument("--bootstrap", default="", help="use this cluster instead of a new one")

@@ -14,7 +14,17 @@ from contextlib import AbstractContextManager
 from benchmarks.harness import Case, Result, run
 from benchmarks.place import Place, Scale
 
-PARTS = ("client", "embedded", "incremental", "spark", "orchestration", "tiering", "keys")
+PARTS = (
+    "client",
+    "embedded",
+    "incremental",
+    "spark",
+    "orchestration",
+    "tiering",
+    "keys",
+    "mirrors",
+    "lake_keys",
+)
 
 WARMED = ("client", "embedded", "keys")
 

@@ -29,8 +29,10 @@ class Scale(StrEnum):
 class Place:
     """One run's folder and cluster; `with` it, everything is gone afterwards."""
 
-    def __init__(self, scale: Scale, bootstrap: str = "") -> None:
+    def __init__(self, scale: Scale, bootstrap: str = "", keys: int = 0) -> None:
         self.scale = scale
+        # How many keys the tables of `mirrors` and `lake_keys` have; 0 for what the scale says.
+        self.keys = keys
         self._given = bootstrap
         self._open = ExitStack()
         self._folders = 0

@@ -85,11 +85,12 @@ def as_json(results: Iterable[Result], facts: dict[str, Any]) -> str:
     return json.dumps({"facts": facts, "cases": cases}, indent=1) + "\n"
 
 
-def facts(rounds: int, scale: Scale) -> dict[str, Any]:
+def facts(rounds: int, scale: Scale, keys: int = 0) -> dict[str, Any]:
     """What the figures were taken with."""
     return {
         "commit": _commit(),
         "scale": str(scale),
+        **({"keys": keys} if keys else {}),
         "rounds": rounds,
         "cores": os.cpu_count(),
         "processor": _processor(),

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,13 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """The SQLAlchemy URL of an empty database."""
+    with postgres_server() as url:
+        yield url
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """Run a server for the block, and return the SQLAlchemy URL of an empty database of it."""
     programs = _programs()
     # Its own user must be able to enter, which pytest's folders do not allow.
     with tempfile.TemporaryDirectory(prefix="fluss-postgres-") as name:
@@ -53,13 +61,19 @@ def sql_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def new_database(server: str) -> str:
     """The SQLAlchemy URL of an empty database on the server of a URL."""
+    name = f"test_{next(_numbers)}"
+    administer(server, f"CREATE DATABASE {name}")
+    return f"{server.rpartition('/')[0]}/{name}"
+
+
+def administer(server: str, *statements: str) -> None:
+    """Run statements that cannot be part of a transaction."""
     import sqlalchemy as sa  # the unit tests of other Pythons have none
 
-    name = f"test_{next(_numbers)}"
     engine = sa.create_engine(server, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
     with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    return f"{server.rpartition('/')[0]}/{name}"
+        for statement in statements:
+            connection.execute(sa.text(statement))
 
 
 def _programs() -> Path:

@@ -1,7 +1,7 @@
 """`python -m benchmarks.client.memory WHO HOW ADDRESS DATABASE TABLE`: a scan's memory at peak.
 
 WHO is `ours` or `pyfluss`, HOW is `table` (all rows as one Arrow table) or `batches` (one after
-the other, each let go). Linux tells and resets the peak of a process.
+the other, each let go).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import asyncio
 import json
 import os
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.peak import peak_kb, reset_peak
+
 Summed = tuple[int, int]
-RESET_PEAK = "5"
 
 
 def main() -> None:
@@ -36,13 +36,13 @@ def scan_ours(address: str, database: str, table: str, whole: bool) -> tuple[int
     with fluss.FlussConnection.create(config).result(60) as connection:
         opened = connection.get_table(fluss.TablePath(database, table)).result(60)
         scanner = opened.new_scan().create_record_batch_log_scanner().result(60)
-        before = _reset()
+        before = reset_peak()
         scanner.subscribe(0, fluss.EARLIEST_OFFSET)
         if whole:
             rows, total = _sum_of(scanner.to_arrow())
         else:
             rows, total = _sum_each(scanner.to_arrow_batch_reader())
-        grown = _status_kb("VmHWM") - before
+        grown = peak_kb() - before
         scanner.close()
         return rows, total, grown
 
@@ -56,13 +56,13 @@ def scan_pyfluss(address: str, database: str, table: str, whole: bool) -> tuple[
         connection = await pyfluss.FlussConnection.create(config)
         opened = await connection.get_table(pyfluss.TablePath(database, table))
         scanner = await opened.new_scan().create_record_batch_log_scanner()
-        before = _reset()
+        before = reset_peak()
         scanner.subscribe(0, pyfluss.EARLIEST_OFFSET)
         if whole:
             rows, total = _sum_of(await scanner.to_arrow())
         else:
             rows, total = _sum_each(scanner.to_arrow_batch_reader())
-        grown = _status_kb("VmHWM") - before
+        grown = peak_kb() - before
         await connection.close()
         return rows, total, grown
 
@@ -79,16 +79,6 @@ def _sum_each(reader: pa.RecordBatchReader) -> Summed:
         rows += batch.num_rows
         total += pc.sum(batch.column("id")).as_py()
     return rows, total
-
-
-def _reset() -> int:
-    Path("/proc/self/clear_refs").write_text(RESET_PEAK)
-    return _status_kb("VmRSS")
-
-
-def _status_kb(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
 if __name__ == "__main__":

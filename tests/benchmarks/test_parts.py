@@ -22,9 +22,11 @@ PEERS = {
     "orchestration": {"each alone", "pyfluss"},
     "tiering": {"scan + pyiceberg", "log scan"},
     "keys": {"rocksdict + decode", "limit scan", "Java client"},
+    "mirrors": {"COPY + MERGE", "scan + COPY + MERGE", "pyiceberg", "scan + pyiceberg"},
+    "lake_keys": {"changelog as a log", "upserts as a log", "Parquet alone"},
 }
-NEEDS_A_COMPILER = {"Java client"}
-"""Peers that are left out where there is no JDK."""
+NEEDS_PROGRAMS = {"Java client", "COPY + MERGE", "scan + COPY + MERGE"}
+"""Peers that are left out where there is no JDK, or no PostgreSQL server."""
 
 
 SLOW = {"spark", "tiering", "orchestration"}
@@ -43,7 +45,7 @@ def test_a_part_runs_beside_its_peers(
     assert cases
     assert cases.keys() == found["cases"].keys()
     peers = {peer for case in cases.values() for peer in case["ratios"]}
-    assert PEERS[part] - NEEDS_A_COMPILER <= peers <= PEERS[part]
+    assert PEERS[part] - NEEDS_PROGRAMS <= peers <= PEERS[part]
     assert all(value >= 0 for case in cases.values() for value in case["medians"].values())
     assert found["facts"]["scale"] == "tiny"
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from fluss_orchestrate.core.key_sets import KeySet
 from fluss_orchestrate.core.lake.errors import EqualityDeleteError
-from fluss_orchestrate.core.lake.file_scan import read_file
+from fluss_orchestrate.core.lake.file_scan import one_ahead, read_file
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 KEYS_MAX = 4_000_000
 """How many deleted keys are kept in memory."""
 GATHER_BYTES = 32 << 20
-"""Rows are compared with the keys in batches of about this size."""
+"""Rows are compared with keys that are not numbers in batches of about this size."""
 _PATH_FIELD_ID = 2147483546
 """The field id of `file_path` in position-delete files, fixed by Iceberg's specification."""
 
-Bools = npt.NDArray[np.bool_]
 Ids = tuple[int, ...]
 
 
@@ -78,45 +77,6 @@ class ReplacedKeys:
     ids: Ids
     count: int
     batches: Callable[[], Iterator[pa.RecordBatch]]
-
-
-class KeySet:
-    """A set of keys, each with a sequence number, and the test which rows have one of them."""
-
-    def __init__(
-        self, columns: Sequence[pa.ChunkedArray], sequences: npt.NDArray[np.int64]
-    ) -> None:
-        """Build the set.
-
-        Args:
-            columns: The columns of the keys.
-            sequences: The sequence number of each key. A key that occurs more than once has its
-                highest one.
-        """
-        self._levels: list[tuple[pa.Array, npt.NDArray[np.int64]]] = []
-        codes = np.zeros(len(sequences), np.int64)
-        for column in columns:
-            values = pc.unique(column)
-            found = pc.index_in(column, value_set=values).to_numpy()
-            known, codes = np.unique(codes * len(values) + found, return_inverse=True)
-            self._levels.append((values, known))
-        self._sequences = np.full(len(self._levels[-1][1]), -1, np.int64)
-        np.maximum.at(self._sequences, codes, sequences)
-
-    def holds(self, columns: Sequence[pa.Array], sequence_number: int = -1) -> Bools:
-        """Return which rows have a key whose sequence number is above `sequence_number`."""
-        count = len(columns[0])
-        if not len(self._sequences):
-            return np.zeros(count, np.bool_)
-        codes = np.zeros(count, np.int64)
-        present = np.ones(count, np.bool_)
-        for (values, known), column in zip(self._levels, columns, strict=True):
-            index = pc.fill_null(pc.index_in(column, value_set=values), -1)
-            found = index.to_numpy(zero_copy_only=False)
-            wanted = codes * len(values) + found
-            codes = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-            present &= (found >= 0) & (known[codes] == wanted)
-        return present & (self._sequences[codes] > sequence_number)
 
 
 def live_files(table: Table, snapshot_id: int | None = None) -> list[LiveFile]:
@@ -386,7 +346,9 @@ class _Read:
     ) -> Iterator[pa.RecordBatch]:
         used = [s for s in sets if self._applies(live, s[0])]
         wanted = dict.fromkeys([*self._shown, *(i for ids, _ in used for i in ids)])
-        for batch in self._stream(live.file, live.positions, tuple(wanted)):
+        gather = not all(keys.is_quick for _, keys in used)
+        stored = self._stream(live.file, live.positions, tuple(wanted), gather=gather)
+        for batch in one_ahead(stored):
             keep = np.ones(batch.num_rows, np.bool_)
             for ids, keys in used:
                 keep &= ~keys.holds(self._columns(batch, ids), live.sequence_number)
@@ -400,7 +362,7 @@ class _Read:
             return
         found = [
             keys.holds(self._columns(batch, ids), live.sequence_number)
-            for batch in self._stream(live.file, live.positions, ids)
+            for batch in self._stream(live.file, live.positions, ids, gather=not keys.is_quick)
         ]
         bits = np.packbits(np.concatenate([np.zeros(0, np.bool_), *found]))
         known = gone.get(live.file.file_path)
@@ -412,7 +374,7 @@ class _Read:
         # The same file is read with the same filter, so the rows come in the same order.
         deleted = None if bits is None else np.unpackbits(bits).astype(np.bool_)
         at = 0
-        for batch in self._stream(live.file, live.positions, tuple(self._shown)):
+        for batch in self._stream(live.file, live.positions, tuple(self._shown), gather=False):
             count = batch.num_rows
             if deleted is None:
                 yield batch
@@ -430,7 +392,13 @@ class _Read:
         return [batch.column(schema.find_field(i).name) for i in ids]
 
     def _stream(
-        self, file: DataFile, positions: Sequence[DataFile], ids: Ids, everything: bool = False
+        self,
+        file: DataFile,
+        positions: Sequence[DataFile],
+        ids: Ids,
+        *,
+        everything: bool = False,
+        gather: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.table import FileScanTask
@@ -443,8 +411,8 @@ class _Read:
         for batch in read_file(self._table, projected, row_filter, task):
             held.append(batch)
             size += batch.nbytes
-            if size >= GATHER_BYTES:
-                yield pa.concat_batches(held)
+            if size >= GATHER_BYTES or not gather:
+                yield held[0] if len(held) == 1 else pa.concat_batches(held)
                 held, size = [], 0
         if held:
             yield pa.concat_batches(held)

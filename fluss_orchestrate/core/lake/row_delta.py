@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_client.errors import MissingExtraError, RowError
+from fluss_orchestrate.core.key_sets import KeySet
 from fluss_orchestrate.core.lake.commits import commit_once, without_retries
 from fluss_orchestrate.core.lake.data_files import (
     DataFileWriter,
@@ -29,7 +30,7 @@ from fluss_orchestrate.core.lake.data_files import (
     conform,
     delete_files,
 )
-from fluss_orchestrate.core.lake.equality_deletes import KeySet, has_exact_equality, live_files
+from fluss_orchestrate.core.lake.equality_deletes import has_exact_equality, live_files
 from fluss_orchestrate.core.lake.errors import CommitConflictError, RowDeltaError
 from fluss_orchestrate.core.lake.file_scan import read_tasks
 

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_client.errors import StorageError
+from fluss_orchestrate.core.key_sets import Bools, KeySet
 from fluss_orchestrate.core.lake.data_files import PartitionedWriter, conform
-from fluss_orchestrate.core.lake.equality_deletes import KEYS_MAX, Bools, KeySet, live_files
+from fluss_orchestrate.core.lake.equality_deletes import KEYS_MAX, live_files
 from fluss_orchestrate.core.lake.errors import RowDeltaError
 from fluss_orchestrate.core.lake.file_scan import read_file
 from fluss_orchestrate.core.lake.row_delta import RowDelta

@@ -1,0 +1,1 @@
+"""Mirrors of a key table in PostgreSQL and in Iceberg."""

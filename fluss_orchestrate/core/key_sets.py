@@ -1,0 +1,152 @@
+"""A set of keys, and the test which rows of a batch have one of them.
+
+Numbers, dates and times are looked up in a table of bytes first, by a hash that takes one
+multiplication. Most rows that have none of the keys are told by it; the others are searched among
+the sorted numbers. Values of other types are hashed by Arrow, with all values of the set again for
+each batch: such keys are compared with large batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SLOTS_PER_NUMBER = 16
+"""The size of the table that tells most rows from the deleted numbers: a byte per slot, at most 32
+of them per number."""
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+Bools = npt.NDArray[np.bool_]
+
+
+class KeySet:
+    """A set of keys, each with a sequence number, and the test which rows have one of them."""
+
+    def __init__(
+        self, columns: Sequence[pa.ChunkedArray], sequences: npt.NDArray[np.int64]
+    ) -> None:
+        """Build the set.
+
+        Args:
+            columns: The columns of the keys.
+            sequences: The sequence number of each key. A key that occurs more than once has its
+                highest one.
+        """
+        # Of each column: its values, and which pairs of a key so far and a value there are. Of the
+        # first column, every value is there.
+        self._levels: list[tuple[_Numbers | _Values, npt.NDArray[np.int64] | None]] = []
+        codes, count = np.zeros(len(sequences), np.int64), 0
+        for column in columns:
+            values = _values_of(column)
+            known: npt.NDArray[np.int64] | None = None
+            if not self._levels:
+                codes, count = values.index(column), len(values)
+            else:
+                pairs = codes * len(values) + values.index(column)
+                known, codes = np.unique(pairs, return_inverse=True)
+                count = len(known)
+            self._levels.append((values, known))
+        self._sequences = np.full(count, -1, np.int64)
+        np.maximum.at(self._sequences, codes, sequences)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a look-up costs the same per row in small batches as in large ones."""
+        return all(isinstance(values, _Numbers) for values, _ in self._levels)
+
+    def holds(self, columns: Sequence[pa.Array], sequence_number: int = -1) -> Bools:
+        """Return which rows have a key whose sequence number is above `sequence_number`."""
+        found = np.zeros(len(columns[0]), np.bool_)
+        rows = np.arange(len(found) if len(self._sequences) else 0)
+        codes = np.zeros(len(rows), np.int64)
+        for (values, known), column in zip(self._levels, columns, strict=True):
+            if not len(rows):
+                return found
+            index = values.index(column if len(rows) == len(found) else column.take(pa.array(rows)))
+            there = np.flatnonzero(index >= 0)
+            if known is None:
+                rows, codes = there, index[there]
+                continue
+            wanted = codes[there] * len(values) + index[there]
+            places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+            same = known[places] == wanted
+            rows, codes = rows[there[same]], places[same]
+        found[rows[self._sequences[codes] > sequence_number]] = True
+        return found
+
+
+class _Values:
+    """Different values of a column, in any type. Each look-up hashes all of them."""
+
+    def __init__(self, values: pa.Array) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def index(self, column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
+        """Return the place of each value, -1 for a value that is not there."""
+        found = pc.fill_null(pc.index_in(column, value_set=self._values), -1)
+        return np.asarray(found.to_numpy(), np.int64)
+
+
+class _Numbers:
+    """Different numbers of a column; most others are told by one look into a table."""
+
+    def __init__(self, kind: pa.DataType, numbers: npt.NDArray[np.int64]) -> None:
+        self._kind = kind
+        self._sorted = np.unique(numbers)
+        size = SLOTS_PER_NUMBER * max(1, len(self._sorted))
+        self._shift = np.uint64(64 - max(1, (size - 1).bit_length()))
+        self._taken = np.zeros(1 << (64 - int(self._shift)), np.bool_)
+        self._taken[self._slots(self._sorted)] = True
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def index(self, column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.int64]:
+        """Return the place of each value, -1 for a value that is not there and for null."""
+        if isinstance(column, pa.ChunkedArray):
+            parts = [self.index(chunk) for chunk in column.chunks]
+            return np.concatenate([np.zeros(0, np.int64), *parts])
+        if column.type != self._kind:
+            column = column.cast(self._kind)
+        numbers = _numbers(column)
+        found = np.full(len(numbers), -1, np.int64)
+        if not len(self._sorted) or not len(numbers):
+            return found
+        maybe = np.flatnonzero(self._taken[self._slots(numbers)])
+        candidates = numbers[maybe]
+        places = np.minimum(np.searchsorted(self._sorted, candidates), len(self._sorted) - 1)
+        same = self._sorted[places] == candidates
+        found[maybe[same]] = places[same]
+        if column.null_count:
+            found[column.is_null().to_numpy(zero_copy_only=False)] = -1
+        return found
+
+    def _slots(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        return (numbers.view(np.uint64) * _SPREAD) >> self._shift
+
+
+def _values_of(column: pa.ChunkedArray) -> _Numbers | _Values:
+    kind, is_ = column.type, pa.types
+    is_long_time = is_.is_timestamp(kind) or is_.is_time64(kind)
+    if column.null_count or not (
+        is_.is_signed_integer(kind) or is_.is_date32(kind) or is_long_time
+    ):
+        return _Values(pc.unique(column))
+    found = [_numbers(chunk) for chunk in column.chunks]
+    return _Numbers(kind, np.concatenate([np.zeros(0, np.int64), *found]))
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return whole numbers, dates or times as numbers; those of nulls are arbitrary."""
+    data, end = column.buffers()[1], column.offset + len(column)
+    if data is None or not len(column):
+        return np.zeros(len(column), np.int64)
+    values = np.frombuffer(data, f"i{column.type.bit_width // 8}", end)
+    return values[column.offset :].astype(np.int64, copy=False)
