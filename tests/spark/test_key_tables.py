@@ -186,7 +186,7 @@ def test_maintenance_by_executors(
         return real(*args, **more)
 
     monkeypatch.setattr(maintenance, "commit_rewrite", late)
-    rounds(3)
+    rounds(2)
     done = maintain_lake(lake_place.connection, table.path, settings=settings, write=write)
     assert len(calls) == 2, "the first commit lost against tiering, and was made again"
     assert done.files_rewritten > 4
