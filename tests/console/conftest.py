@@ -15,8 +15,9 @@ from tests.fix_either import own_database
 from tests.needs import chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A browser for one module: while it is open, an event loop runs on this thread."""
     with sync_playwright() as driver:
         opened = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield opened
