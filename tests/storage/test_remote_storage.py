@@ -15,11 +15,10 @@ import pytest
 import fluss_client as fluss
 from fluss_client.backend.cluster import remote_files
 from fluss_client.engine import BlockingState, async_connection, open_storage, table_info
-from fluss_client.errors import StorageError, StorageRefusedError
+from fluss_client.errors import StorageRefusedError
 from fluss_client.net.rate import RateLimit
 from fluss_client.testing import LocalCluster
 from fluss_client.wire import fluss_pb2 as pb
-from tests.disk import full_disk
 from tests.fix_storage import FaultyStore
 from tests.storage.conftest import MakeTable, rows, until
 
@@ -198,12 +197,6 @@ def test_the_state_of_keys_is_read_from_snapshots_on_s3(
     assert store.requests.total() > requests
     assert pc.sum(found["id"]).as_py() == count * (count - 1) // 2
     assert found.num_rows == count
-    store.chance = 0
-    told = (
-        r"cannot fetch s3://.*: cannot write .*: File too large\. .* room in the temporary folder"
-    )
-    with full_disk(file_bytes_max=4 << 10), pytest.raises(StorageError, match=told):
-        BlockingState(async_connection(connection), info, bucket)
 
 
 def test_what_the_store_refuses_is_told(
