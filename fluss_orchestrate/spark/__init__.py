@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         write,
     )
     from fluss_orchestrate.spark.iceberg import SparkIcebergSink, SparkRangeWriter
+    from fluss_orchestrate.spark.lake_maintenance import SparkGroupWriter
     from fluss_orchestrate.spark.loading.load import run_load
     from fluss_orchestrate.spark.setup import make_session
     from fluss_orchestrate.spark.source.datasource import FlussDataSource, register
@@ -42,6 +43,7 @@ __getattr__ = lazy_names(
         "errors": ("FrameChangedError",),
         "fast": ("exactly_once_batches", "load_files", "read_plan", "write"),
         "iceberg": ("SparkIcebergSink", "SparkRangeWriter"),
+        "lake_maintenance": ("SparkGroupWriter",),
         "loading.load": ("run_load",),
         "setup": ("make_session",),
         "source.datasource": ("FlussDataSource", "register"),
@@ -55,6 +57,7 @@ __all__ = [
     "FrameChangedError",
     "LoadSource",
     "RunningSubmit",
+    "SparkGroupWriter",
     "SparkIcebergSink",
     "SparkRangeWriter",
     "SparkSetupError",

@@ -14,7 +14,7 @@ from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, table_info
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.incremental.reading.reader import PlanReading, ReadOptions
-from fluss_orchestrate.core.lake.catalog import REDACTED, catalog_properties, redacted
+from fluss_orchestrate.core.lake.catalog import catalog_properties, public_properties
 from fluss_orchestrate.core.lake.data_files import PartitionedWriter
 from fluss_orchestrate.core.lake.errors import TieringFencedError
 from fluss_orchestrate.core.lake.reader import lake_reader
@@ -101,7 +101,7 @@ class SparkIcebergSink(IcebergSink):
         return self._commit(plan, table, files, sum(answer.rows for answer in answers))
 
     def _write_mirror_files(self, base: MirrorBase, plan: ScanPlan, read: ReadPlan) -> MirrorFiles:
-        properties = _harmless(base.table.io.properties)
+        properties = public_properties(base.table.io.properties)
         return write_on_spark(self._spark, self._cluster, base, self._parts(plan), properties)
 
     def _parts(self, plan: ScanPlan) -> list[ScanPlan]:
@@ -112,7 +112,7 @@ def _writer_of(
     cluster: ClusterRef, table: Table, parts: list[ScanPlan], read_lake: bool
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     location = table.metadata_location
-    properties = _harmless(table.io.properties)
+    properties = public_properties(table.io.properties)
     texts = [part.to_json() for part in parts]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,12 +148,6 @@ def write_part(
     except BaseException:
         writer.abort()
         raise
-
-
-def _harmless(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return the properties that everybody who sees a Spark plan may see."""
-    shown = redacted({key: str(value) for key, value in properties.items()})
-    return {key: value for key, value in shown.items() if REDACTED not in value}
 
 
 _TIERED = "files binary"

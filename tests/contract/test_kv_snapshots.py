@@ -22,6 +22,7 @@ from fluss_client.backend.temporary_folder import FOLDER_PREFIX
 from fluss_client.engine import StateReader, run_blocking
 from fluss_client.errors import CorruptDataError, SchemaNotExistError, StorageError
 from fluss_client.net.rate import RateLimit
+from tests.disk import full_disk
 
 ROWS = 20_000
 
@@ -225,6 +226,24 @@ def test_a_remote_file_is_copied_with_its_time(tmp_path: Path) -> None:
     assert time.monotonic() - started >= 0.3 - 0.01
     assert target.read_bytes() == source.read_bytes()
     assert target.stat().st_mtime == 1_000_000
+
+
+def test_a_full_disk_is_not_called_damage(
+    connection: Any, path: fluss.TablePath, folder: Path
+) -> None:
+    """The files are linked here, but opening them writes a little."""
+    told = r"cannot open KV snapshot \d+ in .*: File too large .* Set scanner.state.folder"
+    with full_disk(file_bytes_max=0), pytest.raises(StorageError, match=told):
+        count(connection, path)
+    assert list(folder.iterdir()) == []
+    assert count(connection, path) == ROWS
+
+
+def test_a_copy_on_a_full_disk(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"x" * 300_000)
+    with full_disk(), pytest.raises(StorageError, match=rf"^cannot write {target}: File too large"):
+        copy_file(fs.LocalFileSystem(), str(source), target, RateLimit(0))
 
 
 STOPPED = """

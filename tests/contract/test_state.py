@@ -15,8 +15,10 @@ import pyarrow as pa
 import pytest
 
 import fluss_client as fluss
+from fluss_client.aio.state.changes import Changes
 from fluss_client.engine import StateReader, StateSource, run_blocking
-from fluss_client.errors import UnsupportedError
+from fluss_client.errors import StorageError, UnsupportedError
+from tests.disk import full_disk
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
 State = dict[int, tuple[str | None, float | None]]
@@ -168,3 +170,17 @@ def test_a_changelog_without_old_rows_goes_forward_only(
     if snapshots or connection.core.backend.capabilities.local_directory:
         with pytest.raises(UnsupportedError, match="has no old rows"):
             table.state(first_stop)
+
+
+@pytest.mark.parametrize("backend_kind", ["embedded"], indirect=True)
+def test_changes_on_a_full_disk(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes that do not fit into memory have no room: one sentence with the way out."""
+    defaults = Changes.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "memory_bytes_max", 32 << 10)
+    table.write(random.Random(3), 2000, 2000)
+    with (
+        full_disk(file_bytes_max=8 << 10),
+        pytest.raises(StorageError, match=r"^cannot write \d+ bytes .* Set scanner.state.folder"),
+    ):
+        table.state(stop=1)  # The base is taken back by all changes after the first.
+    assert table.state()[2] == table.rows

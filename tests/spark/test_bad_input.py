@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,13 +25,13 @@ from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSour
 from fluss_orchestrate.core.spark_submit.submit import SparkSubmit
 from fluss_orchestrate.spark.loading.load import run_load
 from fluss_orchestrate.spark.setup import make_session
+from tests.disk import full_disk
 from tests.spark.conftest import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("word", pa.string())])
-FILE_BYTES_MAX = 64 << 10
 NewId = Callable[[], str]
 
 
@@ -53,15 +52,10 @@ def refused(spark: SparkSession, place: Place, spec: BulkLoadSpec) -> str:
 
 
 @contextmanager
-def full_disk(spark: SparkSession) -> Iterator[None]:
+def spark_on_a_full_disk(spark: SparkSession) -> Iterator[None]:
     """Spark can write no file of more than 64 KiB; the system refuses it as on a full disk."""
-    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
-    soft, hard = resource.prlimit(jvm, resource.RLIMIT_FSIZE)
-    resource.prlimit(jvm, resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, hard))
-    try:
+    with full_disk(spark._jvm.java.lang.ProcessHandle.current().pid()):  # type: ignore[union-attr]
         yield
-    finally:
-        resource.prlimit(jvm, resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_while_rows_are_staged(
@@ -73,7 +67,7 @@ def test_a_full_disk_while_rows_are_staged(
         LoadSource("query", query=query), place.table(SCHEMA), new_id(), staging=str(staging)
     )
     spark.range(1).write.parquet(str(tmp_path / "first"))  # unpacks what Spark compresses with
-    with full_disk(spark):
+    with spark_on_a_full_disk(spark):
         said = refused(spark, place, spec)
     assert str(staging) in said
     assert "File too large" in said

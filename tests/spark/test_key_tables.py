@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fluss_client import Config, FlussConnection
-from fluss_orchestrate import tier_table, verify_mirror
+from fluss_orchestrate import MaintenanceSettings, maintain_lake, tier_table, verify_mirror
 from fluss_orchestrate.core.checkpoints import CheckpointStore
+from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.lake.catalog import open_catalog
+from fluss_orchestrate.core.lake.equality_deletes import live_files
+from fluss_orchestrate.core.lake.maintenance import compaction
+from fluss_orchestrate.core.lake.maintenance import run as maintenance
 from fluss_orchestrate.core.mirror.table import mirror_scan, mirror_table
 from fluss_orchestrate.core.sinks import ParquetSink, SinkFormError
 from fluss_orchestrate.core.sinks.contract import ContractSink
 from fluss_orchestrate.spark.iceberg import SparkIcebergSink, SparkRangeWriter
+from fluss_orchestrate.spark.lake_maintenance import SparkGroupWriter
 from tests.fix_either import own_database
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.lake.key_programs import KeyTable, make_key_table
@@ -152,6 +157,73 @@ def test_tiering_and_reading_a_key_table(
     assert by_spark(spark, lake_place, table, "lake") == table.in_lake
     assert by_spark(spark, lake_place, table, "union") == table.model
     assert by_spark(spark, lake_place, table, "current") == table.model
+
+
+def test_maintenance_by_executors(
+    spark: SparkSession, lake_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors write the files anew; the driver commits them, again after tiering came first."""
+    monkeypatch.setattr(compaction, "write_compacted", not_here)
+    table = make_key_table(
+        lake_place.connection, lake_place.database, "maintained", partitioned=True
+    )
+    write = SparkGroupWriter(spark, lake_place.ref, tasks=3)
+    settings = MaintenanceSettings(snapshot_age_ms=0, keep_snapshots=1)
+    chance = random.Random(SEED)
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            table.upsert([chance.randrange(24) for _ in range(12)])
+            table.delete([chance.randrange(24)])
+            table.tier()
+
+    real, calls = maintenance.commit_rewrite, []
+
+    def late(*args: Any, **more: Any) -> int:
+        calls.append(args)
+        if len(calls) == 1:
+            rounds(1)
+        return real(*args, **more)
+
+    monkeypatch.setattr(maintenance, "commit_rewrite", late)
+    rounds(2)
+    done = maintain_lake(lake_place.connection, table.path, settings=settings, write=write)
+    assert len(calls) == 2, "the first commit lost against tiering, and was made again"
+    assert done.files_rewritten > 4
+    table.check()
+    done = maintain_lake(lake_place.connection, table.path, settings=settings, write=write)
+    live = live_files(table.iceberg())
+    assert len(live) == done.files_after == 4, "two partitions of two buckets"
+    assert not any(file.positions or file.equalities for file in live)
+    table.check()
+    assert by_spark(spark, lake_place, table, "lake") == table.in_lake
+    again = maintain_lake(lake_place.connection, table.path, settings=settings, write=write)
+    assert again.files_rewritten == 0
+
+
+def not_here(*_: Any) -> None:
+    raise AssertionError("the driver writes no files")
+
+
+def test_a_job_that_fails_commits_nothing(
+    spark: SparkSession, lake_place: Place, tmp_path: Path
+) -> None:
+    """Executors that do not find the cluster: the table is as before, and the next run is right."""
+    table = make_key_table(lake_place.connection, lake_place.database, "failed")
+    for _ in range(2):
+        table.upsert([1, 2, 3, 4])
+        table.tier()
+    before = table.iceberg().current_snapshot().snapshot_id
+    nowhere = ClusterRef("default", {"bootstrap.servers": f"file://{tmp_path}/nowhere"})
+    with pytest.raises(Exception, match="nowhere"):
+        maintain_lake(
+            lake_place.connection, table.path, write=SparkGroupWriter(spark, nowhere, tasks=1)
+        )
+    assert table.iceberg().current_snapshot().snapshot_id == before
+    table.check()
+    write = SparkGroupWriter(spark, lake_place.ref)
+    assert maintain_lake(lake_place.connection, table.path, write=write).files_rewritten > 1
+    table.check()
 
 
 def by_spark(spark: SparkSession, place: Place, table: KeyTable, read: str) -> Any:

@@ -12,11 +12,20 @@ import pytest
 
 from fluss_client import TablePath
 from fluss_client.errors import LakeTableAlreadyExistError, TableNotReadyError
-from fluss_orchestrate import lake_status, tier_table
+from fluss_orchestrate import lake_status, maintain_lake, tier_table
 from fluss_orchestrate.core.lake.tiering import TieringRound
 from fluss_orchestrate.core.lake.tiering_worker import TieringWorker
 from fluss_orchestrate.spark.iceberg import SparkRangeWriter
-from tests.orchestrate.lake.tables import append, as_rows, full_scan, lake_rows, make_table
+from fluss_orchestrate.spark.lake_maintenance import SparkGroupWriter
+from tests.orchestrate.lake.tables import (
+    append,
+    as_rows,
+    full_scan,
+    lake_rows,
+    make_clean,
+    make_table,
+)
+from tests.orchestrate.lake.test_clean_schema import by_offset, lake_ids
 from tests.orchestrate.lake.test_worker import work_until
 from tests.spark.conftest import CPU_QUIET, Place, open_place
 
@@ -109,6 +118,28 @@ def test_tiering_lake_and_tail(spark: SparkSession, place: Place, long_form: boo
     given = place.options(str(path))
     shown = spark.read.format("fluss").options(**given).load().toArrow()
     assert as_rows(shown) == as_rows(full_scan(connection, path))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("clean", [False, True])
+def test_compaction_keeps_the_order_of_a_log(
+    spark: SparkSession, place: Place, clean: bool
+) -> None:
+    """Executors write the files anew; without system columns, the order of files is the offset."""
+    path = lake_table_of(place, "clean" if clean else "ordered")
+    if clean:
+        make_clean(place.connection, path)
+    for at in range(0, 120, 40):
+        append(place.connection, path, at, at + 40)
+        tier_table(place.connection, path, allow_tiering=True)
+    write = SparkGroupWriter(spark, place.ref, tasks=2)
+    done = maintain_lake(place.connection, path, write=write)
+    assert (done.files_before, done.files_after) == (12, 4), "two partitions of two buckets"
+    append(place.connection, path, 120, 140)
+    tier_table(place.connection, path, allow_tiering=True)
+    for bucket, ids in by_offset(place.connection, path).items():
+        assert lake_ids(place.connection, path, bucket, 1, len(ids)) == ids[1:]
+    assert lake_rows(place.connection, path) == as_rows(full_scan(place.connection, path))
 
 
 @pytest.mark.usefixtures("only_tierer")

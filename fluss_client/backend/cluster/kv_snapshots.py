@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib.util
 import itertools
 import os
@@ -50,6 +51,7 @@ ATTEMPTS_MAX = 10
 RENEWALS_PER_LEASE = 3
 OPEN_FILES_MAX = 64
 READ_AHEAD_BYTES = 1 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def can_open_snapshots() -> bool:
@@ -273,7 +275,7 @@ class SnapshotCursor:
             self._database = Rdict(self.folder, options, access_type=AccessType.read_only())
             self._values = self._database.values(read_opt=self._read_options(ReadOptions))
         except Exception as error:  # noqa: BLE001 (rocksdict raises plain Exception)
-            raise self._damage(error) from None
+            raise self._failure(error) from None
 
     @staticmethod
     def _read_options(make: Callable[[], Any]) -> Any:
@@ -326,6 +328,16 @@ class SnapshotCursor:
             raise self._damage(error) from None
         if last != self._last_value:
             raise self._damage("rows follow after the end")
+
+    def _failure(self, error: Exception) -> StorageError | CorruptDataError:
+        """What an error says that was raised when the files were opened, which writes a little."""
+        text = str(error)
+        if not any(os.strerror(number) in text for number in _NO_ROOM):
+            return self._damage(error)
+        return StorageError(
+            f"{self._table.table_path}: cannot open KV snapshot {self.snapshot_id} in "
+            f"{self.folder}: {text}. Set scanner.state.folder to a folder with more room"
+        )
 
     def _damage(self, why: object) -> CorruptDataError:
         return CorruptDataError(

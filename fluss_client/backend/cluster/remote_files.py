@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -197,17 +198,32 @@ def _read_at(file: Any, start: int, length: int) -> bytes:
 
 
 def copy_file(filesystem: pafs.FileSystem, path: str, target: Path, rate: RateLimit) -> None:
-    """Copy a file of a pyarrow file system, with the time of its last change. Blocks."""
+    """Copy a file of a pyarrow file system, with the time of its last change. Blocks.
+
+    Raises:
+        StorageError: The local file cannot be written; other failures are those of `FAILURES`.
+    """
     info = filesystem.get_file_info(path)
     if info.type == pafs.FileType.NotFound:
         raise FileNotFoundError(f"{path} does not exist")
-    with filesystem.open_input_stream(path) as source, open(target, "wb") as file:
+    # Without a buffer of its own, so that closing the file cannot fail at what is left in it.
+    with filesystem.open_input_stream(path) as source, open(target, "wb", buffering=0) as file:
         while data := source.read(COPY_BYTES):
-            file.write(data)
+            _write_local(file, data, target)
             rate.add(len(data))
             rate.block_until_ready()
     if info.mtime_ns is not None:
         os.utime(target, ns=(info.mtime_ns, info.mtime_ns))
+
+
+def _write_local(file: FileIO, data: bytes, target: Path) -> None:
+    left = memoryview(data)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        # It must not be taken for a failure of the remote storage.
+        raise StorageError(f"cannot write {target}: {error.strerror}") from error
 
 
 def ranges(start: int, length: int, parts_max: int) -> list[tuple[int, int]]:

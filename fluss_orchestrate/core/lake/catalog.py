@@ -142,6 +142,12 @@ def redacted(properties: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def public_properties(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Return the properties that everybody who sees a Spark plan may see: those without secrets."""
+    shown = redacted({key: str(value) for key, value in properties.items()})
+    return {key: value for key, value in shown.items() if REDACTED not in value}
+
+
 def open_catalog(properties: Mapping[str, str]) -> Catalog:
     """Return the pyiceberg catalog of some properties; equal properties return the same one."""
     try:

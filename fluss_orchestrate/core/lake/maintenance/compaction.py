@@ -12,9 +12,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fluss_client import TablePath
+from fluss_client import TableInfo, TablePath
 from fluss_orchestrate.core.lake.data_files import DataFileWriter, delete_files, partition_key
 from fluss_orchestrate.core.lake.equality_deletes import (
     LiveFile,
@@ -227,18 +227,54 @@ def _all_delete_paths(table: Table) -> Iterator[str]:
                 yield str(entry.data_file.file_path)
 
 
-def batches_of(groups: Iterable[Group]) -> Iterator[list[Group]]:
-    """Groups that are replaced in one commit."""
+class GroupWriter(Protocol):
+    """Who writes the files of a compaction: this process (`LocalGroupWriter`), or many by Spark."""
+
+    @property
+    def commit_bytes(self) -> int:
+        """Data files of about this size are replaced in one commit."""
+
+    def __call__(
+        self, info: TableInfo, table: Table, groups: Sequence[Group], target_bytes: int
+    ) -> Compacted:
+        """Write the rows of every group once, as files that no snapshot refers to yet.
+
+        The caller commits them. If this raises, it has deleted what this process wrote.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class LocalGroupWriter:
+    """Writes the files of a compaction in this process, one after the other."""
+
+    commit_bytes: int = COMMIT_BYTES
+
+    def __call__(
+        self, info: TableInfo, table: Table, groups: Sequence[Group], target_bytes: int
+    ) -> Compacted:
+        """Write all groups."""
+        return write_compacted(table, groups, target_bytes)
+
+
+def batches_of(groups: Iterable[Group], commit_bytes: int = COMMIT_BYTES) -> Iterator[list[Group]]:
+    """Groups that are replaced in one commit: data files of about `commit_bytes`."""
     held: list[Group] = []
     size = 0
     for group in groups:
         held.append(group)
         size += group.size
-        if size >= COMMIT_BYTES:
+        if size >= commit_bytes:
             yield held
             held, size = [], 0
     if held:
         yield held
+
+
+def nothing_compacted(table: Table) -> Compacted:
+    """Return what a compaction of the current snapshot begins with."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return Compacted(int(snapshot.sequence_number or 0), table.metadata.default_spec_id)
 
 
 def write_compacted(
@@ -255,9 +291,7 @@ def write_compacted(
         target_bytes: The wanted size of a file.
         progress: Called with the rows written so far.
     """
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    made = Compacted(int(snapshot.sequence_number or 0), table.metadata.default_spec_id)
+    made = nothing_compacted(table)
     rows = 0
     try:
         for group in groups:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 ATTEMPTS_MAX = 20
 HOUR_MS = 3_600_000
+LOCAL = compaction.LocalGroupWriter()
 ORPHAN_AGE_MIN_MS = HOUR_MS
 """Younger files may belong to a round of tiering that is not committed yet."""
 
@@ -168,6 +169,7 @@ def maintain_lake(
     settings: MaintenanceSettings | None = None,
     dry_run: bool = False,
     catalog: Mapping[str, str] | None = None,
+    write: compaction.GroupWriter = LOCAL,
 ) -> LakeMaintenance:
     """Compact the lake of a table, expire its snapshots and remove orphans. Blocks.
 
@@ -180,6 +182,9 @@ def maintain_lake(
         settings: What to do.
         dry_run: Only tell what would be done.
         catalog: Properties of the Iceberg catalog that differ from those of the table.
+        write: Who writes the files of a compaction. By default, this process; for large tables,
+            the executors of Spark (`fluss_orchestrate.spark.SparkGroupWriter`). This process alone
+            commits them.
 
     Returns:
         What was done.
@@ -194,7 +199,7 @@ def maintain_lake(
     info = table_info(connection, path)
     if not has_lake(info):
         raise NoLakeError(path)
-    work = _Maintenance(connection, info, settings or MaintenanceSettings(), catalog)
+    work = _Maintenance(connection, info, settings or MaintenanceSettings(), catalog, write)
     return work.dry_run() if dry_run else work.run()
 
 
@@ -207,8 +212,10 @@ class _Maintenance:
         info: TableInfo,
         settings: MaintenanceSettings,
         overrides: Mapping[str, str] | None,
+        write: compaction.GroupWriter,
     ) -> None:
         self._info = info
+        self._write = write
         self._settings = settings
         self._alias = connection.config.resolved_alias()
         self._overrides = overrides
@@ -290,7 +297,8 @@ class _Maintenance:
             groups = self._plan(table)
             # Every commit makes the plans of the later batches stand on another snapshot. They
             # stay right: files that were planned and are still there have the same rows.
-            if all(self._replace(table, batch) for batch in compaction.batches_of(groups)):
+            batches = compaction.batches_of(groups, self._write.commit_bytes)
+            if all(self._replace(table, batch) for batch in batches):
                 return
             CONFLICT_PAUSE.pause_blocking(attempt)
         raise self._contended("compaction")
@@ -298,7 +306,7 @@ class _Maintenance:
     def _replace(self, table: Table, groups: list[compaction.Group]) -> bool:
         """Write the files of some groups anew and commit them; False if that has to begin again."""
         size = self._settings.target_file_bytes
-        made = compaction.write_compacted(table, groups, size)
+        made = self._write(self._info, table, groups, size)
         try:
             for attempt in range(ATTEMPTS_MAX):
                 now = self._load()
