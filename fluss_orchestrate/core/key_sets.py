@@ -36,21 +36,17 @@ class KeySet:
             sequences: The sequence number of each key. A key that occurs more than once has its
                 highest one.
         """
-        # Of each column: its values, and which pairs of a key so far and a value there are. Of the
-        # first column, every value is there.
-        self._levels: list[tuple[_Numbers | _Values, npt.NDArray[np.int64] | None]] = []
-        codes, count = np.zeros(len(sequences), np.int64), 0
+        self._levels: list[tuple[_Numbers | _Values, npt.NDArray[np.int64]]] = []
+        codes = np.zeros(len(sequences), np.int64)
         for column in columns:
             values = _values_of(column)
-            known: npt.NDArray[np.int64] | None = None
             if not self._levels:
-                codes, count = values.index(column), len(values)
+                known, codes = np.arange(len(values)), values.index(column)
             else:
                 pairs = codes * len(values) + values.index(column)
                 known, codes = np.unique(pairs, return_inverse=True)
-                count = len(known)
             self._levels.append((values, known))
-        self._sequences = np.full(count, -1, np.int64)
+        self._sequences = np.full(len(self._levels[-1][1]), -1, np.int64)
         np.maximum.at(self._sequences, codes, sequences)
 
     @property
@@ -68,13 +64,10 @@ class KeySet:
                 return found
             index = values.index(column if len(rows) == len(found) else column.take(pa.array(rows)))
             there = np.flatnonzero(index >= 0)
-            if known is None:
-                rows, codes = there, index[there]
-                continue
             wanted = codes[there] * len(values) + index[there]
-            places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-            same = known[places] == wanted
-            rows, codes = rows[there[same]], places[same]
+            codes = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+            same = known[codes] == wanted
+            rows, codes = rows[there[same]], codes[same]
         found[rows[self._sequences[codes] > sequence_number]] = True
         return found
 

@@ -9,7 +9,6 @@ pyiceberg.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,18 +79,6 @@ def read_file(
             way that cannot be read here.
     """
     yield from _FileRead(table, projected, row_filter, task).batches()
-
-
-def one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the same batches; the next one is read on a thread while one is used.
-
-    The thread ends with the iterator, or when it is closed.
-    """
-    with ThreadPoolExecutor(1, "fluss-lake-read") as pool:
-        reading = pool.submit(next, batches, None)
-        while (batch := reading.result()) is not None:
-            reading = pool.submit(next, batches, None)
-            yield batch
 
 
 def _loses_nulls(kind: IcebergType) -> bool:
