@@ -174,9 +174,7 @@ class ActionPages:
         return asked
 
     def _checkpoint(self, name: str) -> CheckpointFigures | None:
-        gathered = self._console.look().gathered
-        found = () if gathered is None else gathered.overview.checkpoints
-        return next((one for one in found if one.name == name), None)
+        return self._console.checkpoint(name)
 
     def _table(self, name: str) -> TableFigures | None:
         gathered = self._console.look().gathered
@@ -205,12 +203,12 @@ class ActionPages:
         )
 
     def _reset_effects(self, one: CheckpointFigures) -> list[str]:
-        unread = formats.number(one.unread or 0)
+        unread = "" if one.unread is None else f"{formats.number(one.unread)} "
         effects = [
             "The position of the checkpoint moves, and a new generation begins: rows that were "
             "written before may be written again. A sink that appends then holds them twice, "
             "unless they are taken out first.",
-            f"To latest: the {unread} unread offsets are skipped, and never reach the sink.",
+            f"To latest: the {unread}unread offsets are skipped, and never reach the sink.",
             "To earliest: everything that the log still holds is read again.",
             "To a time: rows committed from that time on are read again, or skipped up to it.",
             "To current: the position stays; only a new generation begins, for example for "

@@ -18,6 +18,7 @@ from fluss_orchestrate.console.acting import ActionPages
 from fluss_orchestrate.console.service import Console
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.overview.figures import CheckpointFigures, TableFigures
+from fluss_orchestrate.core.overview.gathering import checkpoint_figures
 from fluss_orchestrate.core.overview.monitor import Look
 from fluss_orchestrate.core.overview.samples import COARSE, FINE
 
@@ -199,12 +200,14 @@ class Pages:
         overview = None if look.gathered is None else look.gathered.overview
         one = next((c for c in overview.checkpoints if c.name == name), None) if overview else None
         events = self._console.events(name)
-        if (one is None and not events) or look.gathered is None:
+        if one is None and not events:
             return self._missing(request, look, "checkpoint", name)
+        tables = {} if look.gathered is None else look.gathered.tables
         if one is None:
-            # An interval that is finished is in no overview, but has a history.
-            one = CheckpointFigures(name, retired=events[0].state.retired)
-        head, seen = look.gathered.heads.get(name), look.gathered.tables.get(one.table)
+            # It is newer than the last pass, or an interval that is finished: it has a history.
+            one = checkpoint_figures(events[0], tables)
+        head = None if look.gathered is None else look.gathered.heads.get(name)
+        seen = tables.get(one.table)
         places = [] if head is None or seen is None else views.checkpoint_places(head, seen)
         rows = [views.event_row(event) for event in events]
         if _is_api(request):
@@ -308,6 +311,13 @@ class Pages:
         }
 
     def _missing(self, request: Request, look: Look, kind: str, name: str) -> Response:
+        if look.gathered is None:
+            # Nothing is known yet: it must not be said that there is no such table.
+            problem = look.problem or "the first pass over the cluster is under way; load it again"
+            if _is_api(request):
+                return JSONResponse({"problem": problem}, HTTPStatus.SERVICE_UNAVAILABLE)
+            status, values = HTTPStatus.SERVICE_UNAVAILABLE, {"problem": problem}
+            return self._page(request, look, "failed.html", kind.capitalize(), values, status)
         if _is_api(request):
             return JSONResponse({"problem": f"there is no {kind} '{name}'"}, HTTPStatus.NOT_FOUND)
         values = {"kind": kind, "name": name}

@@ -12,7 +12,8 @@ from fluss_orchestrate.core.checkpoints.events import Event
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.lake.catalog import has_lake
 from fluss_orchestrate.core.overview.actions import ActionRecord, Actions
-from fluss_orchestrate.core.overview.gathering import Gatherer
+from fluss_orchestrate.core.overview.figures import CheckpointFigures
+from fluss_orchestrate.core.overview.gathering import Gatherer, checkpoint_figures
 from fluss_orchestrate.core.overview.lakes import LakeTable, read_lake_table
 from fluss_orchestrate.core.overview.loads import LoadFigures, LoadList
 from fluss_orchestrate.core.overview.monitor import INTERVAL_S, Answers, Look, Monitor
@@ -92,6 +93,18 @@ class Console:
     def look(self) -> Look:
         """Return the newest overview."""
         return self.monitor.look()
+
+    def checkpoint(self, name: str) -> CheckpointFigures | None:
+        """Return a checkpoint as its store has it now; None if there is no such.
+
+        An action must not be about the state of the last pass, which may be long ago.
+        """
+        store = self.gatherer.store()
+        head = None if store is None else store.head(name)
+        if head is None:
+            return None
+        gathered = self.look().gathered
+        return checkpoint_figures(head, {} if gathered is None else gathered.tables)
 
     def events(self, name: str) -> list[Event]:
         """Return the newest events of a checkpoint, the newest first; none if there is no such."""

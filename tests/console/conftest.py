@@ -1,4 +1,4 @@
-"""A real browser, and a console of an embedded directory and of a real cluster by turns."""
+"""A real browser, and a console of an embedded directory; `test_cluster` has a real cluster."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from fluss_orchestrate.core.overview.samples import Samples
 from tests.console.place import Place, console_of, fill, served
 from tests.fix_either import own_database
 from tests.needs import chromium
+
+PASS_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,12 @@ def page(browser: Browser) -> Iterator[Page]:
     assert said == []
 
 
+@pytest.fixture(scope="session")
+def lake_kind() -> str:
+    """Embedded: a shared cluster has hundreds of tables of other tests, so each pass takes long."""
+    return "embedded"
+
+
 @pytest.fixture(scope="module")
 def place(lake_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     config = Config({"bootstrap.servers": lake_address})
@@ -48,4 +56,5 @@ def place(lake_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         fill(connection, database, store)
         samples = Samples(tmp_path_factory.mktemp("samples") / "samples.sqlite")
         with console_of(connection, store, samples) as console, served(console) as url:
+            assert console.monitor.look(PASS_S).gathered is not None
             yield Place(url, console, connection, database, store)

@@ -113,7 +113,7 @@ class Gatherer:
         paths = [TablePath(name, t) for name in names for t in self._tables_of(name)]
         heads = self._read_heads()
         looks, figures = run_blocking(self._look_at(paths, heads))
-        checkpoints = [_checkpoint(head, looks) for head in heads.values()]
+        checkpoints = [checkpoint_figures(head, looks) for head in heads.values()]
         if self._database is not None:
             checkpoints = [c for c in checkpoints if c.table.partition(".")[0] == self._database]
         checkpoints.sort(key=lambda c: (c.retired, c.name))
@@ -257,7 +257,8 @@ def _lake(status: LakeStatus) -> LakeFigures:
     )
 
 
-def _checkpoint(head: Event, looks: Mapping[str, TableLook]) -> CheckpointFigures:
+def checkpoint_figures(head: Event, looks: Mapping[str, TableLook]) -> CheckpointFigures:
+    """Return the figures of a checkpoint: its state by its head, its lag by what was looked at."""
     state = head.state
     position, pending = state.position, state.pending
     table = "" if position is None else str(position.table.path)

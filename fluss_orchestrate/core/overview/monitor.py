@@ -22,7 +22,9 @@ from fluss_orchestrate.core.overview.samples import Samples
 log = logging.getLogger(__name__)
 INTERVAL_S = 5.0
 IDLE_S = 300.0
-FIRST_PASS_WAIT_S = 30.0
+FIRST_PASS_WAIT_S = 5.0
+"""A page is shown without figures after it, and follows: a large cluster takes longer."""
+PASS_WAIT_S = 30.0
 ANSWERS_KEPT_MAX = 256
 T = TypeVar("T")
 
@@ -102,7 +104,7 @@ class Monitor:
             )
             return self._look
 
-    def pass_now(self, wait_s: float = FIRST_PASS_WAIT_S) -> Look:
+    def pass_now(self, wait_s: float = PASS_WAIT_S) -> Look:
         """Make another pass soon, as after an action, and return its result."""
         with self._changed:
             before = self.passes

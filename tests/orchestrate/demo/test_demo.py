@@ -12,10 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fluss_orchestrate._demo.__main__ import ROUNDS
 from fluss_orchestrate._demo.report import prove
 from tests.needs import chromium
 
 DEMO_TIMEOUT_S = 900
+OTHER_AIRFLOW = {
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "sqlite:////no_such_folder/airflow.db",
+    "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
+}
+"""Settings of an Airflow that the demo must leave alone."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +39,7 @@ def demo(
     command = [sys.executable, "-m", "fluss_orchestrate._demo", "--rows", str(orders_per_round)]
     done = subprocess.run(
         [*command, "--keep", str(folder)],
-        env={**os.environ, "HOME": str(home)},
+        env={**os.environ, **OTHER_AIRFLOW, "HOME": str(home)},
         capture_output=True,
         text=True,
         check=False,
@@ -56,6 +62,9 @@ def test_the_demo_ends_with_every_row_once(
     assert "SQL table (mirror)" in (folder / "report.html").read_text()
     log = "".join(file.read_text() for file in folder.glob("logs/airflow_round-*.log"))
     assert "check_customers" in log
+    with sqlite3.connect(folder / "airflow" / "airflow.db") as airflow:
+        query = "SELECT state FROM task_instance WHERE task_id = 'check_customers'"
+        assert airflow.execute(query).fetchall() == [("success",)] * ROUNDS
     with sqlite3.connect(folder / "analytics" / "warehouse.db") as warehouse:
         assert warehouse.execute("SELECT count(*) FROM customers").fetchone()[0] > 100
 
