@@ -244,7 +244,7 @@ class ActionPages:
     def _tier(self, asked: Asked, fields: dict[str, str]) -> None:
         table = self._table(asked.name)
         if table is None or table.lake is None:
-            asked.problem = f"there is no table '{asked.name}' with a lake"
+            asked.problem = _not_seen(f"table '{asked.name}' with a lake")
             return
         asked.effects = [
             f"{formats.number(table.lake.behind)} offsets that the lake lacks are written into its "
@@ -259,7 +259,7 @@ class ActionPages:
     def _partitions(self, asked: Asked, fields: dict[str, str]) -> None:
         table = self._table(asked.name)
         if table is None or table.partitions is None:
-            asked.problem = f"there is no partitioned table '{asked.name}'"
+            asked.problem = _not_seen(f"partitioned table '{asked.name}'")
             return
         asked.shown = {
             "unit": fields.get("unit", "day"),
@@ -294,6 +294,10 @@ class ActionPages:
         asked.shown["plan"] = planned
         asked.signed = _signed(planned)
         asked.work = lambda order: self._console.actions.apply_partitions(planned, order)
+
+
+def _not_seen(what: str) -> str:
+    return f"the last pass over the cluster found no {what}; a new one is there after the next pass"
 
 
 def _signed(planned: WindowPlan) -> str:
