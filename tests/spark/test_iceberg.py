@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from fluss_orchestrate import IncrementalScan, run_increment
-from fluss_orchestrate.core.lake.catalog import open_catalog
-from fluss_orchestrate.spark.iceberg import SparkIcebergSink, _harmless
+from fluss_orchestrate.core.lake.catalog import open_catalog, public_properties
+from fluss_orchestrate.spark.iceberg import SparkIcebergSink
 from tests.spark.conftest import Place
 
 if TYPE_CHECKING:
@@ -61,4 +61,4 @@ def test_increments_land_once(
 
 def test_secrets_of_the_store_stay_on_the_driver() -> None:
     given = {"s3.endpoint": "http://h", "s3.secret-access-key": "hunter-2", "uri": "a://u:p@h/x"}
-    assert _harmless(given) == {"s3.endpoint": "http://h"}
+    assert public_properties(given) == {"s3.endpoint": "http://h"}
