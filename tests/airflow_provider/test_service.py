@@ -479,8 +479,9 @@ def test_the_console_is_behind_the_login_of_airflow(place: Place) -> None:
     The pages are opened in a browser that has logged in to Airflow, in Airflow's own navigation.
     """
     service = place.service
-    run_id = place.service.all_ended("ticks_embedded", PARTS)[0]["dag_run_id"]
-    link = service.links("ticks_embedded", run_id, "ticks")["Fluss console"]
+    run_id = place.begun["until"]
+    assert service.ended("until", run_id) == {"until": "success"}
+    link = service.links("until", run_id, "until")["Fluss console"]
     address = f"{service.url}/fluss/fluss_embedded"
     assert link.startswith(f"{address}/checkpoint?name=")
     reset = link.replace("/checkpoint?", "/act/reset?")
