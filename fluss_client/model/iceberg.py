@@ -1,6 +1,8 @@
 """The map of data types to Iceberg's types, by way of their Arrow types.
 
-Iceberg has fewer types: small integers become `int`, times and timestamps have microseconds.
+Most types name their class of PyIceberg themselves (`DataType.iceberg`). Here are those that are
+made from their parts, and Arrow types that no data type has, such as unsigned integers. Iceberg has
+fewer types: small integers become `int`, times and timestamps have microseconds.
 PyIceberg is optional, so it is imported as a type is made.
 """
 
@@ -13,7 +15,7 @@ import pyarrow as pa
 from pyarrow import lib
 
 from fluss_client.errors import SchemaError
-from fluss_client.model.types import require_arrow_map
+from fluss_client.model.types import registered_types, require_arrow_map
 
 if TYPE_CHECKING:
     from pyiceberg.types import IcebergType
@@ -89,29 +91,21 @@ def _struct(kind: pa.DataType, ids: Iterator[int]) -> IcebergType:
 
 
 _MAKERS: dict[int, _Make] = {
-    lib.Type_BOOL: _plain("BooleanType"),
-    lib.Type_INT8: _plain("IntegerType"),
-    lib.Type_INT16: _plain("IntegerType"),
-    lib.Type_INT32: _plain("IntegerType"),
-    lib.Type_INT64: _plain("LongType"),
     lib.Type_UINT8: _plain("IntegerType"),
     lib.Type_UINT16: _plain("IntegerType"),
     lib.Type_UINT32: _plain("LongType"),
-    lib.Type_FLOAT: _plain("FloatType"),
-    lib.Type_DOUBLE: _plain("DoubleType"),
     lib.Type_DECIMAL128: _decimal,
-    lib.Type_STRING: _plain("StringType"),
     lib.Type_LARGE_STRING: _plain("StringType"),
-    lib.Type_BINARY: _plain("BinaryType"),
     lib.Type_LARGE_BINARY: _plain("BinaryType"),
-    lib.Type_FIXED_SIZE_BINARY: _plain("BinaryType"),
-    lib.Type_DATE32: _plain("DateType"),
-    lib.Type_TIME32: _plain("TimeType"),
-    lib.Type_TIME64: _plain("TimeType"),
     lib.Type_TIMESTAMP: _timestamp,
     lib.Type_LIST: _list,
     lib.Type_LARGE_LIST: _list,
     lib.Type_MAP: _map,
     lib.Type_STRUCT: _struct,
+} | {
+    example.to_arrow(None).id: _plain(cls.iceberg)
+    for cls in registered_types()
+    if cls.iceberg
+    for example in cls.examples()
 }
 require_arrow_map("Iceberg", _MAKERS)

@@ -107,6 +107,8 @@ class DataType:
     """Whether a column of this type can be a partition column."""
     literals: ClassVar[tuple[type, ...]] = ()
     """The Python types of the values that a predicate on the column takes; empty: none."""
+    iceberg: ClassVar[str] = ""
+    """The class of PyIceberg that stands for the type; empty if `model/iceberg.py` makes it."""
     own_root: ClassVar[Root]
 
     root: Root

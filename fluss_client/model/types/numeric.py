@@ -54,6 +54,7 @@ class BooleanType(_FixedArrowType, root=Root.BOOLEAN):
     """BOOLEAN."""
 
     names = ("BOOLEAN", "BOOL")
+    iceberg = "BooleanType"
     literals = (bool,)
     arrow = pa.bool_()
     layout = Layout(Kind.RAW, "<u1", struct.Struct("<?"))
@@ -119,6 +120,7 @@ class TinyIntType(_IntegerType, root=Root.TINYINT):
     """TINYINT: 8 bits."""
 
     names = ("TINYINT", "BYTE", "INT8")
+    iceberg = "IntegerType"
     high = 1 << 7
     arrow = pa.int8()
     layout = Layout(Kind.RAW, "<i1", struct.Struct("<b"))
@@ -128,6 +130,7 @@ class SmallIntType(_IntegerType, root=Root.SMALLINT):
     """SMALLINT: 16 bits."""
 
     names = ("SMALLINT", "SHORT", "INT16")
+    iceberg = "IntegerType"
     high = 1 << 15
     arrow = pa.int16()
     layout = Layout(Kind.RAW, "<i2", struct.Struct("<h"))
@@ -137,6 +140,7 @@ class IntType(_IntegerType, root=Root.INTEGER):
     """INT: 32 bits."""
 
     names = ("INT", "INTEGER", "INT32")
+    iceberg = "IntegerType"
     high = 1 << 31
     arrow = pa.int32()
     layout = int32_layout(IcebergKey.INT64)
@@ -146,6 +150,7 @@ class BigIntType(_IntegerType, root=Root.BIGINT):
     """BIGINT: 64 bits."""
 
     names = ("BIGINT", "LONG", "INT64")
+    iceberg = "LongType"
     high = 1 << 63
     arrow = pa.int64()
     layout = int64_layout(IcebergKey.INT64)
@@ -187,6 +192,7 @@ class FloatType(_FloatingType, root=Root.FLOAT):
     """FLOAT: 32 bits."""
 
     names = ("FLOAT", "REAL", "FLOAT32")
+    iceberg = "FloatType"
     most = FLOAT32_MAX
     arrow = pa.float32()
     layout = Layout(Kind.RAW, "<f4", _SINGLE, iceberg_key=IcebergKey.STORED)
@@ -208,6 +214,7 @@ class DoubleType(_FloatingType, root=Root.DOUBLE):
     """DOUBLE: 64 bits."""
 
     names = ("DOUBLE", "FLOAT64")
+    iceberg = "DoubleType"
     most = math.inf
     arrow = pa.float64()
     layout = Layout(Kind.RAW, "<f8", struct.Struct("<d"), iceberg_key=IcebergKey.STORED)

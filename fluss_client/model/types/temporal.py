@@ -42,6 +42,7 @@ class DateType(DataType, root=Root.DATE):
     """DATE: the days since 1970-01-01."""
 
     names = ("DATE",)
+    iceberg = "DateType"
     literals = (dt.date,)
     layout = int32_layout(IcebergKey.INT64)
 
@@ -94,6 +95,7 @@ class TimeType(_FractionalType, root=Root.TIME):
     """TIME: a time of day. A row stores milliseconds, whatever the precision."""
 
     names = ("TIME",)
+    iceberg = "TimeType"
     numbers: ClassVar[dict[str, int]] = {"precision": 0}
     literals = (dt.time,)
     layout = int32_layout(IcebergKey.MICROSECONDS)

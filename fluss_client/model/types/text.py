@@ -19,6 +19,7 @@ class StringType(DataType, root=Root.STRING):
     """STRING: text of any length."""
 
     names = ("STRING", "TEXT")
+    iceberg = "StringType"
     is_sized = True
     literals = (str,)
     layout = _VARIABLE
@@ -71,6 +72,7 @@ class CharType(StringType, root=Root.CHAR):
     """CHAR: text of at most `length` characters."""
 
     names = ("CHAR", "CHARACTER")
+    iceberg = "StringType"
     numbers: ClassVar[dict[str, int]] = {"length": 1}
     layout = _PADDED_TEXT
 
@@ -97,6 +99,7 @@ class BytesType(DataType, root=Root.BYTES):
     """BYTES: any number of bytes."""
 
     names = ("BYTES",)
+    iceberg = "BinaryType"
     is_sized = True
     literals = (bytes,)
     layout = _VARIABLE
@@ -138,6 +141,7 @@ class BinaryType(BytesType, root=Root.BINARY):
     """BINARY: exactly `length` bytes."""
 
     names = ("BINARY",)
+    iceberg = "BinaryType"
     numbers: ClassVar[dict[str, int]] = {"length": 1}
     is_sized = False
     layout = _PADDED_BYTES
