@@ -59,6 +59,7 @@ class BucketState:
 
     __slots__ = (
         "at_end",
+        "batch_bytes",
         "bucket",
         "buffered",
         "busy",
@@ -71,6 +72,7 @@ class BucketState:
         "listed",
         "node",
         "offset",
+        "offset_bytes",
         "position",
         "queue",
         "retry_at",
@@ -91,6 +93,13 @@ class BucketState:
         """The server answered that it does not lead the bucket, so the cached leader is wrong."""
         self.queue: deque[Chunk] = deque()
         self.buffered = 0
+        self.offset_bytes = 0.0
+        """The encoded bytes of one offset in the last answer; 0 if that is not known.
+
+        An answer without rows makes it unknown: a bound that is less than the next batch could
+        have caused it."""
+        self.batch_bytes = 0
+        """The largest batch of that answer."""
         self.at_end = False
         """The last answer reached the end of the log, or brought no rows."""
         self.fresh = True
@@ -124,6 +133,13 @@ class BucketState:
         """Return whether everything below `stop` was returned to the user."""
         return self.stop is not None and 0 <= self.stop <= self.position
 
+    @property
+    def bytes_left(self) -> int | None:
+        """About the encoded bytes up to `stop`, rounded up to a whole batch; None if not known."""
+        if self.stop is None or not self.offset_bytes:
+            return None
+        return int((self.stop - self.offset) * self.offset_bytes) + self.batch_bytes
+
     def succeeded(self) -> None:
         """Forget earlier failures, because the server has answered for this bucket."""
         self.failures = 0
@@ -153,6 +169,10 @@ class BucketState:
             wanted.append(part)
             self.skipped += part.next_offset - expected - part.row_count
             expected = part.next_offset
+        self.offset_bytes, self.batch_bytes = 0.0, 0
+        if expected > self.offset:
+            self.offset_bytes = sum(part.nbytes for part in wanted) / (expected - self.offset)
+            self.batch_bytes = max(part.nbytes for part in wanted)
         reached = max(expected, fetched.next_offset)
         if fetched.high_watermark >= 0:
             self.at_end = reached >= fetched.high_watermark

@@ -7,6 +7,9 @@ read waits for, may hold the share of a whole server. The bytes of a fetch are
 `scanner.log.fetch.max-bytes`, or less if a process has many scans: all scans together hold at most
 `PROCESS_BYTES_MAX`.
 
+A read that ends at an offset asks for about the bytes that are left up to there, as soon as it
+knows how many bytes an offset has: what lies beyond would be thrown away.
+
 A server delays the answer to a fetch until one of its buckets has rows. So buckets at the end of
 their log are not asked for while another bucket is left out because it is full: when that bucket
 has room again, it would have to wait for them.
@@ -115,7 +118,10 @@ def make_request(
         bucket_bytes = max(bucket_bytes, plan.bytes_max // max(1, reading))
     return FetchRequest(
         table=table,
-        positions=[FetchPosition(s.bucket, s.offset, bucket_bytes) for s in plan.chosen],
+        positions=[
+            FetchPosition(s.bucket, s.offset, _within(s.bytes_left, bucket_bytes))
+            for s in plan.chosen
+        ],
         columns=columns,
         bytes_max=plan.bytes_max,
         bytes_min=config.scanner_log_fetch_min_bytes,
@@ -123,3 +129,8 @@ def make_request(
         predicate=predicate,
         remote_first=config.scanner_log_read_preference == "remote_first",
     )
+
+
+def _within(left: int | None, bytes_max: int) -> int:
+    """Return the bytes to ask for of a bucket of which so many are left."""
+    return bytes_max if left is None else min(bytes_max, left)

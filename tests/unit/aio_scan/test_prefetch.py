@@ -12,6 +12,7 @@ from fluss_client.aio.projection import Projection
 from fluss_client.aio.scanning import log_fetcher
 from fluss_client.aio.scanning.bucket_state import DECODE_JOBS_MAX, BucketState
 from fluss_client.aio.scanning.fetch_plan import (
+    FIRST_FETCH_BYTES,
     PREFETCH_FACTOR,
     PROCESS_BYTES_MAX,
     fetch_bytes_max,
@@ -19,6 +20,7 @@ from fluss_client.aio.scanning.fetch_plan import (
     plan_fetch,
 )
 from fluss_client.aio.scanning.ranges import RangeReader
+from fluss_client.backend.contract import FetchedBucket
 from fluss_client.config import Config
 from fluss_client.model.table import TableBucket
 from tests.unit.aio_scan.fake_backend import FakeBackend, make_table, on_loop, until
@@ -115,6 +117,39 @@ async def test_a_range_read_of_many_buckets_holds_a_bounded_amount(ordered: bool
     assert rows == 320
     bound = 4 * FETCH if ordered else 2 * FETCH
     assert peak <= bound + 8 * BATCH
+
+
+@on_loop
+async def test_a_range_is_fetched_up_to_its_end_and_not_far_beyond() -> None:
+    backend = FakeBackend(make_table(buckets=1))
+    fill(backend, 0, 200)
+    first = FIRST_FETCH_BYTES // BATCH
+    table = backend.table
+    reader = RangeReader(
+        backend,  # type: ignore[arg-type]
+        table,
+        {backend.bucket(0): (0, first + 8)},
+        Projection.of(table.schema, None),
+        Config({"scanner.log.fetch.max-bytes": 16 * FIRST_FETCH_BYTES}),
+        True,
+    )
+    rows = 0
+    while found := await reader.read(8):
+        rows += sum(part.batch.num_rows for part in found)
+    await reader.close()
+    assert rows == first + 8
+    asked = [request.positions[0].bytes_max for _, request in backend.requests]
+    assert len(asked) == 2
+    assert 8 * BATCH <= asked[1] <= 10 * BATCH
+
+
+def test_an_answer_without_rows_lifts_the_bound_of_a_range() -> None:
+    state = BucketState(TableBucket(1, 0), 0, 100)
+    assert state.bytes_left is None
+    state.offset_bytes, state.batch_bytes = 10.0, 50
+    assert state.bytes_left == 1050
+    state.accept(FetchedBucket(state.bucket, [], 0, 100), 1 << 20)
+    assert state.bytes_left is None
 
 
 @on_loop
