@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fluss_orchestrate.spark.fast import (
         exactly_once_batches,
         load_files,
+        read,
         read_plan,
         write,
     )
@@ -41,7 +42,7 @@ __getattr__ = lazy_names(
             "SubmitResult",
         ),
         "errors": ("FrameChangedError",),
-        "fast": ("exactly_once_batches", "load_files", "read_plan", "write"),
+        "fast": ("exactly_once_batches", "load_files", "read", "read_plan", "write"),
         "iceberg": ("SparkIcebergSink", "SparkRangeWriter"),
         "lake_maintenance": ("SparkGroupWriter",),
         "loading.load": ("run_load",),
@@ -67,6 +68,7 @@ __all__ = [
     "exactly_once_batches",
     "load_files",
     "make_session",
+    "read",
     "read_plan",
     "register",
     "run_load",

@@ -14,6 +14,7 @@ partitions 11 s and 8 s.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from fluss_client import Config, FlussConnection, TableInfo, TablePath
 from fluss_client.engine import all_buckets, backend_of, run_blocking
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.clusters import ClusterRef
-from fluss_orchestrate.core.lake.reader import planned_table
 from fluss_orchestrate.core.loading.counts import listed_counts
 from fluss_orchestrate.core.loading.units import Placer
 from fluss_orchestrate.core.plan import ScanPlan
@@ -32,11 +32,14 @@ from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSour
 from fluss_orchestrate.spark.loading.load import run_load
 from fluss_orchestrate.spark.loading.staging import check_order
 from fluss_orchestrate.spark.loading.waves import Say, say
-from fluss_orchestrate.spark.setup import session_conf
+from fluss_orchestrate.spark.setup import parallelism, session_conf
 from fluss_orchestrate.spark.source.types import written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from fluss_orchestrate.spark.source.options import SourceOptions
 
 PLACE = "_fluss_place"
 PLACES_MIN = 256
@@ -205,6 +208,49 @@ def source_options(ref: ClusterRef) -> dict[str, str]:
     }
 
 
+def read(
+    spark: SparkSession,
+    table: str,
+    cluster: Cluster,
+    *,
+    columns: Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return rows of a table as a DataFrame that Python workers read in parallel.
+
+    The rows are those of `format("fluss")` with the same options, as of this call: every action
+    returns the same ones. It costs less, because Spark converts each row once, and it knows how
+    many tasks run at once. It needs no data source, so PySpark 3.5 has it, too.
+
+    Args:
+        spark: The session.
+        table: The table, as `database.table`.
+        cluster: The cluster.
+        columns: The columns to read; all by default. Spark does not tell which columns a query
+            needs, so name them. An empty list gives rows without columns, to be counted.
+        options: Options of `format("fluss")`, such as `read`, `start`, `filter` or `split.count`.
+
+    Raises:
+        ConfigError: An option or a column does not fit the table.
+    """
+    from fluss_orchestrate.spark.source.datasource import frame_struct
+    from fluss_orchestrate.spark.source.options import SourceOptions
+
+    given = dict(options or {})
+    if columns is not None and "columns" in {key.lower() for key in given}:
+        raise ConfigError("read takes the columns once: by columns= or by the option 'columns'")
+    ref = cluster_ref(cluster)
+    asked = SourceOptions.of({**source_options(ref), **given, "table": table})
+    struct = frame_struct(ref.connection(), asked)
+    if columns is None:
+        return _mapped(spark, ref, asked, struct)
+    unknown = [name for name in columns if name not in struct.names]
+    if unknown:
+        raise ConfigError(f"{table} has no column '{unknown[0]}'; it has {struct.names}")
+    frame = _mapped(spark, ref, asked, _only(struct, columns))
+    return frame if columns else frame.select()
+
+
 def read_plan(
     spark: SparkSession,
     plan: ScanPlan,
@@ -214,8 +260,7 @@ def read_plan(
 ) -> DataFrame:
     """Return the rows of a plan as a DataFrame that Python workers read in parallel.
 
-    This costs less than `format("fluss")`, because Spark converts each row once. The ranges of a
-    plan do not change, so every action returns the same rows.
+    The ranges of a plan do not change, so every action returns the same rows.
 
     Args:
         spark: The session.
@@ -224,31 +269,48 @@ def read_plan(
         parts: The number of tasks; by default as the size of the plan requires.
         row_filter: A condition, as the option `filter` of `format("fluss")`.
     """
-    from fluss_orchestrate.spark.source.datasource import plan_struct
-    from fluss_orchestrate.spark.source.options import SourceOptions
-    from fluss_orchestrate.spark.source.parts import PLAN, Part, read_parts
-    from fluss_orchestrate.spark.source.planning import check_filter, split_plan
+    options = {"plan": json.dumps(plan.to_json())}
+    options |= {} if parts is None else {"split.count": str(parts)}
+    options |= {} if row_filter is None else {"filter": row_filter}
+    return read(spark, str(plan.table.path), cluster, options=options)
+
+
+def _only(struct: StructType, columns: Sequence[str]) -> StructType:
+    """Return these columns of a frame, or one that is cheap to read if there are none."""
+    from pyspark.sql.types import AtomicType, BinaryType, StringType, StructType
+
+    if columns:
+        return StructType([struct[name] for name in columns])
+    cheap = [
+        field
+        for field in struct.fields
+        if isinstance(field.dataType, AtomicType)
+        and not isinstance(field.dataType, StringType | BinaryType)
+    ]
+    return StructType((cheap or struct.fields)[:1])
+
+
+def _mapped(
+    spark: SparkSession, ref: ClusterRef, asked: SourceOptions, struct: StructType
+) -> DataFrame:
+    """Return the frame whose rows are read by tasks over the numbers of its partitions."""
+    from fluss_orchestrate.spark.source.parts import Part, read_parts
+    from fluss_orchestrate.spark.source.planning import plan_parts
     from fluss_orchestrate.spark.source.types import arrow_schema
 
-    ref = cluster_ref(cluster)
-    connection = ref.connection()
-    struct = plan_struct(connection, plan)
     target = arrow_schema(struct)
-    wanted = {} if parts is None else {"split.count": str(parts)}
-    wanted |= {} if row_filter is None else {"filter": row_filter}
-    options = SourceOptions(wanted)
-    info = planned_table(connection, plan)
-    check_filter(options, info, plan.columns, plan.metadata_columns)
-    encoded = [Part(PLAN, p).to_json() for p in split_plan(connection, plan, options)]
+    groups = plan_parts(asked, target.names, parallelism(spark))
+    encoded = [[part.to_json() for part in parts] for parts in groups]
+    limit = asked.number("limit")
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for at in batch.column(0).to_pylist():
-                part = Part.from_json(encoded[at])
-                yield from read_parts(ref, [part], target, options.row_filter)
+                parts = [Part.from_json(value) for value in encoded[at]]
+                yield from read_parts(ref, parts, target, asked.row_filter, limit)
 
     count = len(encoded)
-    return spark.range(0, count, 1, max(1, count)).mapInArrow(read, struct)
+    return spark.range(0, count, 1, max(1, count)).mapInArrow(work, struct)
 
 
 def load_files(

@@ -59,6 +59,16 @@ def session_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]
                 spark.conf.set(key, old)
 
 
+def parallelism(spark: SparkSession) -> int | None:
+    """Return how many tasks the session runs at once, or None if it does not tell (Connect)."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except PySparkException:
+        return None
+
+
 def is_local(spark: SparkSession) -> bool:
     """Return whether executors are threads of the driver."""
     master = spark.conf.get("spark.master", "local") or "local"

@@ -16,12 +16,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from fluss_client import TablePath
-from fluss_client.errors import FlussError
+from fluss_client.errors import ConfigError, FlussError
 from fluss_orchestrate import IncrementalScan
 from fluss_orchestrate.core.errors import SparkSetupError
+from fluss_orchestrate.spark import fast
 from fluss_orchestrate.spark.errors import FrameChangedError
 from fluss_orchestrate.spark.fast import read_plan
-from fluss_orchestrate.spark.source import datasource
+from fluss_orchestrate.spark.source import datasource, planning
 from fluss_orchestrate.spark.source.datasource import FlussDataSource
 from fluss_orchestrate.spark.source.parts import parts_of
 from fluss_orchestrate.spark.source.types import arrow_schema
@@ -341,6 +342,48 @@ def test_a_plan_is_read_exactly(spark: SparkSession, place: Place) -> None:
     few = read_plan(spark, plan, place.ref, parts=3, row_filter="id < 4")
     assert few.rdd.getNumPartitions() == 3
     assert ids(few) == [0, 1, 2, 3]
+
+
+def test_python_workers_read_what_the_format_reads(spark: SparkSession, place: Place) -> None:
+    log = place.table(SCHEMA, buckets=3)
+    place.append(log, words(0, 300))
+    keys = place.table(SCHEMA, keys=["id"], buckets=2)
+    place.append(keys, words(0, 100))
+    place.append(keys, words(50, 100))
+
+    whole = fast.read(spark, log, place.ref)
+    place.append(log, words(300, 5))
+    assert ids(whole) == list(range(300)), "every action reads what was there"
+    one = fast.read(spark, log, place.ref, columns=["word"], options={"filter": "id < 3"})
+    assert sorted(row.word for row in one.collect()) == ["w0", "w1", "w2"]
+    counted = fast.read(spark, log, place.ref, columns=[])
+    assert (counted.columns, counted.count()) == ([], 305)
+    assert fast.read(spark, log, place.ref, options={"limit": "7"}).count() == 7
+    assert ids(fast.read(spark, keys, place.ref)) == list(range(150))
+    changes = fast.read(spark, keys, place.ref, options={"read": "changelog"})
+    kinds = changes.groupBy("_change_type").count().collect()
+    assert {row._change_type: row["count"] for row in kinds} == {"+I": 150, "-U": 50, "+U": 50}
+    with pytest.raises(ConfigError, match="no column 'wrod'"):
+        fast.read(spark, log, place.ref, columns=["wrod"])
+    with pytest.raises(ConfigError, match="the columns once"):
+        fast.read(spark, log, place.ref, columns=["id"], options={"columns": "id"})
+
+
+def test_the_default_split_is_by_bytes_and_by_what_runs_at_once(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = place.table(SCHEMA, buckets=4)
+    place.append(table, words(0, 4000))
+
+    def partitions() -> int:
+        return fast.read(spark, table, place.ref).rdd.getNumPartitions()
+
+    assert partitions() == 1, "little is read by one task, whatever the number of buckets"
+    monkeypatch.setattr(planning, "SPLIT_BYTES_MIN", 1 << 10)
+    assert partitions() == spark.sparkContext.defaultParallelism
+    monkeypatch.setattr(planning, "SPLIT_BYTES_MAX", 8 << 10)
+    assert 8 <= partitions() <= 16, "4,000 rows of about 20 bytes"
+    assert ids(fast.read(spark, table, place.ref)) == list(range(4000))
 
 
 def test_sql_over_a_view(spark: SparkSession, place: Place) -> None:

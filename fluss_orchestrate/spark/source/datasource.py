@@ -24,7 +24,6 @@ from fluss_client import FlussConnection, TableInfo
 from fluss_client.engine import table_info
 from fluss_orchestrate.core.incremental.reading.columns import METADATA_FIELDS
 from fluss_orchestrate.core.lake.reader import planned_table
-from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.spark.compat import (
     PLANS_ONCE,
     DataSource,
@@ -74,21 +73,11 @@ class FlussDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns that a read returns by default."""
         options = self._options
-        connection = options.cluster.connection()
-        struct = self._struct(connection, options)
+        struct = frame_struct(options.cluster.connection(), options)
         if not PLANS_ONCE:
             # Spark pickles this object after it has asked for the schema.
             self._groups = plan_parts(options, struct.names)
         return struct
-
-    def _struct(self, connection: FlussConnection, options: SourceOptions) -> StructType:
-        if options.plan is not None:
-            return plan_struct(connection, options.plan)
-        info = table_info(connection, options.table)
-        metadata = options.metadata
-        if not metadata and mode_of(options, info.has_primary_key()) == "changelog":
-            metadata = CHANGELOG_METADATA
-        return _struct(info, options.names("columns") or info.get_column_names(), metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query for a `schema`."""
@@ -168,9 +157,15 @@ def register(spark: SparkSession) -> None:
     register_source(spark, FlussDataSource)
 
 
-def plan_struct(connection: FlussConnection, plan: ScanPlan) -> StructType:
-    """Return the columns of a plan as Spark's types."""
-    return _struct(planned_table(connection, plan), plan.columns, plan.metadata_columns)
+def frame_struct(connection: FlussConnection, options: SourceOptions) -> StructType:
+    """Return the columns of a read as Spark's types."""
+    if (plan := options.plan) is not None:
+        return _struct(planned_table(connection, plan), plan.columns, plan.metadata_columns)
+    info = table_info(connection, options.table)
+    metadata = options.metadata
+    if not metadata and mode_of(options, info.has_primary_key()) == "changelog":
+        metadata = CHANGELOG_METADATA
+    return _struct(info, options.names("columns") or info.get_column_names(), metadata)
 
 
 def _struct(info: TableInfo, columns: Any, metadata: Any) -> StructType:

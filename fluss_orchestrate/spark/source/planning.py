@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -17,7 +19,7 @@ from fluss_client.engine import (
 )
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.incremental.planning.bounds import ends, first_starts
-from fluss_orchestrate.core.incremental.planning.limits import offsets_of_bytes
+from fluss_orchestrate.core.incremental.planning.limits import row_bytes
 from fluss_orchestrate.core.incremental.planning.observation import TableView, observe
 from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
 from fluss_orchestrate.core.incremental.reading.columns import METADATA_FIELDS
@@ -30,12 +32,18 @@ from fluss_orchestrate.core.plan import METADATA_COLUMNS, BucketRange, ScanPlan
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.parts import KEYS, LAKE, PLAN, UNION, Part, part_of
 
-RECORDS_PER_SPLIT = 500_000
-SPLITS_BY_BUCKET_MAX = 64
+SPLIT_BYTES_MAX = 128 << 20
+"""The rows of one task, in Arrow's form. A task costs Python and the JVM about 50 ms of CPU by
+itself, as much as 10 MB of rows."""
+SPLIT_BYTES_MIN = 4 << 20
+"""Less is not split for the sake of parallelism."""
 
 
 def split_parts(
-    connection: FlussConnection, parts: Sequence[Part], options: SourceOptions
+    connection: FlussConnection,
+    parts: Sequence[Part],
+    options: SourceOptions,
+    parallelism: int | None = None,
 ) -> list[list[Part]]:
     """Return the parts that each Spark partition reads.
 
@@ -54,7 +62,8 @@ def split_parts(
             continue
         if limit is not None:
             plan = replace(plan, ranges=_first(plan.ranges, limit))
-        split += [replace(part, plan=some) for some in split_plan(connection, plan, options)]
+        plans = split_plan(connection, plan, options, parallelism)
+        split += [replace(part, plan=some) for some in plans]
     return [[part] for part in split]
 
 
@@ -69,34 +78,52 @@ def _is_plain_log(parts: Sequence[Part], options: SourceOptions) -> bool:
 
 
 def split_plan(
-    connection: FlussConnection, plan: ScanPlan, options: SourceOptions
+    connection: FlussConnection,
+    plan: ScanPlan,
+    options: SourceOptions,
+    parallelism: int | None = None,
 ) -> list[ScanPlan]:
     """Split a plan of the log as the options say, by default into parts that are worth a task.
 
-    A changelog is split between buckets only, so there may be fewer parts.
+    By default, each part has `SPLIT_BYTES_MAX` bytes of rows, or less if there would be fewer parts
+    than tasks that can run at once. A changelog is split between buckets only, so there may be
+    fewer parts.
+
+    Args:
+        connection: The connection to measure the rows with.
+        plan: The plan.
+        options: The options of the read.
+        parallelism: How many tasks can run at once; the processors of this machine by default,
+            because Spark does not tell it to the process that plans.
     """
+    if plan.is_empty:
+        return []
     count = options.number("split.count")
     records = options.number("split.records", "scan.maxrecordsperpartition")
     size = options.number("split.bytes")
-    if size is not None and not plan.is_empty:
-        records = _records_of(connection, plan, size)
-    if count is None and records is not None:
+    if records is not None:
         count = -(-plan.offsets // records)
     if count is None:
-        buckets = min(len(plan.ranges), SPLITS_BY_BUCKET_MAX)
-        count = max(buckets, -(-plan.offsets // RECORDS_PER_SPLIT))
+        whole = plan.offsets * _row_bytes(connection, plan)
+        tasks = parallelism or os.cpu_count() or 1
+        if size is None:
+            fewest = -(-whole // SPLIT_BYTES_MAX)
+            count = int(max(fewest, min(tasks, whole // SPLIT_BYTES_MIN)))
+        else:
+            count = math.ceil(whole / size)
     return plan.split(count)
 
 
-def _records_of(connection: FlussConnection, plan: ScanPlan, size: int) -> int:
+def _row_bytes(connection: FlussConnection, plan: ScanPlan) -> float:
+    """Return about how many bytes an offset of the plan takes in Arrow's form."""
     core = async_connection(connection)
     info = planned_table(connection, plan)
     starts = {r.place: r.start for r in plan.ranges}
     stops = {r.place: r.stop for r in plan.ranges}
 
-    async def ask() -> int:
+    async def ask() -> float:
         prober = Prober(backend_of(core), core.config, info, column_numbers(info, plan.columns))
-        return await offsets_of_bytes(prober, starts, stops, size)
+        return await row_bytes(prober, starts, stops)
 
     return run_blocking(ask())
 
@@ -146,8 +173,13 @@ def mode_of(options: SourceOptions, has_key: bool) -> str:
     return mode
 
 
-def plan_parts(options: SourceOptions, names: Sequence[str]) -> list[list[Part]]:
-    """Return the parts of each Spark partition, for the columns of these names."""
+def plan_parts(
+    options: SourceOptions, names: Sequence[str], parallelism: int | None = None
+) -> list[list[Part]]:
+    """Return the parts of each Spark partition, for the columns of these names.
+
+    `parallelism` is the number of tasks that run at once, if it is known.
+    """
     connection = options.cluster.connection()
     names = read_names(options, names)
     if options.plan is not None:
@@ -158,7 +190,7 @@ def plan_parts(options: SourceOptions, names: Sequence[str]) -> list[list[Part]]
         parts = [Part(PLAN, plan)] if not plan.is_empty else []
     else:
         parts = _table_parts(connection, options, names)
-    return split_parts(connection, parts, options)
+    return split_parts(connection, parts, options, parallelism)
 
 
 def _table_parts(
