@@ -33,6 +33,7 @@ from fluss_client.errors import (
     FlussError,
     InvalidBucketRoutingError,
     InvalidColumnProjectionError,
+    PartitionNotExistError,
     UnknownTableOrBucketError,
 )
 from fluss_client.model.cluster import ChangeType
@@ -231,6 +232,8 @@ class ScriptedServer:
     def _list_partition_infos(self, message: Any) -> Message:
         wanted = {kv.value for kv in message.partial_partition_spec.partition_key_values}
         answer = pb.ListPartitionInfosResponse()
+        if message.include_system_partitions and not self.old:
+            answer.system_partitions_included = True
         for name, partition_id in self.partitions.items():
             if wanted and name not in wanted:
                 continue
@@ -250,13 +253,19 @@ class ScriptedServer:
                 table_json=self._table_json(),
                 created_time=1,
                 modified_time=1,
+                bucket_count_epoch=None if self.old else self.epoch,
             )
             table.table_path.CopyFrom(message.table_path[0])
             if not self.partitioned:
                 for bucket in range(self.buckets):
                     table.bucket_metadata.add(bucket_id=bucket, leader_id=NODE)
         names = {partition_id: name for name, partition_id in self.partitions.items()}
-        for partition_id in message.partitions_id:
+        wanted = list(message.partitions_id)
+        for path in message.partitions_path:
+            if path.partition_name not in self.partitions:
+                raise PartitionNotExistError(f"no partition {path.partition_name}")
+            wanted.append(self.partitions[path.partition_name])
+        for partition_id in wanted:
             entry = answer.partition_metadata.add(
                 table_id=TABLE_ID,
                 partition_id=partition_id,
