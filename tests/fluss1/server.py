@@ -52,6 +52,8 @@ OLD_VERSIONS = {"PUT_KV": 1, "LOOKUP": 1, "PREFIX_LOOKUP": 1}
 FIRST_NEW_API = apis.ALTER_DATABASE.key
 """Calls from this key on came with 1.0."""
 SCANNERS_MAX = 8
+SYSTEM_PREFIX = "__"
+"""Begins the names of partitions that are listed only for those who ask."""
 
 Place = tuple[int | None, int]
 Script = Callable[[Any], Message | FlussError | None]
@@ -66,6 +68,7 @@ class ScriptedServer:
             partitions.
         buckets: The bucket count of the table.
         bucket_keys: The columns that decide on the bucket.
+        properties: The options of the table.
         old: Play a server of 0.9.1: no bucket counts, none of the new calls.
     """
 
@@ -76,9 +79,11 @@ class ScriptedServer:
         *,
         buckets: int = 2,
         bucket_keys: list[str] | None = None,
+        properties: dict[str, str] | None = None,
         old: bool = False,
     ) -> None:
         self.schema, self.buckets, self.old = schema, buckets, old
+        self.properties = properties or {}
         self.bucket_keys = bucket_keys or []
         self.partitioned = partitions is not None
         self.epoch = 0 if partitions is None else int(set(partitions.values()) != {buckets})
@@ -211,7 +216,7 @@ class ScriptedServer:
                 "partition_key": ["day"] if self.partitioned else [],
                 "bucket_key": self.bucket_keys,
                 "bucket_count": self.buckets,
-                "properties": {},
+                "properties": self.properties,
                 "custom_properties": {},
             }
         ).encode()
@@ -235,7 +240,10 @@ class ScriptedServer:
         if message.include_system_partitions and not self.old:
             answer.system_partitions_included = True
         for name, partition_id in self.partitions.items():
-            if wanted and name not in wanted:
+            system = name.startswith(SYSTEM_PREFIX)
+            if (wanted and name not in wanted) or (
+                system and not answer.system_partitions_included
+            ):
                 continue
             info = answer.partitions_info.add(partition_id=partition_id)
             info.partition_spec.partition_key_values.add(key="day", value=name)

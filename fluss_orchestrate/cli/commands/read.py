@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fluss_orchestrate.cli.options import ColumnsOption, TableArgument, names
+from fluss_orchestrate.cli.options import ColumnsOption, OnLateRows, TableArgument, names
 from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import CommandError, UsageError
 from fluss_orchestrate.cli.presentation.output import count
@@ -45,6 +45,7 @@ class Wanted:
     start: Any = "earliest"
     until: Any = None
     limit: int | None = None
+    on_late_rows: str = "read"
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def _log(
         wanted.columns,
         extra,
         wanted.partition,
+        wanted.on_late_rows,
     )
 
     def tell(now: ScanProgress) -> None:
@@ -117,6 +119,7 @@ def _state(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows
         as_of=wanted.until,
         limit=wanted.limit,
         read="union" if wanted.source == "union" else "current",
+        on_late_rows=wanted.on_late_rows,
     )
     total = _row_count(connection, info) if wanted.partition is None else None
     return Rows(reader.schema, iter(reader), total=total)
@@ -206,6 +209,9 @@ def read(
     until: Annotated[
         str | None, typer.Option(help="A time, offsets, latest or @receipt.json.")
     ] = None,
+    on_late_rows: Annotated[
+        OnLateRows, typer.Option(help="Rows of expired partitions: read, leave out, or fail.")
+    ] = OnLateRows.read,
 ) -> None:
     """Read a table.
 
@@ -238,6 +244,7 @@ def read(
         start=moment(session, name, start, ("earliest", "latest"), "--start"),
         until=None if until is None else moment(session, name, until, ("latest",), "--until"),
         limit=most,
+        on_late_rows=on_late_rows.value,
     )
     if kind is not None and to is not None:
         _to_file(session, wanted, to, kind)

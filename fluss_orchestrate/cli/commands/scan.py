@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluss_orchestrate.cli.connecting import Target, connect, key_values
-from fluss_orchestrate.cli.options import ColumnsOption, Command, StoreOption, TableArgument, names
+from fluss_orchestrate.cli.options import (
+    ColumnsOption,
+    Command,
+    OnLateRows,
+    StoreOption,
+    TableArgument,
+    names,
+)
 from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import UsageError
 from fluss_orchestrate.cli.presentation.output import count, datum
@@ -225,12 +232,6 @@ class OnPartitionGone(StrEnum):
 
 
 class OnPartitionUnseen(StrEnum):
-    note = "note"
-    fail = "fail"
-
-
-class OnLateRows(StrEnum):
-    read = "read"
     note = "note"
     fail = "fail"
 
