@@ -14,8 +14,8 @@ MEANINGS = {
     "run": "ran against a real server of that version",
     "bytes": "the official client jar of 1.0.0 writes and reads the same bytes",
     "scripted": "ran against a test double that speaks the wire protocol and plays the answers of "
-    "a 1.0 server; the official client of 1.0.0 makes the same calls to it, and the requests of both "
-    "are compared",
+    "a 1.0 server; the official client of 1.0.0 makes the same calls to it, and the requests of "
+    "both are compared",
     "embedded": "ran on the embedded engine, which implements it",
     "same messages": "the messages of the call have the same fields in the official jars of 0.9.1 "
     "and 1.0.0; nothing else was checked",
