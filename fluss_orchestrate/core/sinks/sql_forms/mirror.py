@@ -190,7 +190,8 @@ class Fitted:
         import sqlalchemy as sa
 
         key, dialect = self.keyed.key, self.keyed.target.dialect
-        if dialect == POSTGRES and self._server >= MERGE_VERSION:
+        server: Any = self.connection.dialect.server_version_info or ()
+        if dialect == POSTGRES and server >= MERGE_VERSION:
             self._merge(staged)
             return
         names = [column.name for column in staged.c]
@@ -213,10 +214,6 @@ class Fitted:
         else:
             inserted = inserted.on_conflict_do_nothing(index_elements=list(key))
         self.connection.execute(inserted)
-
-    @property
-    def _server(self) -> tuple[int, ...]:
-        return self.connection.dialect.server_version_info or ()
 
     def _merge(self, staged: Table) -> None:
         """Do the same by MERGE, which takes a third less of the server's time than ON CONFLICT."""
