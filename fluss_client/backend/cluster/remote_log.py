@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from fluss_client.backend.cluster.remote_files import RemoteFiles
 from fluss_client.backend.contract import FetchPosition
-from fluss_client.codec.batches.log_batch import iter_log_batches
+from fluss_client.codec.log_batch import iter_log_batches
 from fluss_client.errors import CorruptDataError
 from fluss_client.net.rate import RateLimit
 from fluss_client.wire import fluss_pb2 as pb
