@@ -41,7 +41,7 @@ from fluss_client.model.schema import Schema
 from fluss_client.model.table import TableDescriptor
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire import hot
-from fluss_client.wire.framing import decode_response
+from fluss_client.wire.rpc import decode_response
 from fluss_orchestrate.cli.presentation.failures import UsageError
 from fluss_orchestrate.core.checkpoints.events import event_of
 from fluss_orchestrate.core.row_filter import RowFilter

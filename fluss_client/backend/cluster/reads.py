@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from fluss_client.backend.cluster.admin import AdminCalls
 from fluss_client.backend.cluster.predicates import predicate_pb
-from fluss_client.backend.cluster.remote_files import RemoteFiles
-from fluss_client.backend.cluster.remote_log import RemoteLog
+from fluss_client.backend.cluster.remote_files import RemoteFiles, RemoteLog
 from fluss_client.backend.contract import (
     DecodedSlice,
     FetchedBucket,
