@@ -16,8 +16,8 @@ import pyarrow as pa
 from fluss_client.aio.existence import PartitionIds
 from fluss_client.aio.lookup.keys import EncodedKeys, KeyLike, KeyMaker
 from fluss_client.backend.contract import Backend, LookupAnswer
-from fluss_client.codec.batches.kv_batch import decode_value
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_value
 from fluss_client.codec.rows import RowFormat, decode_row_scalar
 from fluss_client.config import Config
 from fluss_client.errors import (

@@ -12,12 +12,12 @@ import pyarrow as pa
 from fluss_client.backend.cluster.admin import AdminCalls
 from fluss_client.backend.cluster.calls import path_pb
 from fluss_client.backend.contract import BucketAck, BucketWrite
-from fluss_client.codec.arrow.body import compression_of
-from fluss_client.codec.arrow.columns import as_wire
-from fluss_client.codec.batches.kv_batch import HEADER_SIZE, encode_kv_batch, seal_kv_records
-from fluss_client.codec.batches.log_batch import encode_log_batch, encode_log_body
+from fluss_client.codec.arrow_body import compression_of
+from fluss_client.codec.arrow_columns import as_wire
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.binary.crc32c import Sealed, seal
+from fluss_client.codec.kv_batch import HEADER_SIZE, encode_kv_batch, seal_kv_records
+from fluss_client.codec.log_batch import encode_log_batch, encode_log_body
 from fluss_client.errors import CorruptDataError, UnsupportedError
 from fluss_client.model.table import LOG_FORMAT, TableBucket, TableInfo, TablePath
 from fluss_client.net.connection import Connection

@@ -46,8 +46,8 @@ from fluss_client.backend.embedded.store.catalog import (
 from fluss_client.backend.embedded.store.database import Database, Settings
 from fluss_client.backend.embedded.store.engine import NODE_ID, Engine
 from fluss_client.backend.rows import decode_key_rows, distinct_ids, last_rows, shown_schema
-from fluss_client.codec.batches.kv_batch import decode_values
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_values
 from fluss_client.config import EMBEDDED_SCHEME, Config
 from fluss_client.errors import (
     ConfigError,

@@ -1,33 +1,35 @@
 """One pass over a cluster: every table, checkpoint and lake is looked at once.
 
 What does not change is kept between passes: the heads of checkpoints to which nothing was added,
-the commit times of batches, the size of a row. What cannot be told of one table or checkpoint is a
-problem of that one, and hides no other.
+the commit times of batches, the size of a row. What cannot be found out about one table or
+checkpoint is a problem of that one, and hides no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fluss_client import FlussConnection, LakeSnapshot, OffsetSpec, TableInfo, TablePath
+from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_client.errors import DatabaseNotExistError, FlussError
 from fluss_orchestrate.core.checkpoints.events import Event, now_ms
-from fluss_orchestrate.core.checkpoints.report import Lag, lag_in, retention_ms
+from fluss_orchestrate.core.checkpoints.report import CommitTime, Lag, lag_in, probing, retention_ms
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.incremental.planning.observation import (
     TableView,
     observe_offsets,
     offsets_of,
 )
+from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.lake.catalog import has_lake
 from fluss_orchestrate.core.lake.covers import latest_snapshot
 from fluss_orchestrate.core.lake.status import LakeStatus, status_in
-from fluss_orchestrate.core.overview.commit_times import CommitTimes
 from fluss_orchestrate.core.overview.figures import (
     CheckpointFigures,
     Expiry,
@@ -39,6 +41,56 @@ from fluss_orchestrate.core.overview.figures import (
 from fluss_orchestrate.core.plan import Place
 from fluss_orchestrate.core.provisioning.guards import is_interval, store_or_default
 from fluss_orchestrate.core.table_report import bytes_per_row, row_counts
+
+PROBES_PER_PASS_MAX = 2_000
+TIMES_KEPT_MAX = 200_000
+
+
+class CommitTimes:
+    """The commit times of batches, kept between passes: the batch at an offset never changes.
+
+    A pass asks for a bounded number of them. What was left out is unknown in that pass, and its
+    figures say so; later passes ask for the rest. It is used on the I/O thread only.
+    """
+
+    def __init__(
+        self, probes_max: int = PROBES_PER_PASS_MAX, kept_max: int = TIMES_KEPT_MAX
+    ) -> None:
+        self._probes_max = probes_max
+        self._kept_max = kept_max
+        self._left = probes_max
+        self._known: OrderedDict[tuple[int, Place, int], int] = OrderedDict()
+
+    def begin_pass(self) -> None:
+        """Allow the next number of questions."""
+        self._left = self._probes_max
+
+    def of(self, core: AsyncConnection, view: TableView) -> CommitTime:
+        """Return the function that finds the commit times of a table's batches."""
+        ask = probing(Prober(backend_of(core), core.config, view.info))
+        table_id = view.info.table_id
+
+        async def commit_time(place: Place, offset: int) -> int | None:
+            key = (table_id, place, offset)
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+            if self._left <= 0:
+                return None
+            self._left -= 1
+            try:
+                found = await ask(place, offset)
+            except FlussError:
+                # One bucket that does not answer must not hide the figures of all others.
+                return None
+            if found is not None:
+                self._known[key] = found
+                while len(self._known) > self._kept_max:
+                    self._known.popitem(last=False)
+            return found
+
+        return commit_time
+
 
 TABLES_AT_ONCE_MAX = 16
 ROW_SIZE_KEPT_S = 600.0
