@@ -108,7 +108,7 @@ class _Numbers:
             return np.concatenate([np.zeros(0, np.int64), *parts])
         if column.type != self._kind:
             column = column.cast(self._kind)
-        numbers = _numbers(column)
+        numbers = whole_numbers(column)
         found = np.full(len(numbers), -1, np.int64)
         if not len(self._sorted) or not len(numbers):
             return found
@@ -126,17 +126,21 @@ class _Numbers:
 
 
 def _values_of(column: pa.ChunkedArray) -> _Numbers | _Values:
-    kind, is_ = column.type, pa.types
-    is_long_time = is_.is_timestamp(kind) or is_.is_time64(kind)
-    if column.null_count or not (
-        is_.is_signed_integer(kind) or is_.is_date32(kind) or is_long_time
-    ):
+    kind = column.type
+    if column.null_count or not is_whole_number(kind):
         return _Values(pc.unique(column))
-    found = [_numbers(chunk) for chunk in column.chunks]
+    found = [whole_numbers(chunk) for chunk in column.chunks]
     return _Numbers(kind, np.concatenate([np.zeros(0, np.int64), *found]))
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+def is_whole_number(kind: pa.DataType) -> bool:
+    """Return whether values of a type are whole numbers, dates or times: `whole_numbers` fits."""
+    is_ = pa.types
+    is_long_time = is_.is_timestamp(kind) or is_.is_time64(kind)
+    return bool(is_.is_signed_integer(kind) or is_.is_date32(kind) or is_long_time)
+
+
+def whole_numbers(column: pa.Array) -> npt.NDArray[np.int64]:
     """Return whole numbers, dates or times as numbers; those of nulls are arbitrary."""
     data, end = column.buffers()[1], column.offset + len(column)
     if data is None or not len(column):
