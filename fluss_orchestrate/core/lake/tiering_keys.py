@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionKey
     from pyiceberg.table import Table
 
-CHANGES_BYTES = 48 << 20
+CHANGES_BYTES = 96 << 20
 """Changes of a bucket that are kept in memory; more go to a temporary folder."""
 STATE_OFFSET, STATE_TIME_US = -1, -1000
 """The offset and the time of rows that come from the key state, as the official service has."""
@@ -170,10 +170,12 @@ class _KeyFiles:
             with self._rows(part) as rows_file, self._deletes(part) as deletes_file:
                 for found in images.images():
                     rows_file.write(found.upserts)
-                    replaced = found.upserts.filter(pc.invert(found.inserted))
-                    deletes_file.write(replaced.select(self._info.primary_keys))
-                    gone = found.deletes.filter(pc.invert(found.vanished))
-                    deletes_file.write(gone.select(self._info.primary_keys))
+                    for rows, was_absent in (
+                        (found.upserts, found.inserted),
+                        (found.deletes, found.vanished),
+                    ):
+                        keys = rows.select(self._info.primary_keys)
+                        deletes_file.write(keys.filter(pc.invert(was_absent)))
         self._done(part, newest_ms)
 
     def _done(self, part: BucketRange, newest_ms: int) -> None:
