@@ -269,6 +269,10 @@ class LookupAnswer:
     error: FlussError | None = None
 
 
+STATE_READ_BYTES_MAX = 8 << 20
+"""How many bytes of the key state are in memory at once, however large the rows are."""
+
+
 class StateCursor(Protocol):
     """The key state of one bucket at one offset, streamed in ascending order of encoded keys."""
 
@@ -294,6 +298,10 @@ class StateCursor(Protocol):
 
     async def read(self, rows_max: int) -> Blobs | None:
         """Return the values of the next keys, or None after the last one.
+
+        Args:
+            rows_max: The largest number of values. There are fewer if they have more than about
+                `STATE_READ_BYTES_MAX` bytes.
 
         Raises:
             CorruptDataError: The stored state is damaged.

@@ -5,11 +5,12 @@ A lease keeps one for longer, so the order of calls is: find the latest snapshot
 its files. A server grants a lease on a snapshot that is gone already; then the files are not found,
 and all begins again.
 
-Files in remote storage are copied into a temporary folder under their RocksDB names. Files on a
-local disk are linked there instead. RocksDB opens the folder read-only. The lease is renewed
-while the cursor is open, released when it is closed, and expires by itself if the process dies.
+Files in remote storage are copied into a temporary folder under their RocksDB names; then the lease
+is released. Files on a local disk are linked there instead, and the lease is renewed while the
+cursor is open and released when it is closed. If the process dies, the lease expires by itself.
+RocksDB opens the folder read-only.
 
-A snapshot whose lease may have expired is not read any further: its files may be gone.
+Files whose lease may have expired are not read any further: they may be gone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import asyncio
 import contextlib
 import errno
 import importlib.util
-import itertools
 import os
 import time
 import uuid
@@ -28,6 +28,7 @@ from typing import Any
 from fluss_client.backend.cluster.cluster_admin import ClusterAdminCalls
 from fluss_client.backend.cluster.kv_scan import ScanCursor
 from fluss_client.backend.cluster.reads import ReadCalls
+from fluss_client.backend.contract import STATE_READ_BYTES_MAX
 from fluss_client.backend.temporary_folder import TemporaryFolder
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import (
@@ -183,6 +184,10 @@ class SnapshotCursor:
         base = self._calls.config.scanner_state_folder
         self._folder = await asyncio.to_thread(TemporaryFolder, base)
         await asyncio.gather(*(self._fetch(remote, name) for remote, name in files))
+        self._check_lease()
+        if not self._in_place:
+            # Nobody can delete the copies.
+            await self._end_lease()
         await asyncio.to_thread(self._open_database)
 
     async def _acquire(self) -> None:
@@ -291,25 +296,23 @@ class SnapshotCursor:
             await self._calls.rate.ready()
         values = None if self._ended else await asyncio.to_thread(self._next, rows_max)
         # What was read while the lease held is right; afterwards a file may have been missing.
-        self._check_lease()
+        if self._in_place:
+            self._check_lease()
         return values
 
     def _next(self, rows_max: int) -> Blobs | None:
         try:
-            values = list(itertools.islice(self._values, rows_max))
+            values = Blobs.from_iterator(self._values, rows_max, STATE_READ_BYTES_MAX)
         except Exception as error:  # noqa: BLE001 (rocksdict raises plain Exception)
             raise self._damage(error) from None
-        if values:
-            self._last_value = values[-1]
-        if len(values) < rows_max:
+        if not len(values):
             self._check_end()
             self._ended = True
-        if not values:
             return None
-        blobs = Blobs.from_list(values)
+        self._last_value = values[len(values) - 1]
         if self._in_place:
-            self._calls.rate.add(blobs.data.size)
-        return blobs
+            self._calls.rate.add(values.data.size)
+        return values
 
     def _check_end(self) -> None:
         """Raise if the iteration ended at a damaged block, which it does without an error.
@@ -347,18 +350,19 @@ class SnapshotCursor:
         )
 
     async def close(self) -> None:
+        database, self._database = self._database, None
+        folder, self._folder = self._folder, None
+        self._values = iter(())
+        await asyncio.to_thread(_dispose, database, folder)
+        await self._end_lease()
+
+    async def _end_lease(self) -> None:
+        """Stop renewing the lease, and release it."""
         if self._renewal is not None:
             self._renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._renewal
             self._renewal = None
-        database, self._database = self._database, None
-        folder, self._folder = self._folder, None
-        self._values = iter(())
-        await asyncio.to_thread(_dispose, database, folder)
-        await self._release()
-
-    async def _release(self) -> None:
         lease_id, self._lease_id = self._lease_id, ""
         if not lease_id:
             return

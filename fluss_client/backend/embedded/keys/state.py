@@ -13,12 +13,13 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from fluss_client.backend.contract import LookupAnswer
+from fluss_client.backend.contract import STATE_READ_BYTES_MAX, LookupAnswer
 from fluss_client.backend.embedded.store.catalog import (
     check_exists,
     check_placed,
@@ -189,7 +190,8 @@ class LocalCursor:
             check_exists(self._connection, table, bucket.partition_id)
             found = find_bucket(self._connection, bucket)
             self.offset = found.log_end
-            self._rows = self._connection.execute(_IN_ORDER, bucket_range(found.no))
+            rows = self._connection.execute(_IN_ORDER, bucket_range(found.no))
+            self._values: Iterator[bytes] = map(itemgetter(0), rows)
         except BaseException:
             self._connection.close()
             raise
@@ -200,8 +202,8 @@ class LocalCursor:
         return await asyncio.to_thread(self._next, rows_max)
 
     def _next(self, rows_max: int) -> Blobs | None:
-        rows = self._rows.fetchmany(rows_max)
-        return Blobs.from_list([value for (value,) in rows]) if rows else None
+        values = Blobs.from_iterator(self._values, rows_max, STATE_READ_BYTES_MAX)
+        return values if len(values) else None
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
