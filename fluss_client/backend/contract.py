@@ -18,6 +18,7 @@ Who owns what:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -737,7 +738,11 @@ class Backend(Protocol):
         """
 
     async def decode_values(
-        self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
+        self,
+        table: TableInfo,
+        values: Blobs,
+        columns: tuple[int, ...] | None,
+        threads: Executor | None = None,
     ) -> pa.RecordBatch:
         """Decode values of look-ups, of any schema, into the table's current schema.
 
@@ -745,6 +750,8 @@ class Backend(Protocol):
             table: The key table.
             values: The encoded values.
             columns: The indexes of the columns to decode, strictly increasing; None decodes all.
+            threads: Where the work is done; None uses threads that all calls share, or for a few
+                values the event loop.
         """
 
     # The cluster

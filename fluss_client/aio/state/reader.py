@@ -21,9 +21,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +44,7 @@ from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.runtime import runtime
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 BATCH_ROWS = 1 << 15
 PROGRESS_LOG_S = 30.0
@@ -148,6 +151,8 @@ class StateReader:
         self._batch_rows = batch_rows
         self._keys = KeyMaker(table, table.primary_keys, table.physical_primary_keys)
         self._given_stop = stop
+        # Each thread that allocates keeps memory for itself, so one does all decoding and merging.
+        self._thread = ThreadPoolExecutor(1, "fluss-state")
         self._cursor: StateCursor | None = None
         self._reading: asyncio.Task[Blobs | None] | None = None
         self._base: pa.RecordBatch | None = None
@@ -208,7 +213,7 @@ class StateReader:
     async def _begin_again(self, lost: StateScanLostError, last: bytes | None) -> None:
         """Open a new scan for the rows behind the key `last`, which was returned already."""
         log.info("%s; it is opened again", lost)
-        await self.close()
+        await self._release()
         self._cursor = cursor = await self._backend.open_state(self._table, self._bucket)
         if cursor is None:
             raise lost
@@ -247,7 +252,7 @@ class StateReader:
             assert part.change_types is not None
             kinds = part.change_types.to_numpy()
             # Sorting and hashing whole batches takes CPU: not on the event loop.
-            await asyncio.to_thread(self._add, changes, part.batch, kinds)
+            await self._on_thread(self._add, changes, part.batch, kinds)
         self._changes = changes
         self.source = replace(self.source, changes=changes.count)
 
@@ -324,24 +329,29 @@ class StateReader:
             try:
                 async for rows in self._base_rows():
                     if attempt and last is not None:
-                        rows = await asyncio.to_thread(self._behind, last, rows)
+                        rows = await self._on_thread(self._behind, last, rows)
                         if not rows.num_rows:
                             continue
                     last = self._keys.encode_many(rows.slice(rows.num_rows - 1)).keys[0]
-                    async for merged in self._on_threads(self._changed(rows, last)):
+                    if self._changes is None:
+                        yield rows
+                        continue
+                    async for merged in self._each(self._changed(self._changes, rows, last)):
                         yield merged
                 break
             except StateScanLostError as lost:
                 if attempt == SCANS_MAX - 1:
                     raise
                 await self._begin_again(lost, last)
-        async for rows in self._on_threads(self._rest()):
+        async for rows in self._each(self._rest()):
             yield rows
 
-    @staticmethod
-    async def _on_threads(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    def _on_thread(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    async def _each(self, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
         # Merging takes CPU: not on the event loop.
-        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        while (batch := await self._on_thread(next, batches, None)) is not None:
             yield batch
 
     def _behind(self, last: bytes, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -349,19 +359,20 @@ class StateReader:
         keys = self._keys.encode_many(rows).keys.to_arrow()
         return rows.filter(pc.greater(keys, pa.scalar(last, keys.type)))
 
-    def _changed(self, rows: pa.RecordBatch, last: bytes) -> Iterator[pa.RecordBatch]:
+    def _changed(
+        self, changes: Changes, rows: pa.RecordBatch, last: bytes
+    ) -> Iterator[pa.RecordBatch]:
         """Return rows of the base with the changes of their keys and of the keys between them.
 
         Where many keys were inserted between two rows, they come in many batches.
         """
-        if self._changes is not None:
-            keys = None
-            for over in self._changes.parts_until(last):
-                if keys is None:
-                    keys = self._keys.encode_many(rows).keys.to_arrow()
-                count = count_until(keys, over.keys[-1].as_py())
-                yield lay_over(keys[:count], rows[:count], over)
-                keys, rows = keys[count:], rows[count:]
+        keys = None
+        for over in changes.parts_until(last):
+            if keys is None:
+                keys = self._keys.encode_many(rows).keys.to_arrow()
+            count = count_until(keys, over.keys[-1].as_py())
+            yield lay_over(keys[:count], rows[:count], over)
+            keys, rows = keys[count:], rows[count:]
         yield rows
 
     def _rest(self) -> Iterator[pa.RecordBatch]:
@@ -381,7 +392,9 @@ class StateReader:
             while values := await asyncio.shield(reading):
                 # The next chunk is read on a thread while this one is decoded.
                 reading = self._read_ahead(cursor)
-                rows = await self._backend.decode_values(self._table, values, self._columns)
+                rows = await self._backend.decode_values(
+                    self._table, values, self._columns, self._thread
+                )
                 yield pa.RecordBatch.from_arrays(rows.columns, schema=self._schema)
 
     def _read_ahead(self, cursor: StateCursor) -> asyncio.Task[Blobs | None]:
@@ -390,6 +403,10 @@ class StateReader:
 
     async def close(self) -> None:
         """Release the base and delete temporary files. May be called more than once."""
+        await self._release()
+        self._thread.shutdown(wait=False)
+
+    async def _release(self) -> None:
         reading, self._reading = self._reading, None
         if reading is not None:
             # The files must not be closed under a thread that reads them. Nobody wants the rows.

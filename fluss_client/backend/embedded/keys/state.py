@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -184,6 +185,7 @@ class LocalCursor:
     bytes_fetched = 0
 
     def __init__(self, database: Database, table: TableInfo, bucket: TableBucket) -> None:
+        self._thread = ThreadPoolExecutor(1, "fluss-state-read")
         self._connection: sqlite3.Connection | None = database.connect(writer=False)
         try:
             self._connection.execute("BEGIN")
@@ -199,7 +201,8 @@ class LocalCursor:
     async def read(self, rows_max: int) -> Blobs | None:
         if self._connection is None:
             raise ClosedError("the cursor was closed")
-        return await asyncio.to_thread(self._next, rows_max)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._next, rows_max)
 
     def _next(self, rows_max: int) -> Blobs | None:
         values = Blobs.from_iterator(self._values, rows_max, STATE_READ_BYTES_MAX)
@@ -209,6 +212,7 @@ class LocalCursor:
         connection, self._connection = self._connection, None
         if connection is not None:
             await asyncio.to_thread(connection.close)
+            self._thread.shutdown(wait=False)
 
 
 def lookup(
