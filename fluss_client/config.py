@@ -228,6 +228,12 @@ class Config:
         "The most rows of a bucket that is read by a limit scan, because it has neither a KV "
         "snapshot nor a complete changelog.",
     )
+    scanner_state_limit_scan_bytes_max = Option(
+        "scanner.state.limit-scan.bytes-max",
+        64 << 20,
+        size(0),
+        "The most bytes of such a bucket, judged by its number of rows and the size of the first.",
+    )
     scanner_state_lease_ms = Option(
         "scanner.state.lease",
         600_000,

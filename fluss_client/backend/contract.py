@@ -18,6 +18,7 @@ Who owns what:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -269,6 +270,10 @@ class LookupAnswer:
     error: FlussError | None = None
 
 
+STATE_READ_BYTES_MAX = 8 << 20
+"""How many bytes of the key state are in memory at once, however large the rows are."""
+
+
 class StateCursor(Protocol):
     """The key state of one bucket at one offset, streamed in ascending order of encoded keys."""
 
@@ -294,6 +299,10 @@ class StateCursor(Protocol):
 
     async def read(self, rows_max: int) -> Blobs | None:
         """Return the values of the next keys, or None after the last one.
+
+        Args:
+            rows_max: The largest number of values. There are fewer if they have more than about
+                `STATE_READ_BYTES_MAX` bytes.
 
         Raises:
             CorruptDataError: The stored state is damaged.
@@ -729,7 +738,11 @@ class Backend(Protocol):
         """
 
     async def decode_values(
-        self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
+        self,
+        table: TableInfo,
+        values: Blobs,
+        columns: tuple[int, ...] | None,
+        threads: Executor | None = None,
     ) -> pa.RecordBatch:
         """Decode values of look-ups, of any schema, into the table's current schema.
 
@@ -737,6 +750,8 @@ class Backend(Protocol):
             table: The key table.
             values: The encoded values.
             columns: The indexes of the columns to decode, strictly increasing; None decodes all.
+            threads: Where the work is done; None uses threads that all calls share, or for a few
+                values the event loop.
         """
 
     # The cluster

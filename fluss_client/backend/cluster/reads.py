@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -397,12 +398,16 @@ class ReadCalls(AdminCalls):
         schema_ids: SchemaIds,
         rows: Blobs,
         columns: tuple[int, ...] | None,
+        threads: Executor | None = None,
     ) -> pa.RecordBatch:
         """Decode rows of the key state into the table's current schema."""
         schemas = {i: await self.schema_of(table, i) for i in distinct_ids(schema_ids)}
-        if len(rows) <= DECODED_ON_LOOP_MAX:
+        if threads is None and len(rows) <= DECODED_ON_LOOP_MAX:
             return decode_key_rows(table, schemas, schema_ids, rows, columns)
-        return await asyncio.to_thread(decode_key_rows, table, schemas, schema_ids, rows, columns)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            threads, decode_key_rows, table, schemas, schema_ids, rows, columns
+        )
 
 
 def _sent_predicate(request: FetchRequest) -> pb.PbPredicate | None:

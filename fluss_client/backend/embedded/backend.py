@@ -11,6 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -169,7 +170,11 @@ class ReadOperations(Engine):
         return await self._read(look, snapshot=False)
 
     async def decode_values(
-        self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
+        self,
+        table: TableInfo,
+        values: Blobs,
+        columns: tuple[int, ...] | None,
+        threads: Executor | None = None,
     ) -> pa.RecordBatch:
         schema_ids, rows = decode_values(values)
         needed = distinct_ids(schema_ids)
@@ -177,6 +182,8 @@ class ReadOperations(Engine):
         if any(i != table.schema_id for i in needed):
             schemas = await self._read(partial(self._schemas, table, needed))
         decode = partial(decode_key_rows, table, schemas, schema_ids, rows, columns)
+        if threads is not None:
+            return await asyncio.get_running_loop().run_in_executor(threads, decode)
         return decode() if len(values) <= INLINE_VALUES_MAX else await _on_worker(decode)
 
     def _schemas(

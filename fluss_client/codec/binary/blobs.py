@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,9 @@ Ints = npt.NDArray[np.int64]
 
 FEW = 16
 """Up to this many strings, a loop in Python costs less than the start-up of array operations."""
+
+TAKEN_FIRST, TAKEN_AT_ONCE_MAX = 16, 256
+"""How many strings of an iterator are taken before their bytes are counted."""
 
 SLACK = 16
 """Bytes that must follow the last position given to `load` or `store`: the widest number."""
@@ -129,6 +132,27 @@ class Blobs:
         """Return the Python byte `strings` as Blobs."""
         ends = np.fromiter(accumulate(map(len, strings), initial=0), np.int64, len(strings) + 1)
         return Blobs(np.frombuffer(b"".join(strings), np.uint8), ends)
+
+    @staticmethod
+    def from_iterator(strings: Iterator[bytes], count_max: int, bytes_max: int) -> Blobs:
+        """Return the next strings of an iterator, and none only at its end.
+
+        Args:
+            strings: The iterator.
+            count_max: The largest number of strings.
+            bytes_max: About how many bytes there are at most.
+        """
+        found: list[bytes] = []
+        size, at_once = 0, TAKEN_FIRST
+        while len(found) < count_max and size < bytes_max:
+            some = list(islice(strings, min(at_once, count_max - len(found))))
+            if not some:
+                break
+            found += some
+            size += sum(map(len, some))
+            fitting = (bytes_max - size) * len(found) // max(1, size)
+            at_once = max(1, min(TAKEN_AT_ONCE_MAX, fitting))
+        return Blobs.from_list(found)
 
     @staticmethod
     def from_arrow(array: pa.Array) -> Blobs:
