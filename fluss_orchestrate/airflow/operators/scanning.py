@@ -93,6 +93,8 @@ class FlussIncrementalScanOperator(FlussOperator):
         self.max_offsets = max_offsets
         self.settle_timeout = settle_timeout
         self.scan_options = dict(scan_options or {})
+        self.read_checkpoint = ""
+        """The checkpoint that the run has used, for its link; empty before it begins."""
 
     def work(self, context: Context) -> dict[str, Any]:
         """Plan, write and commit.
@@ -109,6 +111,7 @@ class FlussIncrementalScanOperator(FlussOperator):
             until = until_of(self.until, client)
             max_offsets = None if self.max_offsets is None else int(self.max_offsets)
             scan, sink = self._scan(client, window), self._sink(client, context)
+        self.read_checkpoint = _checkpoint_of(scan, window)
         progress = Progress(self.log, "read")
         result = scan_into(
             scan,
@@ -181,6 +184,15 @@ class FlussIncrementalScanOperator(FlussOperator):
         """
         assert self.function is not None
         call_with_context(self.function, (reader,), context)
+
+
+def _checkpoint_of(scan: IncrementalScan | IntervalScan, window: Window | None) -> str:
+    """Return the checkpoint of a run; each interval has one of its own."""
+    from fluss_orchestrate.core.incremental import IntervalScan
+
+    if window is None or not isinstance(scan, IntervalScan):
+        return scan.name
+    return scan.interval_name(window.since, window.until)
 
 
 def check_scan_options(options: Mapping[str, Any]) -> None:
