@@ -29,6 +29,7 @@ from fluss_client.backend.contract import (
     LogSlice,
     LookupAnswer,
     StateCursor,
+    WriteRoute,
 )
 from fluss_client.backend.embedded.admin import AdminOperations
 from fluss_client.backend.embedded.keys import payload, state, upserts
@@ -252,10 +253,13 @@ class WriteOperations(Engine):
     async def forget_location(self, table: TableInfo, bucket: TableBucket) -> None:
         self.known_buckets.discard(bucket)
 
+    def write_connection(self, node: int) -> int:
+        return 0
+
     async def append(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         acks: int,
         timeout_ms: int,
@@ -272,7 +276,7 @@ class WriteOperations(Engine):
     async def upsert(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         target_columns: Sequence[int] | None,
         acks: int,
