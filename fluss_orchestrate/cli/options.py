@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,15 @@ from fluss_orchestrate.cli.presentation.failures import CommandError
 from fluss_orchestrate.deprecated import ALL_COMMANDS, Renamed, renamed
 
 _CONNECTION = "Connection"
+
+
+class OnLateRows(StrEnum):
+    """What to do about rows of expired partitions."""
+
+    read = "read"
+    note = "note"
+    fail = "fail"
+
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document, alone on standard output.")

@@ -203,6 +203,8 @@ class ReadCalls(AdminCalls):
         answer: hot.FetchedBucket,
     ) -> FetchedBucket:
         watermark = -1 if answer.high_watermark is None else answer.high_watermark
+        if isinstance(answer.error, InvalidBucketRoutingError):
+            self.forget_bucket_count(request.table, position.bucket.partition_id)
         if answer.error is not None:
             return FetchedBucket(position.bucket, high_watermark=watermark, error=answer.error)
         try:

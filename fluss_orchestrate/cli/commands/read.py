@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluss_orchestrate.cli.connecting import key_values
-from fluss_orchestrate.cli.options import ColumnsOption, TableArgument, names
+from fluss_orchestrate.cli.options import ColumnsOption, OnLateRows, TableArgument, names
 from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import CommandError, UsageError
 from fluss_orchestrate.cli.presentation.output import count, datum, pairs, table
@@ -47,6 +47,7 @@ class Wanted:
     start: Any = "earliest"
     until: Any = None
     limit: int | None = None
+    on_late_rows: str = "read"
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def _log(
         wanted.columns,
         extra,
         wanted.partition,
+        wanted.on_late_rows,
     )
 
     options = ReadOptions(progress=None if meter is None else meter.follow)
@@ -111,6 +113,7 @@ def _state(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows
         as_of=wanted.until,
         limit=wanted.limit,
         read="union" if wanted.source == "union" else "current",
+        on_late_rows=wanted.on_late_rows,
     )
     total = _row_count(connection, info) if wanted.partition is None else None
     return Rows(reader.schema, iter(reader), total=total)
@@ -200,6 +203,9 @@ def read(
     until: Annotated[
         str | None, typer.Option(help="A time, offsets, latest or @receipt.json.")
     ] = None,
+    on_late_rows: Annotated[
+        OnLateRows, typer.Option(help="Rows of expired partitions: read, leave out, or fail.")
+    ] = OnLateRows.read,
 ) -> None:
     """Read a table.
 
@@ -232,6 +238,7 @@ def read(
         start=moment(session, name, start, ("earliest", "latest"), "--start"),
         until=None if until is None else moment(session, name, until, ("latest",), "--until"),
         limit=most,
+        on_late_rows=on_late_rows.value,
     )
     if kind is not None and to is not None:
         _to_file(session, wanted, to, kind)

@@ -18,6 +18,7 @@ from fluss_orchestrate.cli.options import (
     CatalogOption,
     ColumnsOption,
     Command,
+    OnLateRows,
     RunKeyOption,
     SinkEnvOption,
     SinkOption,
@@ -234,12 +235,6 @@ class OnPartitionGone(StrEnum):
 
 
 class OnPartitionUnseen(StrEnum):
-    note = "note"
-    fail = "fail"
-
-
-class OnLateRows(StrEnum):
-    read = "read"
     note = "note"
     fail = "fail"
 
