@@ -55,6 +55,7 @@ from fluss_client.backend.contract import (
     FetchRequest,
     LogSlice,
     Payload,
+    WriteRoute,
 )
 from fluss_client.codec.auto_partition import (
     ENABLED,
@@ -205,6 +206,7 @@ __all__ = [
     "Storage",
     "StorageProperties",
     "TimeUnit",
+    "WriteRoute",
     "all_buckets",
     "append_pinned",
     "as_filesystem",

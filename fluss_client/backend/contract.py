@@ -130,7 +130,12 @@ class Payload(Protocol):
 
 
 class WriteRoute(NamedTuple):
-    """The way that the batches of a bucket take: one connection to the node that serves it."""
+    """The way that the batches of a bucket take: one connection to the node that serves it.
+
+    Attributes:
+        node: The id of the node.
+        connection: The number of the connection among those for writes to this node.
+    """
 
     node: int
     connection: int = 0
