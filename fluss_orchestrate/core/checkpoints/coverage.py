@@ -225,12 +225,14 @@ class CoverageLedger:
         def step(now: Coverage) -> Coverage:
             nonlocal left
             left = tuple(ranges)
-            for taken in self._taken(now, name, again):
+            others = list(self._taken(now, name, again))
+            for taken in others:
                 common = self._common(left, taken)
                 if common and not skip_taken:
                     raise RowsTakenError(name, taken.owner, self._sink, common)
                 left = without(left, common) if common else left
-                if in_order and not again:
+            if in_order and not again:
+                for taken in others:
                     self._check_order(name, left, taken)
             return replace(now, intervals={**now.intervals, name: IntervalClaim(left, upon)})
 
