@@ -274,11 +274,14 @@ class IncrementalScan:
             check.check_head(head)
             known = self.store.plan_of(self.name, run_key, head)
             if known is not None:
-                check.check_plan(known)
                 receipt = self.store.receipt_of(known, head)
-                return known, None if receipt is None else receipt.repeated()
+                if receipt is None:
+                    check.check_pending(known)
+                    return known, None
+                check.check_plan(known)
+                return known, receipt.repeated()
             if head is not None and head.state.pending is not None:
-                check.check_plan(head.state.pending)
+                check.check_pending(head.state.pending)
                 answer = self._while_pending(head, run_key, deadline)
                 if answer is not None:
                     return answer, None
@@ -294,7 +297,7 @@ class IncrementalScan:
             check.check_first(head, draft)
             check.claim(head, draft)
             recorded = self.store.try_plan(
-                head, draft.plan, draft.position, draft.details, check.binding
+                head, draft.plan, draft.position, check.with_contract(draft.details), check.binding
             )
             if recorded is not None:
                 self._memories.of(recorded).begin = draft.position

@@ -28,9 +28,15 @@ from fluss_orchestrate.core.lake import (
     wait_for_snapshot_blocking,
 )
 from fluss_orchestrate.core.plan import ScanPlan
+from tests.contract.tables import eventually
 from tests.orchestrate.lake.tables import DAYS, append
 
 NewTable = Callable[..., TablePath]
+
+
+async def looked(poller: polling.Poller, times: int) -> None:
+    """Wait until a poller has sent so many requests."""
+    await asyncio.to_thread(eventually, lambda: poller.requests, lambda sent: sent >= times)
 
 
 def test_status_counts_offsets_and_time(connection: FlussConnection, new_table: NewTable) -> None:
@@ -116,7 +122,7 @@ def test_waiters_are_let_go_when_the_lake_is_there_and_not_before(
             wait_for_snapshot(two, path, {0: 20}, poll_interval_s=0.1, timeout_s=60)
         )
         cancelled = first.pop()
-        await asyncio.sleep(0.5)
+        await looked(poller, 3)
         cancelled.cancel()
         assert not any(task.done() for task in first)
         # A hundred waiters cost about one request per interval.
@@ -126,7 +132,7 @@ def test_waiters_are_let_go_when_the_lake_is_there_and_not_before(
         assert {s.snapshot_id for s in found} == {receipt.snapshot_id}
         assert not later.done()
         await asyncio.to_thread(append, connection, path, 10, 20)
-        await asyncio.sleep(0.3)
+        await looked(poller, poller.requests + 2)
         assert not later.done()
         await asyncio.to_thread(tier_table, connection, path, allow_tiering=True)
         await later
@@ -150,7 +156,7 @@ def test_the_connection_that_polls_may_close(
             options: dict[str, Any] = {"poll_interval_s": 0.05, "timeout_s": 60}
             lost = asyncio.create_task(wait_for_snapshot(one, path, {0: 10}, **options))
             kept = asyncio.create_task(wait_for_snapshot(two, path, {0: 10}, **options))
-            await asyncio.sleep(0.2)
+            await looked(polling.poller_of(one), 2)
             await one.close()
             await asyncio.to_thread(tier_table, connection, path, allow_tiering=True)
             await kept
