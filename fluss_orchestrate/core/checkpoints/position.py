@@ -120,7 +120,7 @@ class TablePosition:
                     if offset is not None:
                         offsets[partition_id, bucket] = plain.number(offset)
                 for bucket, time in enumerate(times):
-                    if time is not None:
+                    if time is not None and (partition_id, bucket) in offsets:
                         commit_ms[partition_id, bucket] = plain.number(time)
             seen = plain.mapping(value.get("seen", {}))
             return cls(

@@ -65,7 +65,7 @@ class DeadlyLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def append(self, event: Event, previous: Event | None) -> bool:
+    def append(self, event: Event, previous: Event | None) -> Event | None:
         planning = event.kind is EventKind.PLAN
         if planning and self._stage == "before the plan is recorded":
             die()
