@@ -4,7 +4,7 @@
 next one is claimed: by compare-and-set of its sequence, and by nothing else. `records.py` and
 `layers.py` say what a store keeps of an event: the whole position, or what changed of it since an
 earlier event, and how the position is built of at most log2 of the number of events.
-`fluss_orchestrate.core.checkpoints.report` lists checkpoints, and shows their history and their lag.
+`fluss_orchestrate.core.checkpoints.report` lists checkpoints, and shows their history and lag.
 """
 
 from fluss_orchestrate.core.checkpoints.events import CheckpointState, Event, EventKind

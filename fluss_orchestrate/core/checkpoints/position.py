@@ -75,6 +75,8 @@ class TablePosition:
     def without(self, places: Iterable[Place]) -> TablePosition:
         """Return the position without some places."""
         gone = set(places)
+        if not gone:
+            return self
         offsets = {p: o for p, o in self.offsets.items() if p not in gone}
         times = {p: t for p, t in self.commit_ms.items() if p not in gone}
         left = {p[0] for p in offsets}
