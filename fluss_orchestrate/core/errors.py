@@ -92,6 +92,23 @@ class CheckpointConflictError(CheckpointError):
         self.plan_id = plan_id
 
 
+class CheckpointHistoryError(CheckpointError):
+    """The position after an event cannot be built: the store lacks events that it had.
+
+    `sequence` is the event.
+    """
+
+    def __init__(self, name: str, sequence: int) -> None:
+        super().__init__(
+            name,
+            f"the position after event {sequence} cannot be built: an event before it is missing "
+            "in the store, or is another one; the store lost events, or was restored or exchanged. "
+            "Restore it, or `reset` the checkpoint to the receipt of its last run or to offsets of "
+            "every bucket, after a look at what the sink holds",
+        )
+        self.sequence = sequence
+
+
 class PendingPlanError(CheckpointError):
     """The plan of another run is pending, and the policy does not allow to adopt it."""
 

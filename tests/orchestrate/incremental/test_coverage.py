@@ -261,10 +261,9 @@ def forget_claims(log: Any) -> None:
     from dataclasses import replace
 
     for name in [name for name in log.names() if name.startswith(NAME_PREFIX)]:
-        del log._events[name]
-    for events in log._events.values():
-        for sequence, event in events.items():
-            events[sequence] = replace(event, state=replace(event.state, binding=None))
+        del log.records[name]
+    for name in log.names():
+        log.rewrite(name, lambda event: replace(event, state=replace(event.state, binding=None)))
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 8)), max_size=8)
