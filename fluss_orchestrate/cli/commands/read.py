@@ -7,7 +7,7 @@ a key table by their key.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss_client import FlussConnection, TableInfo
+    from fluss_orchestrate.core.row_filter import RowFilter
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Wanted:
     until: Any = None
     limit: int | None = None
     on_late_rows: str = "read"
+    row_filter: RowFilter | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,34 @@ class Rows:
 
 def open_source(connection: FlussConnection, wanted: Wanted, meter: Meter | None = None) -> Rows:
     """Return the rows of the source, which are not read yet."""
+    if wanted.row_filter is None:
+        return _opened(connection, wanted, meter)
+    import pyarrow as pa
+
+    from fluss_orchestrate.core.plan import METADATA_COLUMNS
+
+    columns, row_filter = wanted.columns, wanted.row_filter
+    if columns is not None:
+        read = list(dict.fromkeys([*columns, *row_filter.columns]))
+        # Metadata columns come with --metadata, not by their names.
+        wanted = replace(wanted, columns=[n for n in read if n not in METADATA_COLUMNS])
+    rows = _opened(connection, replace(wanted, limit=None), meter)
+    row_filter.check(rows.schema)
+    extra = set() if columns is None else {*row_filter.columns} - {*columns, *METADATA_COLUMNS}
+    shown = [name for name in rows.schema.names if name not in extra]
+    batches = (row_filter.apply(batch).select(shown) for batch in rows.batches)
+    schema = pa.schema([rows.schema.field(name) for name in shown])
+    return Rows(schema, batches, rows.tells_progress)
+
+
+def parse_filter(text: str) -> RowFilter:
+    """Return the filter that a text describes."""
+    from fluss_orchestrate.core.row_filter import RowFilter
+
+    return RowFilter.parse(text)
+
+
+def _opened(connection: FlussConnection, wanted: Wanted, meter: Meter | None) -> Rows:
     info = connection.get_admin().result().get_table_info(path_of(wanted.table)).result()
     if wanted.source == "lake":
         return _lake(connection, info, wanted)
@@ -95,7 +125,9 @@ def _log(
         wanted.on_late_rows,
     )
 
-    options = ReadOptions(progress=None if meter is None else meter.follow)
+    options = ReadOptions(
+        progress=None if meter is None else meter.follow, pruning=wanted.row_filter
+    )
     reading = PlanReading(connection, plan, options)
     return Rows(reading.schema, reading.batches(), tells_progress=True)
 
@@ -195,6 +227,10 @@ def read(
         typer.Option(min=0, help=f"At most so many rows (screen: {SCREEN_ROWS}, file: all)."),
     ] = None,
     columns: ColumnsOption = None,
+    row_filter: Annotated[
+        str | None,
+        typer.Option("--filter", help="Which rows: \"amount > 10 and region in ('eu', 'us')\"."),
+    ] = None,
     metadata: Annotated[
         bool, typer.Option("--metadata", help="With change type, offset, time, bucket, partition.")
     ] = False,
@@ -216,6 +252,8 @@ def read(
     Examples:
 
       fluss-orchestrate read sales.orders --limit 5 --columns order_id,amount
+
+      fluss-orchestrate read sales.orders --filter "amount > 100 and region = 'eu'"
 
       fluss-orchestrate read sales.events --source log --start -1h --to events.parquet
 
@@ -239,6 +277,7 @@ def read(
         until=None if until is None else moment(session, name, until, ("latest",), "--until"),
         limit=most,
         on_late_rows=on_late_rows.value,
+        row_filter=None if row_filter is None else parse_filter(row_filter),
     )
     if kind is not None and to is not None:
         _to_file(session, wanted, to, kind)

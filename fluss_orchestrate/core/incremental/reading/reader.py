@@ -49,6 +49,7 @@ from fluss_orchestrate.core.incremental.planning.settings import BACKWARDS_WAIT_
 from fluss_orchestrate.core.incremental.reading.columns import Rows, Shaper
 from fluss_orchestrate.core.incremental.reading.state import StateCost, read_state
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
+from fluss_orchestrate.core.row_filter import RowFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,8 @@ class ReadOptions:
     lake_reader: LakeReader | None = None
     backwards_wait_ms: int = BACKWARDS_WAIT_MS
     progress: ProgressHook | None = None
+    pruning: RowFilter | None = None
+    """Which rows the caller will keep. Servers may leave out others, of the log of a log table."""
 
 
 def prepare_plan(connection: FlussConnection, plan: ScanPlan, options: ReadOptions) -> Prepared:
@@ -309,6 +312,9 @@ class PlanReading:
     def _fetch_once(self, wanted: dict[TableBucket, tuple[int, int]]) -> Iterator[RecordBatch]:
         table, core = self._prepared.table, self._core
         projection = Projection.of(table.schema, _indexes(self.plan, table))
+        pruning = self._options.pruning
+        if pruning is not None and self.plan.kind == "log":
+            projection = replace(projection, pruning=pruning.predicate(table.schema))
 
         async def opened() -> RangeReader:
             return RangeReader(backend_of(core), table, wanted, projection, core.config, True)
