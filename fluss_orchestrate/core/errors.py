@@ -60,17 +60,22 @@ class CheckpointRetiredError(CheckpointError):
 
 
 class LateRowsError(ClientError):
-    """A table takes rows of expired partitions, and the scan does not read them.
+    """A table takes rows of expired partitions, and the scan or read does not read them.
 
     Attributes:
         table: The table.
     """
 
-    def __init__(self, table: TablePath, reason: str) -> None:
+    def __init__(
+        self,
+        table: TablePath,
+        reason: str,
+        way_out: str = "Read them with on_late_rows='read', which is the default",
+    ) -> None:
         super().__init__(
-            f"{table} takes rows for partitions that have expired, and this scan would miss them: "
-            f"{reason}. Read them with on_late_rows='read', which is the default, or leave them "
-            "out with on_late_rows='note': plans and receipts then say so"
+            f"{table} takes rows for partitions that have expired, and this would miss them: "
+            f"{reason}. {way_out}, or leave them out with on_late_rows='note': plans and receipts "
+            "then say so"
         )
         self.table = table
 

@@ -1,8 +1,8 @@
 """A set of keys, and the test which rows of a batch have one of them.
 
 Numbers, dates and times are looked up in a table of bytes first, by a hash that takes one
-multiplication. Most rows that have none of the keys are told by it; the others are searched among
-the sorted numbers. Values of other types are hashed by Arrow, with all values of the set again for
+multiplication. It finds most rows that have none of the keys; the others are searched among the
+sorted numbers. Values of other types are hashed by Arrow, with all values of the set again for
 each batch: such keys are compared with large batches.
 """
 
@@ -95,7 +95,7 @@ class _Values:
 
 
 class _Numbers:
-    """Different numbers of a column; most others are told by one look into a table."""
+    """Different numbers of a column; one look into a table finds most others."""
 
     def __init__(self, kind: pa.DataType, numbers: npt.NDArray[np.int64]) -> None:
         self._kind = kind

@@ -154,12 +154,12 @@ class TransformingSink:
 
     @property
     def identity(self) -> str:
-        """That of the sink."""
+        """The same as of the inner sink."""
         return identity_of(self._sink)
 
     @property
     def form(self) -> SinkForm | None:
-        """That of the sink."""
+        """The same as of the inner sink."""
         return self._sink.form
 
     @property

@@ -22,9 +22,8 @@ from fluss_orchestrate.console.static_page import static_page
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore, SqlCheckpointStore
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
-from fluss_orchestrate.core.overview.commit_times import CommitTimes
 from fluss_orchestrate.core.overview.figures import CheckpointFigures, Expiry, Overview
-from fluss_orchestrate.core.overview.gathering import Gathered, Gatherer
+from fluss_orchestrate.core.overview.gathering import CommitTimes, Gathered, Gatherer
 from fluss_orchestrate.core.overview.monitor import Answers, Monitor
 from fluss_orchestrate.core.overview.samples import COARSE, RINGS, Samples
 from tests.console.place import console_of, rows, served

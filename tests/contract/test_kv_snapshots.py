@@ -116,6 +116,37 @@ def test_a_missing_file_is_an_error(
         count(connection, path)
 
 
+@pytest.mark.parametrize("way", ["deleted", "cut short"])
+def test_files_that_vanish_while_they_are_read(
+    connection: Any, path: fluss.TablePath, lake_cluster: Any, way: str
+) -> None:
+    """Rows are all there or an error is raised: a read never ends early."""
+    core = connection.core
+
+    async def read() -> int:
+        info = await core.backend.get_table_info(path)
+        bucket = fluss.TableBucket(info.table_id, 0)
+        reader = StateReader(core.backend, info, bucket, core.config, batch_rows=100)
+        try:
+            await reader.open()
+            batches = reader.batches()
+            rows = (await anext(batches)).num_rows
+            for file in snapshot_files(lake_cluster, path):
+                if way == "deleted":
+                    file.unlink()
+                else:
+                    os.truncate(file, file.stat().st_size // 2)
+            return rows + sum([batch.num_rows async for batch in batches])
+        finally:
+            await reader.close()
+
+    if way == "deleted":  # RocksDB has them open.
+        assert run_blocking(read()) == ROWS
+    else:
+        with pytest.raises(CorruptDataError, match="is damaged"):
+            run_blocking(read())
+
+
 def test_a_folder_that_cannot_be_made_is_an_error(
     connection: Any, path: fluss.TablePath, folder: Path
 ) -> None:

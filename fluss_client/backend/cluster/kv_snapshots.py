@@ -5,11 +5,12 @@ A lease keeps one for longer, so the order of calls is: find the latest snapshot
 its files. A server grants a lease on a snapshot that is gone already; then the files are not found,
 and all begins again.
 
-Files in remote storage are copied into a temporary folder under their RocksDB names. Files on a
-local disk are linked there instead. RocksDB opens the folder read-only. The lease is renewed
-while the cursor is open, released when it is closed, and expires by itself if the process dies.
+Files in remote storage are copied into a temporary folder under their RocksDB names; then the lease
+is released. Files on a local disk are linked there instead, and the lease is renewed while the
+cursor is open and released when it is closed. If the process dies, the lease expires by itself.
+RocksDB opens the folder read-only.
 
-A snapshot whose lease may have expired is not read any further: its files may be gone.
+Files whose lease may have expired are not read any further: they may be gone.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ import asyncio
 import contextlib
 import errno
 import importlib.util
-import itertools
+import logging
 import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from fluss_client.backend.cluster.cluster_admin import ClusterAdminCalls
 from fluss_client.backend.cluster.kv_scan import ScanCursor
 from fluss_client.backend.cluster.reads import ReadCalls
+from fluss_client.backend.contract import STATE_READ_BYTES_MAX
 from fluss_client.backend.temporary_folder import TemporaryFolder
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import (
@@ -46,9 +49,13 @@ from fluss_client.storage.locations import parse_location
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 ATTEMPTS_MAX = 10
 """How often a snapshot is looked for again that was removed before it was leased."""
 RENEWALS_PER_LEASE = 3
+PROGRESS_LOG_S = 30.0
+"""A copy that takes longer than this tells how far it is, as often."""
 OPEN_FILES_MAX = 64
 READ_AHEAD_BYTES = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -156,6 +163,7 @@ class SnapshotCursor:
         self.snapshot_id = snapshot_id
         self.offset = offset
         self.bytes_fetched = 0
+        self._told_s = 0.0
         self._lease_id = f"fluss-orchestrate-{uuid.uuid4()}"
         self._lease_ms = calls.config.scanner_state_lease_ms
         self._renewal: asyncio.Task[None] | None = None
@@ -166,6 +174,8 @@ class SnapshotCursor:
         self._folder: TemporaryFolder | None = None
         self._database: Any = None
         self._values: Iterator[bytes] = iter(())
+        # Each thread that allocates keeps memory for itself, so one does all the reading.
+        self._thread = ThreadPoolExecutor(1, "fluss-state-read")
         self._last_value: bytes | None = None
         self._ended = False
 
@@ -182,8 +192,16 @@ class SnapshotCursor:
         self._renewal = asyncio.create_task(self._renew())
         base = self._calls.config.scanner_state_folder
         self._folder = await asyncio.to_thread(TemporaryFolder, base)
+        self._told_s = time.monotonic()
         await asyncio.gather(*(self._fetch(remote, name) for remote, name in files))
-        await asyncio.to_thread(self._open_database)
+        self._check_lease()
+        if not self._in_place:
+            # Nobody can delete the copies.
+            await self._end_lease()
+        await self._on_thread(self._open_database)
+
+    def _on_thread(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     async def _acquire(self) -> None:
         request = pb.AcquireKvSnapshotLeaseRequest(
@@ -254,8 +272,8 @@ class SnapshotCursor:
             else:
                 await self._calls.download(remote, target)
             found = target.stat()
-            self.bytes_fetched += found.st_size
             self.made_ms = max(self.made_ms or 0, int(found.st_mtime * 1000))
+            self._count(found.st_size)
         except StorageRefusedError as error:
             raise StorageRefusedError(f"{self._table.table_path}: {error}") from error
         except (OSError, StorageError) as error:
@@ -265,6 +283,18 @@ class SnapshotCursor:
                 "to the cluster's remote storage (remote.data.dir), and room in the temporary "
                 "folder (scanner.state.folder)"
             ) from error
+
+    def _count(self, size: int) -> None:
+        self.bytes_fetched += size
+        if time.monotonic() - self._told_s > PROGRESS_LOG_S:
+            self._told_s = time.monotonic()
+            log.info(
+                "%s: %d bytes of KV snapshot %d of %s are here so far",
+                self._table.table_path,
+                self.bytes_fetched,
+                self.snapshot_id,
+                self._bucket,
+            )
 
     def _open_database(self) -> None:
         from rocksdict import AccessType, Options, Rdict, ReadOptions
@@ -289,27 +319,25 @@ class SnapshotCursor:
             raise ClosedError("the cursor was closed")
         if self._in_place:
             await self._calls.rate.ready()
-        values = None if self._ended else await asyncio.to_thread(self._next, rows_max)
+        values = None if self._ended else await self._on_thread(self._next, rows_max)
         # What was read while the lease held is right; afterwards a file may have been missing.
-        self._check_lease()
+        if self._in_place:
+            self._check_lease()
         return values
 
     def _next(self, rows_max: int) -> Blobs | None:
         try:
-            values = list(itertools.islice(self._values, rows_max))
+            values = Blobs.from_iterator(self._values, rows_max, STATE_READ_BYTES_MAX)
         except Exception as error:  # noqa: BLE001 (rocksdict raises plain Exception)
             raise self._damage(error) from None
-        if values:
-            self._last_value = values[-1]
-        if len(values) < rows_max:
+        if not len(values):
             self._check_end()
             self._ended = True
-        if not values:
             return None
-        blobs = Blobs.from_list(values)
+        self._last_value = values[len(values) - 1]
         if self._in_place:
-            self._calls.rate.add(blobs.data.size)
-        return blobs
+            self._calls.rate.add(values.data.size)
+        return values
 
     def _check_end(self) -> None:
         """Raise if the iteration ended at a damaged block, which it does without an error.
@@ -347,18 +375,20 @@ class SnapshotCursor:
         )
 
     async def close(self) -> None:
+        database, self._database = self._database, None
+        folder, self._folder = self._folder, None
+        self._values = iter(())
+        await asyncio.to_thread(_dispose, database, folder)
+        self._thread.shutdown(wait=False)
+        await self._end_lease()
+
+    async def _end_lease(self) -> None:
+        """Stop renewing the lease, and release it."""
         if self._renewal is not None:
             self._renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._renewal
             self._renewal = None
-        database, self._database = self._database, None
-        folder, self._folder = self._folder, None
-        self._values = iter(())
-        await asyncio.to_thread(_dispose, database, folder)
-        await self._release()
-
-    async def _release(self) -> None:
         lease_id, self._lease_id = self._lease_id, ""
         if not lease_id:
             return

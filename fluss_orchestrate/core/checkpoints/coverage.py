@@ -216,11 +216,21 @@ class CoverageLedger:
         def step(now: Coverage) -> Coverage | None:
             if name not in now.intervals:
                 return None
-            merged = _merged((*now.settled.get(self._scan, ()), *ranges))
+            merged = merged_ranges((*now.settled.get(self._scan, ()), *ranges))
             left = {other: claim for other, claim in now.intervals.items() if other != name}
             return replace(now, intervals=left, settled={**now.settled, self._scan: merged})
 
         self._advance(step)
+
+    def settled(self) -> tuple[BucketRange, ...]:
+        """Return what the committed intervals of the scan have taken, in as few ranges as possible.
+
+        Intervals of earlier versions are missing until the scan plans again.
+        """
+        head = self._store.head(self._name)
+        if head is None:
+            return ()
+        return Coverage.from_json(head.details["coverage"]).settled.get(self._scan, ())
 
     def _advance(self, step: Callable[[Coverage], Coverage | None]) -> None:
         def event(head: Event | None) -> Event | None:
@@ -307,7 +317,7 @@ class CoverageLedger:
                 pending[name] = IntervalClaim(head.state.pending.ranges, head.sequence)
             elif head.receipt is not None:
                 settled += head.receipt.ranges
-        by_scan = {**now.settled, **({self._scan: _merged(settled)} if settled else {})}
+        by_scan = {**now.settled, **({self._scan: merged_ranges(settled)} if settled else {})}
         return Coverage(cursors, pending, by_scan, (*now.scans, self._scan))
 
     def _may_have_taken(self, head: Event) -> bool:
@@ -367,7 +377,7 @@ def _common(wanted: Iterable[BucketRange], taken: Iterable[BucketRange]) -> list
     ]
 
 
-def _merged(ranges: Iterable[BucketRange]) -> tuple[BucketRange, ...]:
+def merged_ranges(ranges: Iterable[BucketRange]) -> tuple[BucketRange, ...]:
     """Return the same offsets in as few ranges as possible, in the order of place and offset."""
     merged: list[BucketRange] = []
     grouped = by_place(ranges)

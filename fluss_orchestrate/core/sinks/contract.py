@@ -166,7 +166,7 @@ class ContractSink:
 
     @property
     def form(self) -> SinkForm | None:
-        """That of the sink."""
+        """The form of the inner sink."""
         return getattr(self._sink, "form", None)
 
     @property

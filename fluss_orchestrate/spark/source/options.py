@@ -16,6 +16,7 @@ from typing import Any
 from fluss_client import TablePath
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.clusters import DEFAULT_ALIAS, ClusterRef
+from fluss_orchestrate.core.incremental.planning.settings import ON_LATE_ROWS, one_of
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
 from fluss_orchestrate.core.row_filter import RowFilter
 from fluss_orchestrate.core.times import as_time_ms
@@ -37,6 +38,7 @@ NAMES = {
     "columns": "columns to read, by commas",
     "metadata": "metadata columns to add, by commas, or all",
     "partition": "day=2026-01-01,region=eu; several with ;",
+    "on.late.rows": "read, note or fail: rows of expired partitions (Fluss 1.0)",
     "filter": "which rows: amount > 10 and region in ('eu', 'us')",
     "limit": "at most so many rows",
     "split.records": "offsets of one Spark partition",
@@ -167,6 +169,13 @@ class SourceOptions:
             if pairs:
                 found.append({name.strip(): value.strip() for name, value in pairs})
         return found
+
+    @property
+    def on_late_rows(self) -> str:
+        """What to do about rows of expired partitions."""
+        policy = self.text("on.late.rows") or "read"
+        one_of("on.late.rows", policy, ON_LATE_ROWS)
+        return policy
 
     @property
     def row_filter(self) -> RowFilter | None:

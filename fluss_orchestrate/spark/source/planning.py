@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -19,8 +19,12 @@ from fluss_client.engine import (
 )
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.incremental.planning.bounds import ends, first_starts
+from fluss_orchestrate.core.incremental.planning.late_rows import (
+    check_not_expired,
+    observe_for_read,
+)
 from fluss_orchestrate.core.incremental.planning.limits import row_bytes
-from fluss_orchestrate.core.incremental.planning.observation import TableView, observe
+from fluss_orchestrate.core.incremental.planning.observation import TableView
 from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
 from fluss_orchestrate.core.incremental.reading.columns import METADATA_FIELDS
 from fluss_orchestrate.core.incremental.time.timestamps import Prober
@@ -148,10 +152,20 @@ def _first(ranges: Sequence[BucketRange], limit: int) -> tuple[BucketRange, ...]
 NAME = "spark"
 
 
-def view_of(connection: FlussConnection, options: SourceOptions) -> TableView:
-    """Return the current view of the table."""
-    alias = connection.config.resolved_alias()
-    return run_blocking(observe(backend_of(connection), alias, options.table))
+def view_of(
+    connection: FlussConnection, options: SourceOptions, *, stream: bool = False
+) -> TableView:
+    """Return the current view of the table; a `stream` reads the changes of a key table.
+
+    Raises:
+        LateRowsError: The table takes rows of expired partitions, which would be left out.
+    """
+    core = async_connection(connection)
+    info = run_blocking(backend_of(core).get_table_info(options.table))
+    changes = stream or mode_of(options, info.has_primary_key()) == "changelog"
+    # A partition that exists has all of its rows; `in_partitions` looks for others.
+    policy = "note" if options.partitions else options.on_late_rows
+    return run_blocking(observe_for_read(core, info, policy, changes=changes))
 
 
 def mode_of(options: SourceOptions, has_key: bool) -> str:
@@ -323,9 +337,17 @@ def in_partitions(
     unknown = {name for one in wanted for name in one} - set(keys)
     if unknown:
         raise ConfigError(f"{options.table} is partitioned by {list(keys)}, not {sorted(unknown)}")
+    for one in wanted:
+        if not any(_fits(one, name, keys) for name in view.partitions.values()):
+            text = ",".join(f"{key}={value}" for key, value in one.items())
+            check_not_expired(view.info, text, options.on_late_rows)
     chosen = {
         number
         for number, name in view.partitions.items()
-        if any(one.items() <= parse_partition_name(name, keys).items() for one in wanted)
+        if any(_fits(one, name, keys) for one in wanted)
     }
     return [r for r in ranges if r.partition_id in chosen]
+
+
+def _fits(wanted: Mapping[str, str], name: str, keys: Sequence[str]) -> bool:
+    return wanted.items() <= parse_partition_name(name, keys).items()

@@ -25,6 +25,7 @@ from fluss_client.engine import (
     RangeReader,
     async_connection,
     backend_of,
+    existing_partitions,
     run_blocking,
     runtime,
 )
@@ -117,7 +118,8 @@ async def explained(backend: Backend, error: FlussError, plan: ScanPlan) -> Flus
     if isinstance(error, TableNotExistError):
         return TableIdentityChangedError(plan.table, None)
     if isinstance(error, PartitionNotExistError):
-        there = await backend.list_partitions(plan.table.path, None)
+        info = await backend.get_table_info(plan.table.path)
+        there = await existing_partitions(backend, info)
         ids = {partition.partition_id for partition in there}
         gone = [r for r in plan.ranges if r.partition_id not in ids]
         return PartitionGoneError(plan.table, gone)

@@ -22,7 +22,7 @@ from fluss_client.engine import Backend, async_connection, backend_of, run_block
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.checkpoints.coverage import CoverageLedger, ledger_of
 from fluss_orchestrate.core.checkpoints.dropped import NOTHING_DROPPED, DropRecords, last_drop
-from fluss_orchestrate.core.checkpoints.events import RESERVED, Event, now_ms
+from fluss_orchestrate.core.checkpoints.events import RESERVED, Event, IntervalName, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
 from fluss_orchestrate.core.checkpoints.store import (
     CLAIM_ATTEMPTS_MAX,
@@ -164,7 +164,7 @@ class IntervalScan:
 
     def interval_name(self, since: Time, until: Time) -> str:
         """Return the name of the checkpoint of the interval from `since` to `until`."""
-        return f"{self.name}/[{time_ms(since)},{time_ms(until)})"
+        return str(IntervalName(self.name, time_ms(since), time_ms(until)))
 
     def plan(self, run_key: str, since: Time, until: Time, *, sink: Sink | None = None) -> ScanPlan:
         """Record the rows that were committed at or after `since` and before `until`.
