@@ -17,10 +17,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_client import TableInfo
+from fluss_client import ChangeType, RecordBatch, TableInfo
 from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import BlockingState
 from fluss_orchestrate.core.lake.data_files import (
@@ -165,8 +166,7 @@ class _KeyFiles:
                 if count:
                     if records.base_offset < at or records.change_types is None:
                         raise gap_error(self._info, part, at, records.base_offset)
-                    rows = with_place(records, part.bucket)
-                    images.add(rows.append_column(_CHANGE_TYPE, records.change_types))
+                    images.add(_changed_rows(records, part.bucket))
                     newest_ms = records.timestamp
                     yield count
                 at = max(at, records.next_offset)
@@ -260,6 +260,16 @@ class _Files:
         elif self._open is not None:
             self._open.abort()
             self._open = None
+
+
+def _changed_rows(records: RecordBatch, bucket: int) -> pa.RecordBatch:
+    """The changes of a batch with their place and time, without old rows (`-U`)."""
+    codes = ChangeType.codes_of(records.change_types)
+    counts = codes != ChangeType.UpdateBefore
+    numbers = np.flatnonzero(counts)
+    rows = records.batch if len(numbers) == len(codes) else records.batch.filter(pa.array(counts))
+    placed = with_place(rows, numbers + records.base_offset, bucket, records.timestamp)
+    return placed.append_column(_CHANGE_TYPE, pa.array(codes[counts]))
 
 
 def _without_place(rows: pa.RecordBatch, bucket: int) -> pa.RecordBatch:
