@@ -252,12 +252,22 @@ def _kept(
 def _ends_of_keys(columns: Sequence[pa.ChunkedArray]) -> tuple[Numbers, Numbers] | None:
     """Return the first and the last row of each key; None if all keys are different."""
     numbers = _key_numbers(columns)
-    order = np.argsort(numbers)
-    ordered = numbers[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    if len(starts) == len(numbers):
+    bits = len(numbers).bit_length()
+    low, high = int(numbers.min()), int(numbers.max())
+    if (high - low + 1) << bits <= _CODES_MAX:
+        # Sorting numbers that hold their rows takes a third of the time of sorting rows by them.
+        packed = ((numbers - low) << bits) | np.arange(len(numbers))
+        packed.sort()
+        ordered = packed >> bits
+        order = np.bitwise_and(packed, (1 << bits) - 1, out=packed)
+    else:
+        order = np.argsort(numbers, kind="stable")
+        ordered = numbers[order]
+    differs = ordered[1:] != ordered[:-1]
+    if differs.all():
         return None
-    return np.minimum.reduceat(order, starts), np.maximum.reduceat(order, starts)
+    edge = np.ones(1, np.bool_)
+    return order[np.concatenate([edge, differs])], order[np.concatenate([differs, edge])]
 
 
 def _key_numbers(columns: Sequence[pa.ChunkedArray]) -> Numbers:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.types import IcebergType, NestedField
 
 _FIELD_ID = b"PARQUET:field_id"
+T = TypeVar("T")
 
 
 def read_tasks(
@@ -82,16 +83,16 @@ def read_file(
     yield from _FileRead(table, projected, row_filter, task).batches()
 
 
-def one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the same batches; the next one is read on a thread while one is used.
+def one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """Return the same items; the next one is read on a thread while one is used.
 
     The thread ends with the iterator, or when it is closed.
     """
     with ThreadPoolExecutor(1, "fluss-lake-read") as pool:
-        reading = pool.submit(next, batches, None)
-        while (batch := reading.result()) is not None:
-            reading = pool.submit(next, batches, None)
-            yield batch
+        reading = pool.submit(next, items, None)
+        while (item := reading.result()) is not None:
+            reading = pool.submit(next, items, None)
+            yield item
 
 
 def _loses_nulls(kind: IcebergType) -> bool:

@@ -13,6 +13,7 @@ from fluss_client import FlussConnection, TableInfo
 from fluss_client.engine import (
     async_connection,
     backend_of,
+    check_old_rows,
     has_old_rows,
     parse_partition_name,
     run_blocking,
@@ -31,7 +32,7 @@ from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.lake.catalog import has_lake
 from fluss_orchestrate.core.lake.key_reader import KeyPart, lake_parts, union_parts
 from fluss_orchestrate.core.lake.reader import planned_table
-from fluss_orchestrate.core.lake.state import lake_and_tail
+from fluss_orchestrate.core.lake.state import ends_as_of, lake_and_tail
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, BucketRange, ScanPlan
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.parts import KEYS, LAKE, PLAN, UNION, Part, part_of
@@ -183,7 +184,12 @@ def mode_of(options: SourceOptions, has_key: bool) -> str:
             f"start, until and metadata belong to the log: use option('read', '{changes}')"
         )
     if mode is None:
-        return changes if ranged or options.metadata else "current"
+        mode = changes if ranged or options.metadata else "current"
+    if options.as_of is not None and mode not in ("current", "union"):
+        raise ConfigError(
+            "as.of returns the rows as they were, with option('read', 'current') or 'union': a "
+            "lake snapshot is read as it is, and a log has start and until"
+        )
     return mode
 
 
@@ -219,7 +225,10 @@ def _table_parts(
         ranges = list(wanted_ranges(connection, options, view))
         fallback = mode == "log" and has_lake(view.info)
         return [part_of(empty, ranges, PLAN, lake_fallback=fallback)] if ranges else []
-    whole = [view.range_of(p, 0, stop) for p, stop in view.latest.items() if stop > 0]
+    as_of = options.as_of
+    stops = view.latest if as_of is None else ends_as_of(connection, view, as_of)
+    places = [place for place in view.latest if stops.get(place, 0) > 0]
+    whole = [view.range_of(place, 0, stops[place]) for place in places]
     whole = list(in_partitions(options, view, whole))
     if view.info.has_primary_key():
         if mode in ("lake", "union"):
@@ -250,6 +259,9 @@ def _keys_part(
     empty: ScanPlan, info: TableInfo, whole: Sequence[BucketRange], options: SourceOptions
 ) -> Part:
     """Return the part with the rows of a key table at the ends of these ranges."""
+    if options.as_of is not None:
+        check_old_rows(info)
+        return part_of(replace(empty, kind="state"), whole, PLAN)
     if options.number("limit") is not None and options.row_filter is None:
         # Any rows do, so servers are asked for that many only.
         return part_of(empty, whole, KEYS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import operator
 import random
 from collections import Counter
 from typing import Any
@@ -13,7 +14,10 @@ import pyarrow as pa
 import pytest
 
 from fluss_client import (
+    AggFunction,
+    Column,
     Config,
+    DataTypes,
     FlussConnection,
     Schema,
     TableDescriptor,
@@ -89,6 +93,44 @@ def test_the_first_round_comes_from_the_state(connection: FlussConnection, datab
     assert summary["commit-user"] == "__fluss_lake_tiering"
     assert summary.operation.value == "overwrite"
     table.check()
+
+
+@pytest.mark.parametrize("lake_kind", ["cluster"], indirect=True)  # the only one that has them
+@pytest.mark.parametrize("engine", ["versioned", "aggregation"])
+def test_merge_engines(connection: FlussConnection, database: str, engine: str) -> None:
+    """The server merges rows; the first round and later ones bring what it made of them."""
+    path = TablePath(database, engine)
+    total = AggFunction("sum") if engine == "aggregation" else None
+    columns = [
+        Column("id", DataTypes.int()),
+        Column("number", DataTypes.bigint(), agg_function=total),
+    ]
+    properties = {"table.datalake.enabled": "true", "table.merge-engine": engine}
+    if engine == "versioned":
+        properties["table.merge-engine.versioned.ver-column"] = "number"
+    descriptor = TableDescriptor(
+        Schema.of(columns, ["id"]), bucket_count=2, bucket_keys=["id"], properties=properties
+    )
+    connection.get_admin().result().create_table(path, descriptor).result(60)
+    merge = max if engine == "versioned" else operator.add
+    choose, model = random.Random(5), dict[int, int]()
+    for _ in range(3):
+        for read in ("lake", "union", "current"):
+            if read != "lake" or model:
+                found = read_table(connection, path, read=read).read_all().to_pylist()
+                assert {row["id"]: row["number"] for row in found} == model
+                assert len(found) == len(model)
+        ids = [choose.randrange(20) for _ in range(30)]
+        numbers = [choose.randrange(100) for _ in ids]
+        rows = {"id": pa.array(ids, pa.int32()), "number": pa.array(numbers, pa.int64())}
+        writer = connection.get_table(path).result().new_upsert().create_writer()
+        writer.write_arrow_batch(pa.RecordBatch.from_pydict(rows))
+        writer.flush().result(60)
+        for key, number in zip(ids, numbers, strict=True):
+            model[key] = merge(model[key], number) if key in model else number
+        found = read_table(connection, path, read="union").read_all().to_pylist()
+        assert {row["id"]: row["number"] for row in found} == model
+        tier_table(connection, path, allow_tiering=True)
 
 
 def test_changes_that_leave_nothing(connection: FlussConnection, database: str) -> None:

@@ -17,8 +17,10 @@ from fluss_client.errors import ConfigError, LakeSnapshotNotExistError
 from fluss_orchestrate.core.lake import (
     LakeContendedError,
     LakeMaintenance,
+    LakeRangeError,
     MaintenanceSettings,
     NoLakeError,
+    key_reader,
     known_lake,
     lake_status,
     maintain_lake,
@@ -28,6 +30,7 @@ from fluss_orchestrate.core.lake import (
     tier_table,
 )
 from fluss_orchestrate.core.lake.equality_deletes import live_files
+from fluss_orchestrate.core.lake.maintenance import expiry
 from fluss_orchestrate.core.lake.maintenance import run as maintenance
 from tests.orchestrate.lake.key_programs import KeyTable, make_key_table
 from tests.orchestrate.lake.tables import append, as_rows, full_scan, lake_rows, lake_table
@@ -261,6 +264,52 @@ def test_pins_and_orphans(
         table.check()
     maintain_lake(connection, table.path, settings=NOW)
     assert pinned not in snapshots_of(table.iceberg())
+    table.check()
+
+
+@pytest.mark.parametrize("moment", ["files_of", "remove_snapshots"])
+def test_two_runs_at_once(
+    connection: FlussConnection, database: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Another run expires the same snapshots before this one has read them, or has removed them."""
+    monkeypatch.setattr(known_lake, "SNAPSHOTS_KEPT", 2)
+    table = make_key_table(connection, database, buckets=1)
+    rounds(table, 4)
+    real, others = getattr(expiry, moment), []
+
+    def late(*arguments: Any) -> Any:
+        if not others:
+            others.append(None)
+            others.append(maintain(table, NOW))
+        return real(*arguments)
+
+    monkeypatch.setattr(expiry, moment, late)
+    done = maintain(table, NOW)
+    assert others[1].snapshots_expired > 0
+    assert done.snapshots_expired == 0
+    assert snapshots_of(table.iceberg()) >= known_to_fluss(table)
+    table.check()
+
+
+def test_a_snapshot_that_is_expired_while_it_is_read(
+    connection: FlussConnection, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_lake, "SNAPSHOTS_KEPT", 1)
+    table = make_key_table(connection, database, buckets=1)
+    rounds(table, 2)
+    real = key_reader.read_live
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        for _ in range(2):
+            rounds(table, 2)
+            maintain(table, NOW)
+        return real(*arguments, **options)
+
+    for read in ("lake", "union"):
+        with monkeypatch.context() as patched:
+            patched.setattr(key_reader, "read_live", late)
+            with pytest.raises(LakeRangeError, match="expired while it was read"):
+                table.rows(read=read)
     table.check()
 
 

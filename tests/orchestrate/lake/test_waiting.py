@@ -29,7 +29,7 @@ from fluss_orchestrate.core.lake import (
 )
 from fluss_orchestrate.core.plan import ScanPlan
 from tests.contract.tables import eventually
-from tests.orchestrate.lake.tables import DAYS, append
+from tests.orchestrate.lake.tables import DAYS, append, upsert
 
 NewTable = Callable[..., TablePath]
 
@@ -81,6 +81,32 @@ def test_targets(connection: FlussConnection, new_table: NewTable) -> None:
         lake_covers(connection, path, int(time.time() * 1000) + 3_600_000)
     with pytest.raises(ConfigError, match="no target"):
         lake_covers(connection, path, "sometime")
+
+
+def test_targets_of_a_key_table(connection: FlussConnection, new_table: NewTable) -> None:
+    """Its offsets are those of its changelog, also for the first round, which reads its state."""
+    path = new_table(buckets=1, primary_keys=["id"])
+    upsert(connection, path, 0, 10)
+    upsert(connection, path, 0, 5)
+    assert not lake_covers(connection, path, "latest")
+    end = freeze_target(connection, path, "latest").offsets[None, 0]
+    assert end >= 15
+    time.sleep(0.02)
+    cut_ms = int(time.time() * 1000)
+    time.sleep(0.02)
+    receipt = tier_table(connection, path, allow_tiering=True)
+    upsert(connection, path, 5, 10)
+    assert freeze_target(connection, path, cut_ms).offsets == {(None, 0): end}
+    for target in (cut_ms, {0: end}, receipt):
+        assert lake_covers(connection, path, target)
+    for target in ({0: end + 1}, "latest"):
+        assert not lake_covers(connection, path, target)
+    later = freeze_target(connection, path, "latest")
+    with pytest.raises(WaitTimedOutError):
+        wait_for_snapshot_blocking(connection, path, later, timeout_s=0.1)
+    tier_table(connection, path, allow_tiering=True)
+    found = wait_for_snapshot_blocking(connection, path, later, timeout_s=30)
+    assert found.snapshot_id == lake_status(connection, path).snapshot_id
 
 
 def test_a_table_that_was_created_again_is_not_covered() -> None:
