@@ -87,4 +87,4 @@ def sweep(base: Path) -> None:
                         shutil.rmtree(folder, ignore_errors=True)
             except FileNotFoundError:
                 if time.time() - folder.stat().st_mtime > YOUNG_S:
-                    folder.rmdir()
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -35,6 +35,7 @@ def test_a_process_that_died_before_it_locked_its_folder(tmp_path: Path, age_s: 
     """A young folder may be in the making."""
     folder = tmp_path / "fluss-state-abc"
     folder.mkdir()
+    (folder / "000012.sst").write_bytes(b"rows")
     os.utime(folder, (time.time() - age_s, time.time() - age_s))
     sweep(tmp_path)
     assert folder.exists() is (age_s == 0.0)

@@ -23,7 +23,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -192,8 +192,7 @@ class SnapshotCursor:
         self._renewal = asyncio.create_task(self._renew())
         base = self._calls.config.scanner_state_folder
         self._folder = await asyncio.to_thread(TemporaryFolder, base)
-        self._told_s = time.monotonic()
-        await asyncio.gather(*(self._fetch(remote, name) for remote, name in files))
+        await self._fetch_all(files)
         self._check_lease()
         if not self._in_place:
             # Nobody can delete the copies.
@@ -260,6 +259,18 @@ class SnapshotCursor:
                 f"({self._lease_ms} ms, scanner.state.lease) was not renewed in time, so its files "
                 f"may be deleted: {why}. Read again"
             )
+
+    async def _fetch_all(self, files: Sequence[tuple[str, str]]) -> None:
+        self._told_s = time.monotonic()
+        fetches = [asyncio.create_task(self._fetch(remote, name)) for remote, name in files]
+        try:
+            await asyncio.gather(*fetches)
+        except BaseException:
+            # The folder is deleted now: no other copy may begin in it.
+            for fetch in fetches:
+                fetch.cancel()
+            await asyncio.wait(fetches)
+            raise
 
     async def _fetch(self, remote: str, name: str) -> None:
         assert self._folder is not None
