@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluss_client import FlussConnection, LakeSnapshot, OffsetSpec, TableInfo, TablePath
-from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_client.errors import DatabaseNotExistError, FlussError
 from fluss_orchestrate.core.checkpoints.events import Event, IntervalName, now_ms
-from fluss_orchestrate.core.checkpoints.report import CommitTime, Lag, lag_in, probing, retention_ms
+from fluss_orchestrate.core.checkpoints.report import Lag, lag_in, retention_ms
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.incremental.planning.observation import (
     TableView,
     observe_offsets,
     offsets_of,
 )
-from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.lake.catalog import has_lake
 from fluss_orchestrate.core.lake.covers import latest_snapshot
 from fluss_orchestrate.core.lake.status import LakeStatus, status_in
+from fluss_orchestrate.core.overview.commit_times import KnownTimes
 from fluss_orchestrate.core.overview.figures import (
     CheckpointFigures,
     Expiry,
@@ -47,56 +45,6 @@ from fluss_orchestrate.core.overview.intervals import (
 from fluss_orchestrate.core.plan import Place
 from fluss_orchestrate.core.provisioning.guards import store_or_default
 from fluss_orchestrate.core.table_report import bytes_per_row, row_counts
-
-PROBES_PER_PASS_MAX = 2_000
-TIMES_KEPT_MAX = 200_000
-
-
-class CommitTimes:
-    """The commit times of batches, kept between passes: the batch at an offset never changes.
-
-    A pass asks for a bounded number of them. What was left out is unknown in that pass, and its
-    figures say so; later passes ask for the rest. It is used on the I/O thread only.
-    """
-
-    def __init__(
-        self, probes_max: int = PROBES_PER_PASS_MAX, kept_max: int = TIMES_KEPT_MAX
-    ) -> None:
-        self._probes_max = probes_max
-        self._kept_max = kept_max
-        self._left = probes_max
-        self._known: OrderedDict[tuple[int, Place, int], int] = OrderedDict()
-
-    def begin_pass(self) -> None:
-        """Allow the next number of questions."""
-        self._left = self._probes_max
-
-    def of(self, core: AsyncConnection, view: TableView) -> CommitTime:
-        """Return the function that finds the commit times of a table's batches."""
-        ask = probing(Prober(backend_of(core), core.config, view.info))
-        table_id = view.info.table_id
-
-        async def commit_time(place: Place, offset: int) -> int | None:
-            key = (table_id, place, offset)
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
-            if self._left <= 0:
-                return None
-            self._left -= 1
-            try:
-                found = await ask(place, offset)
-            except FlussError:
-                # One bucket that does not answer must not hide the figures of all others.
-                return None
-            if found is not None:
-                self._known[key] = found
-                while len(self._known) > self._kept_max:
-                    self._known.popitem(last=False)
-            return found
-
-        return commit_time
-
 
 TABLES_AT_ONCE_MAX = 16
 ROW_SIZE_KEPT_S = 600.0
@@ -153,11 +101,14 @@ class Gatherer:
         self.connection = connection
         self._given_store = store
         self._database = database
-        self._times = CommitTimes()
+        self._times = KnownTimes()
         self._heads: dict[str, Event] = {}
         self._intervals: dict[str, IntervalFigures] = {}
         self._turn = 0
         self._row_sizes: dict[int, tuple[float, float | None]] = {}
+        self._looks: dict[str, TableLook] = {}
+        self._compared: dict[str, Event] = {}
+        """The tables and the heads of the pass before."""
         self._before: dict[str, tuple[int, int, int]] = {}
         """The table id, the offsets and the time of the pass before, by table."""
 
@@ -267,6 +218,7 @@ class Gatherer:
                     return TableFigures(str(path), problem=_problem(error))
 
         figures = await asyncio.gather(*(one(path) for path in paths))
+        self._looks, self._compared = looks, dict(heads)
         known = {look.view.info.table_id for look in looks.values()}
         self._row_sizes = {i: size for i, size in self._row_sizes.items() if i in known}
         self._before = {name: seen for name, seen in self._before.items() if name in looks}
@@ -280,17 +232,37 @@ class Gatherer:
         snapshot = await latest_snapshot(core, path) if has_lake(info) else None
         view = await observe_offsets(backend, core.config.resolved_alias(), info)
         earliest = await offsets_of(backend, info, view.partition_ids(), OffsetSpec.earliest())
-        commit_time = self._times.of(core, view)
-        lags = {}
+        commit_times = self._times.of(core, view)
+        lags = self._unchanged_lags(view, earliest, heads)
         for head in heads:
             position = head.state.position
-            if position is not None and position.table == view.identity:
-                lag = await lag_in(
-                    core, view, head.name, position, earliest=earliest, commit_time=commit_time
-                )
-                lags[head.name] = _within(lag, head) if IntervalName.of(head.name) else lag
-        lake = await status_in(view, snapshot, earliest, commit_time) if has_lake(info) else None
+            if position is None or position.table != view.identity or head.name in lags:
+                continue
+            lag = await lag_in(
+                core, view, head.name, position, earliest=earliest, commit_times=commit_times
+            )
+            lags[head.name] = _within(lag, head) if IntervalName.of(head.name) else lag
+        lake = await status_in(view, snapshot, earliest, commit_times) if has_lake(info) else None
         return TableLook(view, earliest, snapshot, lake, lags)
+
+    def _unchanged_lags(
+        self, view: TableView, earliest: Mapping[Place, int], heads: list[Event]
+    ) -> dict[str, Lag]:
+        """Return the lags of the pass before that still hold: neither side has moved since.
+
+        Their commit times still hold, too, and their ages do not: nothing here uses the ages.
+        """
+        before = self._looks.get(str(view.info.table_path))
+        if (
+            before is None
+            or before.view.identity != view.identity
+            or before.view.partitions != view.partitions
+            or before.view.latest != view.latest
+            or before.earliest != earliest
+        ):
+            return {}
+        same = [h for h in heads if h is self._compared.get(h.name) and h.name in before.lags]
+        return {h.name: before.lags[h.name] for h in same if not _unknown(before.lags[h.name])}
 
     async def _figures(self, look: TableLook) -> TableFigures:
         view, info = look.view, look.view.info
@@ -419,9 +391,7 @@ def lag_figures(lag: Lag, info: TableInfo) -> dict[str, Any]:
     """
     kept_ms = retention_ms(info)
     commits = [p.committed_ms for p in lag.places if p.committed_ms is not None]
-    # Where everything unread was deleted already, nothing is left that could be deleted.
-    gone = sum(p.committed_ms is None and p.lost >= p.offsets for p in lag.places)
-    unknown = len(lag.places) - len(commits) - gone
+    unknown = _unknown(lag)
     if lag.lost:
         expiry = Expiry.PASSED
     elif not lag.places:
@@ -441,6 +411,14 @@ def lag_figures(lag: Lag, info: TableInfo) -> dict[str, Any]:
         "buckets_behind": len(lag.places),
         "buckets_unknown": unknown,
     }
+
+
+def _unknown(lag: Lag) -> int:
+    """Return how many places have unread rows of unknown age.
+
+    Where everything unread was deleted already, nothing is left that could be deleted.
+    """
+    return sum(p.committed_ms is None and p.lost < p.offsets for p in lag.places)
 
 
 def _problem(error: FlussError) -> str:
