@@ -108,7 +108,7 @@ class Limit:
                 schema = pa.schema([schema.field(column)])
 
             def work() -> tuple[float, object]:
-                return size, _sums([_decoded(h, schema) for h in _fetched(line, rows, column)])
+                return size, _sums([decoded(h, schema) for h in _fetched(line, rows, column)])
 
             return stopwatch(work)
 
@@ -119,7 +119,7 @@ class Limit:
             schema = line.info.schema.wire
 
         def work() -> tuple[float, object]:
-            return size, _sums(_on_every_core(partial(_decoded, schema=schema), headers))
+            return size, _sums(_on_every_core(partial(decoded, schema=schema), headers))
 
         return stopwatch(work)
 
@@ -158,7 +158,7 @@ def _fetched(line: BareSocket, rows: int, column: int | None) -> Iterator[LogBat
             offset = header.next_offset
 
 
-def _decoded(header: LogBatchHeader, schema: pa.Schema) -> pa.RecordBatch:
+def decoded(header: LogBatchHeader, schema: pa.Schema) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(pa.py_buffer(header.body), schema)
 
 

@@ -143,7 +143,9 @@ def make_sink(spec: dict[str, Any], connection: FlussConnection) -> Sink:
     if kind == "parquet":
         return ParquetSink(place)
     if kind == "iceberg":
-        return IcebergSink(catalog_of(Path(place)), ICEBERG)
+        # `place` is a folder with a catalog of its own, or a table of a catalog that is given.
+        given = spec.get("catalog")
+        return IcebergSink(given or catalog_of(Path(place)), place if given else ICEBERG)
     if kind == "sql":
         return SqlSink(place, "events")
     return FlussTableSink(connection, place, create_partitions=True, ledger_replicas=1)
