@@ -182,7 +182,7 @@ def _read(spark: SparkSession, source: LoadSource) -> DataFrame:
 
 
 def _loaded(reader: DataFrameReader, source: LoadSource) -> DataFrame:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
@@ -260,7 +260,7 @@ def stage(spark: SparkSession, frame: DataFrame, folder: str) -> str:
 
     A failure leaves no files.
     """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     target = f"{folder}/{uuid.uuid4().hex}"
