@@ -182,7 +182,7 @@ def _read(spark: SparkSession, source: LoadSource) -> DataFrame:
 
 
 def _loaded(reader: DataFrameReader, source: LoadSource) -> DataFrame:
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
