@@ -643,6 +643,14 @@ class InvalidTargetColumnError(ServerError):
     code = 35
 
 
+class ExpiredPartitionError(ClientError):
+    """A look-up names a partition that does not exist, and the table keeps expired ones elsewhere.
+
+    Rows of expired partitions are in the lake of the table and in its system partition (Fluss 1.0),
+    where this client does not look. Query the lake, or look up keys of partitions that exist.
+    """
+
+
 class PartitionNotExistError(ServerError):
     """The partition does not exist. Create it with `create_partition` before writing to it."""
 

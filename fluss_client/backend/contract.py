@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -127,6 +127,18 @@ class Payload(Protocol):
     @property
     def row_count(self) -> int:
         """The number of rows."""
+
+
+class WriteRoute(NamedTuple):
+    """The way that the batches of a bucket take: one connection to the node that serves it.
+
+    Attributes:
+        node: The id of the node.
+        connection: The number of the connection among those for writes to this node.
+    """
+
+    node: int
+    connection: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -606,14 +618,28 @@ class Backend(Protocol):
             bucket: One of its buckets.
         """
 
+    def write_connection(self, node: int) -> int:
+        """Return which connection to a node takes the batches of one more bucket.
+
+        A writer keeps it for the bucket: batches on different connections could change places.
+
+        Args:
+            node: The node that serves the bucket, from `locate`.
+        """
+
     async def append(
-        self, table: TableInfo, node: int, writes: Sequence[BucketWrite], acks: int, timeout_ms: int
+        self,
+        table: TableInfo,
+        route: WriteRoute,
+        writes: Sequence[BucketWrite],
+        acks: int,
+        timeout_ms: int,
     ) -> list[BucketAck]:
         """Write batches to a log table.
 
         Args:
             table: The table.
-            node: The node that serves the buckets, from `locate`.
+            route: The way to the node that serves the buckets.
             writes: One batch for each bucket.
             acks: How many replicas must have the batch: -1 all of them, 1 the leader, 0 none.
             timeout_ms: How long the server may wait for the replicas.
@@ -625,7 +651,7 @@ class Backend(Protocol):
     async def upsert(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         target_columns: Sequence[int] | None,
         acks: int,
@@ -635,7 +661,7 @@ class Backend(Protocol):
 
         Args:
             table: The table.
-            node: The node that serves the buckets, from `locate`.
+            route: The way to the node that serves the buckets.
             writes: One batch for each bucket.
             target_columns: The indexes of the columns of a partial update; None writes whole rows.
             acks: How many replicas must have the batch: -1 all of them, 1 the leader, 0 none.

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_client.backend.contract import LogSlice
-from fluss_client.codec.arrow.columns import align_to
-from fluss_client.codec.batches.kv_batch import SchemaIds
+from fluss_client.codec.arrow_columns import align_to
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import SchemaIds
 from fluss_client.codec.rows import RowFormat, decode_rows
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import KV_FORMAT, TableInfo

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,8 +17,16 @@ from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.lake import read_table, tier_table
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.sinks import IcebergSink
+from tests.faults.recording import FaultRecorder
 from tests.fix_storage import FaultyStore
+from tests.orchestrate.incremental.crasher import STAGES
+from tests.orchestrate.incremental.test_crashes import KILLED, SEED, Crashers
 from tests.storage.conftest import MakeTable, rows
+from tests.storage.tiering_crasher import STAGES as TIERING_STAGES
+
+FAILED = 1
+KILLS_LONG, ATTEMPTS_MAX = 100, 20
+LAKE = {"table__datalake__enabled": "true", "table__datalake__freshness": "1min"}
 
 
 @pytest.fixture
@@ -60,19 +71,152 @@ def test_increments_into_iceberg_through_failing_requests(
     assert ids_of(catalog, f"sinks.{path.table_name}") == list(range(rounds * 50))
 
 
-@pytest.mark.timeout(240)
-def test_a_table_is_tiered_and_read_with_keys_from_the_environment(
+@pytest.fixture
+def crashers(own_keys: dict[str, str]) -> Iterator[Crashers]:
+    made = Crashers()
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(3600)
+def test_every_row_once_through_kills_of_the_sink(
     connection: fluss.FlussConnection,
+    storage_cluster: LocalCluster,
     make_table: MakeTable,
     catalog: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    crashers: Crashers,
+    store: FaultyStore,
+    long_form: bool,
+    record_fault: FaultRecorder,
 ) -> None:
-    """The table says where the catalog is; how to sign requests comes from the environment."""
+    """In the long form 5 % of the requests to S3 fail, too; a run that fails is repeated."""
+    table = make_table(buckets=3)
+    chance = random.Random(SEED)
+    name = str(table.get_table_path())
+    target = f"kills.{table.get_table_path().table_name}"
+    store.chance = 0.05 if long_form else 0.0
+    spec = {
+        "config": {"bootstrap.servers": storage_cluster.info.bootstrap_servers},
+        "table": name,
+        "database": "storage",
+        "store_table": "crashes",
+        "name": name,
+        "sink": "iceberg",
+        "folder": target,
+        "catalog": {**catalog, "s3.endpoint": store.endpoint},
+    }
+    kills: Counter[str] = Counter()
+    codes = (0, KILLED, FAILED) if long_form else (0, KILLED)
+    stages = STAGES if long_form else STAGES[3:7]
+    total = KILLS_LONG if long_form else len(stages)
+    count = number = 0
+    while kills.total() < total:
+        with table.new_append().create_writer() as writer:
+            writer.write_arrow(rows(count, count + 30))
+        count += 30
+        stage = stages[kills.total() % len(stages)]
+        number += chance.random() < 0.6
+        run = spec | {"run_key": f"run-{number}", "stage": stage, "seed": chance.random()}
+        code = crashers.run(run)
+        assert code in codes, stage
+        kills[stage] += code == KILLED
+    until_done(crashers, spec | {"run_key": "last", "stage": "", "seed": 0})
+    found = Counter(ids_of(catalog, target))
+    record_fault(
+        "kill -9 of incremental jobs (Iceberg by a REST catalog, on S3)",
+        kills.total(),
+        lost=len(set(range(count)) - found.keys()),
+        doubled=found.total() - len(found),
+        seed=SEED,
+        stages=kills,
+    )
+    assert sorted(found.elements()) == list(range(count))
+
+
+def until_done(crashers: Crashers, spec: dict[str, Any]) -> None:
+    """Repeat a run until it ends well; a failing store may let it fail."""
+    for _ in range(ATTEMPTS_MAX):
+        if crashers.run(spec) == 0:
+            return
+    raise AssertionError("it failed each time")
+
+
+@pytest.fixture
+def lake_keys(catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """How to sign requests to the lake comes from the environment."""
     for key, value in catalog.items():
         if key.startswith("s3."):
             name = key.replace(".", "__").replace("-", "_").upper()
             monkeypatch.setenv(f"FLUSS_LAKE_DEFAULT__{name}", value)
-    table = make_table(table__datalake__enabled="true", table__datalake__freshness="1min")
+
+
+@pytest.fixture
+def tierers(
+    lake_keys: None,
+    own_keys: dict[str, str],
+    store: FaultyStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Crashers]:
+    """Processes that tier, through the proxy before the store."""
+    monkeypatch.setenv("FLUSS_LAKE_DEFAULT__S3__ENDPOINT", store.endpoint)
+    made = Crashers("tests.storage.tiering_crasher")
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("keys", [None, ["id"]], ids=["log", "keys"])
+def test_every_row_once_through_kills_of_tiering(
+    connection: fluss.FlussConnection,
+    storage_cluster: LocalCluster,
+    make_table: MakeTable,
+    tierers: Crashers,
+    store: FaultyStore,
+    keys: list[str] | None,
+    long_form: bool,
+    record_fault: FaultRecorder,
+) -> None:
+    table = make_table(keys, 2, **LAKE)
+    chance = random.Random(SEED)
+    name = str(table.get_table_path())
+    store.chance = 0.05 if long_form else 0.0
+    config = {"bootstrap.servers": storage_cluster.info.bootstrap_servers}
+    spec = {"config": config, "table": name}
+    kills: Counter[str] = Counter()
+    codes = (0, KILLED, FAILED) if long_form else (0, KILLED)
+    stages = TIERING_STAGES if long_form else TIERING_STAGES[1:3]
+    total = KILLS_LONG if long_form else len(stages)
+    count = number = 0
+    while kills.total() < total:
+        create = table.new_upsert if keys else table.new_append
+        with create().create_writer() as writer:
+            writer.write_arrow(rows(count, count + 30))
+        count += 30
+        stage = stages[kills.total() % len(stages)]
+        number += 1
+        run = spec | {"run_key": str(number), "stage": stage, "seed": chance.random()}
+        code = tierers.run(run)
+        assert code in codes, stage
+        kills[stage] += code == KILLED
+    until_done(tierers, spec | {"run_key": "last", "stage": "", "seed": 0})
+    found = Counter(read_table(connection, name, read="lake").read_all()["id"].to_pylist())
+    record_fault(
+        f"kill -9 of tiering by a REST catalog, on S3 ({'key table' if keys else 'log table'})",
+        kills.total(),
+        lost=len(set(range(count)) - found.keys()),
+        doubled=found.total() - len(found),
+        seed=SEED,
+        stages=kills,
+    )
+    assert sorted(found.elements()) == list(range(count))
+
+
+@pytest.mark.timeout(240)
+def test_a_table_is_tiered_and_read_with_keys_from_the_environment(
+    connection: fluss.FlussConnection, make_table: MakeTable, lake_keys: None
+) -> None:
+    """The table says where the catalog is; how to sign requests comes from the environment."""
+    table = make_table(**LAKE)
     with table.new_append().create_writer() as writer:
         writer.write_arrow(rows(0, 500))
     path = str(table.get_table_path())

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from fluss_client.backend.cluster.reads import ReadCalls
 from fluss_client.backend.contract import LookupAnswer
-from fluss_client.codec.batches.kv_batch import decode_values
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_values
 from fluss_client.errors import (
     CorruptDataError,
     FlussError,

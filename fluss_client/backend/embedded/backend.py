@@ -29,6 +29,7 @@ from fluss_client.backend.contract import (
     LogSlice,
     LookupAnswer,
     StateCursor,
+    WriteRoute,
 )
 from fluss_client.backend.embedded.admin import AdminOperations
 from fluss_client.backend.embedded.keys import payload, state, upserts
@@ -47,8 +48,8 @@ from fluss_client.backend.embedded.store.catalog import (
 from fluss_client.backend.embedded.store.database import Database, Settings
 from fluss_client.backend.embedded.store.engine import NODE_ID, Engine
 from fluss_client.backend.rows import decode_key_rows, distinct_ids, last_rows, shown_schema
-from fluss_client.codec.batches.kv_batch import decode_values
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_values
 from fluss_client.config import EMBEDDED_SCHEME, Config
 from fluss_client.errors import (
     ConfigError,
@@ -252,10 +253,13 @@ class WriteOperations(Engine):
     async def forget_location(self, table: TableInfo, bucket: TableBucket) -> None:
         self.known_buckets.discard(bucket)
 
+    def write_connection(self, node: int) -> int:
+        return 0
+
     async def append(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         acks: int,
         timeout_ms: int,
@@ -272,7 +276,7 @@ class WriteOperations(Engine):
     async def upsert(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         target_columns: Sequence[int] | None,
         acks: int,

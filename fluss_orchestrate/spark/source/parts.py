@@ -80,8 +80,8 @@ def read_parts(
     """Return the rows of parts in the form that Spark takes, in batches of a good size."""
     held: list[pa.RecordBatch] = []
     rows = size = given = 0
-    # What a filter drops is not known to the server, so only an unfiltered limit goes there.
-    for batch in _batches(cluster, parts, limit if row_filter is None else None):
+    # Servers leave out only some of what a filter drops, so only an unfiltered limit goes there.
+    for batch in _batches(cluster, parts, limit if row_filter is None else None, row_filter):
         if row_filter is not None:
             batch = row_filter.apply(batch)
         if limit is not None:
@@ -99,19 +99,20 @@ def read_parts(
 
 
 def _batches(
-    cluster: ClusterRef, parts: Sequence[Part], limit: int | None
+    cluster: ClusterRef, parts: Sequence[Part], limit: int | None, pruning: RowFilter | None
 ) -> Iterator[pa.RecordBatch]:
     for part in parts:
-        yield from _part_batches(cluster.connection(), part, limit)
+        yield from _part_batches(cluster.connection(), part, limit, pruning)
 
 
 def _part_batches(
-    connection: FlussConnection, part: Part, limit: int | None
+    connection: FlussConnection, part: Part, limit: int | None, pruning: RowFilter | None
 ) -> Iterator[pa.RecordBatch]:
     plan = part.plan
     if part.kind == PLAN:
         lake = lake_reader(connection) if part.lake_fallback else None
-        yield from PlanReading(connection, plan, ReadOptions(lake_reader=lake)).batches()
+        options = ReadOptions(lake_reader=lake, pruning=pruning)
+        yield from PlanReading(connection, plan, options).batches()
         return
     info = planned_table(connection, plan)
     if part.kind == UNION:

@@ -29,8 +29,8 @@ from fluss_client.backend.embedded.store.catalog import (
     no_bucket,
 )
 from fluss_client.backend.embedded.store.database import Database
-from fluss_client.codec.batches.kv_batch import SchemaIds, decode_values
 from fluss_client.codec.binary.blobs import Blobs, join
+from fluss_client.codec.kv_batch import SchemaIds, decode_values
 from fluss_client.errors import ClosedError, FlussError, NonPrimaryKeyTableError
 from fluss_client.model.table import TableBucket, TableInfo
 
