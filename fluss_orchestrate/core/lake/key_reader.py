@@ -300,7 +300,12 @@ def _changed_keys(table: Table, info: TableInfo, images: LastImages) -> Replaced
                 (found.upserts, found.inserted),
                 (found.deletes, found.vanished),
             ):
-                yield conform(rows.filter(pc.invert(was_absent)), target)
+                keys = rows.select(target.names)
+                yield conform(keys.filter(pc.invert(was_absent)), target)
 
-    count = sum(batch.num_rows for batch in batches())
+    count = sum(
+        len(flags) - flags.true_count
+        for found in images.images()
+        for flags in (found.inserted, found.vanished)
+    )
     return ReplacedKeys(ids, count, batches)
