@@ -41,7 +41,7 @@ class ServerNode:
 
     @property
     def uid(self) -> str:
-        """Unique among all servers: `cs-0`, `ts-1`."""
+        """A name that is unique among all servers, such as `cs-0` or `ts-1`."""
         return f"{'cs' if self.server_type == 'CoordinatorServer' else 'ts'}-{self.id}"
 
 

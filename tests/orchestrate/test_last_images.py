@@ -126,13 +126,18 @@ def test_spills_beyond_the_limit_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_large_hash_partition_is_spread_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_images, "HASH_PARTITIONS", 2)
+    depths: set[int] = set()
+    real = last_images.hash_partitions
+    monkeypatch.setattr(
+        last_images, "hash_partitions", lambda keys, depth: depths.add(depth) or real(keys, depth)
+    )
     changes = [(k, "x", k, "+I") for k in range(2_000)]
     with LastImages(["a", "b"], 4_000) as images:
         for start in range(0, 2_000, 50):
             images.add(batch_of(changes[start : start + 50]))
-        sizes = [part.upserts.num_rows for part in images.images()]
-    assert sum(sizes) == 2_000
-    assert len(sizes) > 4
+        values = [v for part in images.images() for v in part.upserts.column("v").to_pylist()]
+    assert values == list(range(2_000)), "in the order of the changes"
+    assert len(depths) > 1
 
 
 VALUES: list[tuple[pa.DataType, list[Any]]] = [

@@ -16,11 +16,12 @@ import pyarrow as pa
 from fluss_client.aio.existence import PartitionIds
 from fluss_client.aio.lookup.keys import EncodedKeys, KeyLike, KeyMaker
 from fluss_client.backend.contract import Backend, LookupAnswer
-from fluss_client.codec.batches.kv_batch import decode_value
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_value
 from fluss_client.codec.rows import RowFormat, decode_row_scalar
 from fluss_client.config import Config
 from fluss_client.errors import (
+    ExpiredPartitionError,
     FlussError,
     InvalidBucketRoutingError,
     NonPrimaryKeyTableError,
@@ -192,12 +193,26 @@ class _Places:
         self._partitions = PartitionIds(backend, table)
 
     async def partition_id(self, name: str) -> int | None:
-        """Return the id of a partition, or None if there is no such partition."""
+        """Return the id of a partition, or None if there is no such partition.
+
+        Raises:
+            ExpiredPartitionError: There is none, and rows of an expired one may be elsewhere.
+        """
         try:
             (found,) = self._partitions.known([name]) or await self._partitions.find([name])
         except PartitionNotExistError:
+            self.check_not_expired(name)
             return None
         return found
+
+    def check_not_expired(self, name: str) -> None:
+        """Raise `ExpiredPartitionError` if the table keeps rows of expired partitions."""
+        if self.table.takes_late_rows:
+            raise ExpiredPartitionError(
+                f"{self.table.table_path} has no partition '{name}'. If it has expired, its rows "
+                "are in the lake and in the system partition of the table, where look-ups of this "
+                "client do not go: query the lake for it"
+            )
 
     async def bucket_count(self, partition_id: int | None) -> int:
         """Return the bucket count of a partition."""
@@ -265,6 +280,7 @@ class _KeyedReader:
                 ask, places.deadline(), on_error=lambda error: places.forget(partition_id, error)
             )
         except PartitionNotExistError:
+            places.check_not_expired(str(partition))
             return []
 
     async def rows_of(self, values: Sequence[bytes]) -> list[dict[str, Any]]:
@@ -383,6 +399,8 @@ class _KeyedReader:
                     on_error=lambda error: places.forget(partition_id, error),
                 )
             except PartitionNotExistError:
+                if encoded.partition_codes is not None:
+                    places.check_not_expired(encoded.partitions[encoded.partition_codes[at[0]]])
                 return LookupAnswer(Blobs.from_list([]), np.zeros(len(at), np.int64))
 
 

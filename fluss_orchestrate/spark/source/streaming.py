@@ -77,7 +77,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen: StreamOffset | None = None
 
     def _view(self) -> TableView:
-        return view_of(self._options.cluster.connection(), self._options)
+        return view_of(self._options.cluster.connection(), self._options, stream=True)
 
     def _offset(self, view: TableView, offsets: Mapping[Place, int]) -> StreamOffset:
         ordered = dict(sorted(offsets.items(), key=lambda item: place_order(item[0])))
