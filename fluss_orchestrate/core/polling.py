@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -88,18 +89,33 @@ class _Waiter:
 
 @dataclass(eq=False)
 class _Group:
-    """All waiters for the answers to one question."""
+    """All waiters for the answers to one question. There may be 100,000 of them."""
 
-    lookers: list[tuple[_Waiter, Look]] = field(default_factory=list)
+    lookers: dict[_Waiter, Look] = field(default_factory=dict)
+    intervals: Counter[float] = field(default_factory=Counter)
+    """How many looks have each interval."""
     due_s: float = 0.0
     failures: int = 0
 
+    def add(self, waiter: _Waiter, look: Look) -> None:
+        """Let a waiter look at the answers, too."""
+        self.lookers[waiter] = look
+        self.intervals[look.interval_s] += 1
+
+    def remove(self, waiter: _Waiter) -> None:
+        """Forget a waiter; all of them may leave after one answer."""
+        interval_s = self.lookers.pop(waiter).interval_s
+        self.intervals[interval_s] -= 1
+        if not self.intervals[interval_s]:
+            del self.intervals[interval_s]
+
     def waiting(self) -> list[tuple[_Waiter, Look]]:
-        return [(w, look) for w, look in self.lookers if not w.done.done()]
+        return [(w, look) for w, look in self.lookers.items() if not w.done.done()]
 
     def plan_next(self, now_s: float) -> None:
         """Set the time of the next request: a multiple of the interval, for shared requests."""
-        interval_s = max(INTERVAL_MIN_S, min(look.interval_s for _, look in self.lookers))
+        # All may have left while the question was asked.
+        interval_s = max(INTERVAL_MIN_S, min(self.intervals, default=POLL_INTERVAL_S))
         if self.failures:
             self.due_s = now_s + min(BACKOFF_MAX_S, interval_s * 2**self.failures)
         else:
@@ -121,13 +137,18 @@ class Poller:
     ) -> Any:
         """Return what the first look decides, or raise its error.
 
+        Args:
+            core: The connection.
+            looks: Looks at different questions.
+            timeout_s: How long to wait; None waits forever.
+
         Raises:
             TimeoutError: The time has passed.
         """
         waiter = _Waiter(core, asyncio.get_running_loop().create_future())
         for look in looks:
             group = self._groups.setdefault(look.question, _Group())
-            group.lookers.append((waiter, look))
+            group.add(waiter, look)
             # A new waiter need not wait until the interval of the others ends.
             group.due_s = 0.0
         self._start()
@@ -140,7 +161,7 @@ class Poller:
     def _forget(self, waiter: _Waiter, looks: Sequence[Look]) -> None:
         for look in looks:
             group = self._groups[look.question]
-            group.lookers = [pair for pair in group.lookers if pair[0] is not waiter]
+            group.remove(waiter)
             if not group.lookers:
                 del self._groups[look.question]
                 self._wake.set()
@@ -188,7 +209,8 @@ class Poller:
                     answer = await question.ask(asker.connection)
                 except ClosedError as error:
                     # Its connection is closed; the next one may have another.
-                    asker.done.set_exception(error)
+                    if not asker.done.done():
+                        asker.done.set_exception(error)
                     continue
                 except FlussError as error:
                     if error.is_retriable:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -224,8 +225,8 @@ class StateReader:
             raise lost
         await self._begin_at(cursor)
         if last is not None and self._changes is not None:
-            for _ in self._changes.parts_until(last):
-                pass
+            # The rows up to there were returned with their changes.
+            await self._on_thread(deque, self._changes.parts_until(last), 0)
 
     async def _set_stop(self, base_offset: int) -> None:
         if self._given_stop is None:

@@ -33,6 +33,7 @@ from fluss_client.backend.cluster.reads import ReadCalls
 from fluss_client.backend.contract import STATE_READ_BYTES_MAX
 from fluss_client.backend.temporary_folder import TemporaryFolder
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.config import Config
 from fluss_client.errors import (
     ClosedError,
     CorruptDataError,
@@ -44,7 +45,9 @@ from fluss_client.errors import (
     TooManyScannersError,
     UnsupportedByServerError,
 )
+from fluss_client.model.cluster import KvSnapshot
 from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.net.connection import Address
 from fluss_client.storage.locations import parse_location
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
@@ -56,6 +59,9 @@ ATTEMPTS_MAX = 10
 RENEWALS_PER_LEASE = 3
 PROGRESS_LOG_S = 30.0
 """A copy that takes longer than this tells how far it is, as often."""
+LATEST_KEPT_MAX, LATEST_KEPT_S = 64, 10.0
+"""Of how many partitions it is known, and how long, which snapshot of a bucket is the latest."""
+NAMES_KEPT_MAX = 100_000
 OPEN_FILES_MAX = 64
 READ_AHEAD_BYTES = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -68,6 +74,13 @@ def can_open_snapshots() -> bool:
 
 class StateCalls(ReadCalls, ClusterAdminCalls):
     """The key state of buckets, streamed from KV snapshots."""
+
+    def __init__(self, bootstrap: list[Address], config: Config) -> None:
+        super().__init__(bootstrap, config)
+        # What one answer said about the buckets of a partition, and until when it is used. A bucket
+        # takes its snapshot once, so who reads a bucket again gets a new answer.
+        self._latest: dict[tuple[int, int | None], tuple[float, dict[TableBucket, KvSnapshot]]] = {}
+        self._partition_names: dict[int, str] = {}
 
     async def open_state(
         self, table: TableInfo, bucket: TableBucket
@@ -99,14 +112,10 @@ class StateCalls(ReadCalls, ClusterAdminCalls):
     async def _open_snapshot(self, table: TableInfo, bucket: TableBucket) -> SnapshotCursor | None:
         if not can_open_snapshots():
             return None
-        partition = None
-        if bucket.partition_id is not None:
-            partition = await self._partition_name(table, bucket.partition_id)
         failed: StorageError | None = None
         failed_id = None
         for _ in range(ATTEMPTS_MAX):
-            latest = await self.list_kv_snapshots(table, partition)
-            found = next((s for s in latest if s.bucket.bucket_id == bucket.bucket_id), None)
+            found = await self._latest_snapshot(table, bucket)
             if found is None or found.snapshot_id is None or found.log_offset is None:
                 return None
             if failed is not None and failed_id == found.snapshot_id:
@@ -135,13 +144,40 @@ class StateCalls(ReadCalls, ClusterAdminCalls):
             "times before it could be opened; try again"
         )
 
+    async def _latest_snapshot(self, table: TableInfo, bucket: TableBucket) -> KvSnapshot | None:
+        """Return the latest snapshot of a bucket; one request serves all buckets of a partition.
+
+        The server looks up every bucket for each request: a request per bucket would cost the
+        square of their number.
+        """
+        place = bucket.table_id, bucket.partition_id
+        until_s, known = self._latest.get(place, (0.0, {}))
+        if bucket not in known or until_s < time.monotonic():
+            name = None
+            if bucket.partition_id is not None:
+                name = await self._partition_name(table, bucket.partition_id)
+            known = {one.bucket: one for one in await self.list_kv_snapshots(table, name)}
+            if bucket not in known and bucket.partition_id is not None:
+                # The name belongs to another partition now, because this one was dropped.
+                self._partition_names.pop(bucket.partition_id, None)
+                await self._partition_name(table, bucket.partition_id)
+            if len(self._latest) >= LATEST_KEPT_MAX:
+                self._latest.clear()
+            self._latest[place] = time.monotonic() + LATEST_KEPT_S, known
+        return known.pop(bucket, None)
+
     async def _partition_name(self, table: TableInfo, partition_id: int) -> str:
-        for info in await self.list_partitions(table.table_path, None):
-            if info.partition_id == partition_id:
-                return info.partition_name
-        raise PartitionNotExistError(
-            f"partition {partition_id} of table {table.table_path} does not exist"
-        )
+        if partition_id not in self._partition_names:
+            if len(self._partition_names) >= NAMES_KEPT_MAX:
+                self._partition_names.clear()
+            for info in await self.list_partitions(table.table_path, None):
+                self._partition_names[info.partition_id] = info.partition_name
+        name = self._partition_names.get(partition_id)
+        if name is None:
+            raise PartitionNotExistError(
+                f"partition {partition_id} of table {table.table_path} does not exist"
+            )
+        return name
 
 
 class SnapshotCursor:
