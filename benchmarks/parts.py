@@ -25,9 +25,10 @@ PARTS = (
     "keys",
     "mirrors",
     "lake_keys",
+    "storage",
 )
 
-WARMED = ("client", "embedded", "keys")
+WARMED = ("client", "embedded", "keys", "storage")
 
 OpenCases = Callable[[Place], AbstractContextManager[Sequence[Case]]]
 

@@ -60,17 +60,22 @@ class CheckpointRetiredError(CheckpointError):
 
 
 class LateRowsError(ClientError):
-    """A table takes rows of expired partitions, and the scan does not read them.
+    """A table takes rows of expired partitions, and the scan or read does not read them.
 
     Attributes:
         table: The table.
     """
 
-    def __init__(self, table: TablePath, reason: str) -> None:
+    def __init__(
+        self,
+        table: TablePath,
+        reason: str,
+        way_out: str = "Read them with on_late_rows='read', which is the default",
+    ) -> None:
         super().__init__(
-            f"{table} takes rows for partitions that have expired, and this scan would miss them: "
-            f"{reason}. Read them with on_late_rows='read', which is the default, or leave them "
-            "out with on_late_rows='note': plans and receipts then say so"
+            f"{table} takes rows for partitions that have expired, and this would miss them: "
+            f"{reason}. {way_out}, or leave them out with on_late_rows='note': plans and receipts "
+            "then say so"
         )
         self.table = table
 
@@ -168,6 +173,36 @@ class RowsTakenError(CheckpointError):
         )
         self.owner = owner
         self.ranges = tuple(ranges)
+
+
+class RowsOutOfOrderError(CheckpointError):
+    """A sink that keeps the last row of a key would get older rows (`ranges`) after newer ones."""
+
+    def __init__(
+        self, name: str, owner: str, sink: str, ranges: Sequence[BucketRange], why: str = ""
+    ) -> None:
+        why = why or (
+            f"checkpoint '{owner}' has brought rows from after these into it, which the older rows "
+            "would overwrite. Run intervals in their order; write into a log table, or into a key "
+            "table with table.merge-engine=versioned; or leave these rows out"
+        )
+        super().__init__(name, f"{sink} keeps the last row of each key, and {why}")
+        self.owner = owner
+        self.ranges = tuple(ranges)
+
+
+class EarlierRowsPendingError(RowsOutOfOrderError):
+    """Rows from before these are not committed yet by another interval; try again after that."""
+
+    retriable = True
+
+    def __init__(self, name: str, owner: str, sink: str, ranges: Sequence[BucketRange]) -> None:
+        why = (
+            f"checkpoint '{owner}' brings rows from before these into it, and has not committed "
+            "them: they could overwrite newer rows. Run intervals one after the other, or try "
+            "again when it is committed"
+        )
+        super().__init__(name, owner, sink, ranges, why)
 
 
 class GuardError(ClientError):

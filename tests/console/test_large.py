@@ -17,6 +17,7 @@ from fluss_orchestrate.core.overview.samples import Samples
 from tests.console.place import console_of, rows, served
 
 TABLES = 20
+ROWS_PER_BUCKET = 8
 FIRST_PAINT_MAX_MS = 1_000.0
 QUIET_PASS_MAX_S = 5.0
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
@@ -72,13 +73,15 @@ def _fill(connection: FlussConnection, buckets: int, checkpoints: int) -> list[s
     apply_tables(
         connection,
         [
-            TableSpec.from_mapping({"table": n, "columns": columns, "buckets": buckets})
+            TableSpec.from_mapping(
+                {"table": n, "columns": columns, "buckets": buckets, "bucket_keys": ["id"]}
+            )
             for n in names
         ],
     )
     store = FlussCheckpointStore(connection)
     for name in names:
-        load_rows(connection, name, rows(100), "first")
+        load_rows(connection, name, rows(ROWS_PER_BUCKET * buckets), "first")
     alias = connection.config.resolved_alias()
     for number in range(checkpoints):
         info = table_info(connection, TablePath.parse(names[number % TABLES]))

@@ -9,6 +9,7 @@ position.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 import zlib
@@ -37,6 +38,7 @@ BODY_BYTES_MAX = 256 << 20
 """Far above the position of a million buckets. Without a limit, a few bytes could expand to any
 size."""
 _COMPRESSION_LEVEL = 6
+_INTERVAL = re.compile(r"(?P<scan>.*)/\[(?P<since>-?\d+),(?P<until>-?\d+)\)", re.DOTALL)
 
 
 class EventKind(StrEnum):
@@ -53,6 +55,26 @@ class EventKind(StrEnum):
 
 INDEXED_KINDS = (EventKind.PLAN, EventKind.ABANDON)
 """Events by which a run key is given a plan, or loses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalName:
+    """The name of the checkpoint of one interval, `scan/[since,until)`. It follows no table."""
+
+    scan: str
+    since_ms: int
+    until_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.scan}/[{self.since_ms},{self.until_ms})"
+
+    @classmethod
+    def of(cls, checkpoint: str) -> IntervalName | None:
+        """Return the parts of a name; None if it is not that of an interval."""
+        found = _INTERVAL.fullmatch(checkpoint)
+        if found is None:
+            return None
+        return cls(found["scan"], int(found["since"]), int(found["until"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from fluss_client.engine import (
     KeyMaker,
     Payload,
     RowFormat,
+    WriteRoute,
     decode_row_scalar,
     decode_value,
     encode_rows,
@@ -142,7 +143,9 @@ class CheckpointTable:
         async def send() -> None:
             node = await self._backend.locate(self._info, self._bucket)
             write = BucketWrite(self._bucket, payload)
-            acks = await self._backend.upsert(self._info, node, [write], None, ACKS_ALL, timeout_ms)
+            acks = await self._backend.upsert(
+                self._info, WriteRoute(node), [write], None, ACKS_ALL, timeout_ms
+            )
             if acks[0].error is not None:
                 raise acks[0].error
 

@@ -230,7 +230,7 @@ class Planner:
         )
         starts = {**dict.fromkeys(view.latest, 0), **late}
         begins = TablePosition(view.identity, starts, {}, view.partitions)
-        details = {"until": "latest", **late_details(info, self._settings)}
+        details = {"until": "latest", **late_details(info, self._settings, late)}
         return Draft(self._plan(view, run_key, ranges, "state"), begins, details)
 
 
@@ -295,6 +295,7 @@ def plan_once(
     columns: Sequence[str] | None = None,
     metadata_columns: Sequence[str] = (),
     partition: str | None = None,
+    on_late_rows: str = "read",
 ) -> ScanPlan:
     """Plan to read a part of a log without a checkpoint: for people, exports and backfills.
 
@@ -308,6 +309,8 @@ def plan_once(
         columns: The columns to read; all by default.
         metadata_columns: The metadata columns to add.
         partition: The name of the only partition to read; all by default.
+        on_late_rows: What to do about rows of expired partitions: `read` them, leave them out
+            (`note`), or `fail`.
 
     Returns:
         The plan; `PlanReading` reads it.
@@ -322,6 +325,7 @@ def plan_once(
         columns=names_of(columns),
         metadata_columns=names_of(metadata_columns) or (),
         start=start,
+        on_late_rows="note" if partition is not None else on_late_rows,
     )
     core = async_connection(connection)
     planner = Planner(backend_of(core), core.config, settings, can_read_lake=False)

@@ -1,9 +1,10 @@
-"""What all sensors share: a condition that is frozen once, and waiting without a worker slot."""
+"""The sensors. Their condition is frozen once, and they wait without a worker slot."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from fluss_orchestrate.airflow.hooks import FlussHook
 from fluss_orchestrate.airflow.links import FlussConsoleLink, FlussTableLink
 from fluss_orchestrate.airflow.receipts import check_asset_partitions, publish
 from fluss_orchestrate.airflow.run_context import run_state
+from fluss_orchestrate.airflow.scans import until_of
 from fluss_orchestrate.airflow.templates import CheckedTemplates
 from fluss_orchestrate.airflow.triggers.waiting import FlussConditionTrigger, outcome_of
 from fluss_orchestrate.airflow.triggers.watching import default_poll_interval
@@ -24,14 +26,16 @@ from fluss_orchestrate.airflow.version_compat import (
     AirflowSkipException,
     conf,
 )
+from fluss_orchestrate.deprecated import accepts_old_parameters
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from fluss_client import FlussConnection
+    from fluss_client import FlussConnection, TablePath
     from fluss_orchestrate.core.conditions import Condition, LookReport
 
 STATE_KEY = "fluss_condition"
+DATA_INTERVAL_END = "data_interval_end"
 
 
 class FlussSensor(CheckedTemplates, BaseSensorOperator):
@@ -226,3 +230,204 @@ class FlussSensor(CheckedTemplates, BaseSensorOperator):
         """Return the rendered arguments in a form that can be compared."""
         given = repr([(name, getattr(self, name)) for name in self.template_fields])
         return hashlib.sha256(given.encode()).hexdigest()
+
+
+class FlussLakeSnapshotSensor(FlussSensor):
+    """Waits for the lake of a table.
+
+    Without arguments it waits for a snapshot that is newer than the one at the first look.
+
+    Args:
+        covers: Wait until the lake holds everything up to `latest` (the end of the log at the
+            first look), a time, `data_interval_end`, offsets by bucket, or another task's receipt.
+        fresher_than: Wait until the oldest row that the lake lacks is younger than this: a
+            `timedelta`, or seconds.
+        after: Wait for a snapshot other than the one with this id.
+        **kwargs: The arguments of `FlussSensor`: `table`, `fluss_conn_id`, `deferrable`,
+            `poll_interval`, and those of Airflow's `BaseSensorOperator`.
+
+    Raises:
+        ValueError: If more than one of `covers`, `fresher_than` and `after` is given.
+    """
+
+    template_fields = ("fluss_conn_id", "table", "covers", "after")
+
+    def __init__(
+        self,
+        *,
+        covers: Any = None,
+        fresher_than: timedelta | float | None = None,
+        after: int | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if sum(given is not None for given in (covers, fresher_than, after)) > 1:
+            raise ValueError("give one of covers, fresher_than and after")
+        self.covers = covers
+        self.fresher_than = fresher_than
+        self.after = after
+
+    def condition(self, client: FlussConnection, context: Context) -> Condition:
+        """Return the condition of the snapshot, with its target resolved.
+
+        Args:
+            client: The connection to the cluster.
+            context: The context of the Airflow task.
+        """
+        from fluss_client import TablePath
+        from fluss_orchestrate.core.conditions import LakeFresh, NewSnapshot
+
+        path = TablePath.parse(self.table)
+        if self.fresher_than is not None:
+            bound = self.fresher_than
+            seconds = bound.total_seconds() if isinstance(bound, timedelta) else float(bound)
+            return LakeFresh(path, int(seconds * 1000))
+        if self.covers is not None:
+            return self._covering(client, context)
+        if self.after is not None:
+            return NewSnapshot(path, int(self.after))
+        from fluss_orchestrate.core.lake import lake_status
+
+        return NewSnapshot(path, lake_status(client, path, times=False).snapshot_id)
+
+    def _covering(self, client: FlussConnection, context: Context) -> Condition:
+        from fluss_client import TablePath
+        from fluss_client.errors import ConfigError
+        from fluss_orchestrate.core.conditions import LakeCovers
+        from fluss_orchestrate.core.lake import freeze_target
+        from fluss_orchestrate.core.times import as_time_ms
+
+        path = TablePath.parse(self.table)
+        wanted = self.covers
+        if wanted == DATA_INTERVAL_END:
+            wanted = context.get(DATA_INTERVAL_END)
+            if wanted is None:
+                raise ConfigError(f"run {context['ti'].run_id} has no data interval to wait for")
+        wanted = until_of(wanted, client)
+        moment = as_time_ms(wanted)
+        if moment is not None:
+            # A time is exact once it is past and settled; the waiting sees to that.
+            return LakeCovers(path, moment)
+        return LakeCovers(path, freeze_target(client, path, wanted))
+
+
+class FlussOffsetSensor(FlussSensor):
+    """Waits until enough new offsets have come, or until the log has reached some offsets.
+
+    Args:
+        min_offsets: How many new offsets to wait for.
+        checkpoint: Count from the position of this checkpoint; from the beginning, if there is no
+            such checkpoint yet.
+        start: Count from `latest` (the end at the first look, the default), `earliest`, a time,
+            offsets by bucket, or another task's receipt.
+        offsets: Wait until the log has reached these offsets by bucket, the end of a receipt, or
+            a time.
+        **kwargs: The arguments of `FlussSensor`: `table`, `fluss_conn_id`, `deferrable`,
+            `poll_interval`, and those of Airflow's `BaseSensorOperator`.
+
+    Raises:
+        ValueError: If more than one of `checkpoint`, `start` and `offsets` is given.
+    """
+
+    template_fields = ("fluss_conn_id", "table", "min_offsets", "checkpoint", "start", "offsets")
+
+    @accepts_old_parameters("FlussOffsetSensor")
+    def __init__(
+        self,
+        *,
+        min_offsets: int | str = 1,
+        checkpoint: str | None = None,
+        start: Any = None,
+        offsets: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if sum(given is not None for given in (checkpoint, start, offsets)) > 1:
+            raise ValueError("give one of checkpoint, start and offsets")
+        self.min_offsets = min_offsets
+        self.checkpoint = checkpoint
+        self.start = start
+        self.offsets = offsets
+
+    def condition(self, client: FlussConnection, context: Context) -> Condition:
+        """Return the condition, from a position that is found now.
+
+        Args:
+            client: The connection to the cluster.
+            context: The context of the Airflow task.
+        """
+        from fluss_client import TablePath
+        from fluss_orchestrate.core.conditions import OffsetsReached, RowsCame
+        from fluss_orchestrate.core.lake import freeze_target
+
+        path = TablePath.parse(self.table)
+        if self.offsets is not None:
+            target = freeze_target(client, path, until_of(self.offsets, client))
+            return OffsetsReached(path, target.offsets, target.table.table_id)
+        if self.checkpoint is not None:
+            return self._after_checkpoint(client, path, self.checkpoint)
+        if self.start == "earliest":
+            return RowsCame(path, {}, None, int(self.min_offsets))
+        start = "latest" if self.start in (None, "now") else until_of(self.start, client)
+        target = freeze_target(client, path, start)
+        return RowsCame(path, target.offsets, target.table.table_id, int(self.min_offsets))
+
+    def _after_checkpoint(self, client: FlussConnection, path: TablePath, name: str) -> Condition:
+        from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
+        from fluss_orchestrate.core.conditions import RowsCame
+
+        head = FlussCheckpointStore(client).head(name)
+        position = None if head is None else head.state.position
+        if position is None:
+            return RowsCame(path, {}, None, int(self.min_offsets))
+        return RowsCame(path, position.offsets, position.table.table_id, int(self.min_offsets))
+
+
+class FlussTableSensor(FlussSensor):
+    """Waits until a table exists, and returns its id.
+
+    Args:
+        **kwargs: The arguments of `FlussSensor`: `table`, `fluss_conn_id`, `deferrable`,
+            `poll_interval`, and those of Airflow's `BaseSensorOperator`.
+    """
+
+    def condition(self, client: FlussConnection, context: Context) -> Condition:
+        """Return the condition of the table.
+
+        Args:
+            client: The connection to the cluster.
+            context: The context of the Airflow task.
+        """
+        from fluss_client import TablePath
+        from fluss_orchestrate.core.conditions import TableExists
+
+        return TableExists(TablePath.parse(self.table))
+
+
+class FlussPartitionSensor(FlussSensor):
+    """Waits until a partition exists.
+
+    Args:
+        partition: The values of all or some partition columns.
+        **kwargs: The arguments of `FlussSensor`: `table`, `fluss_conn_id`, `deferrable`,
+            `poll_interval`, and those of Airflow's `BaseSensorOperator`.
+    """
+
+    template_fields = ("fluss_conn_id", "table", "partition")
+
+    def __init__(self, *, partition: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.partition = partition
+
+    def condition(self, client: FlussConnection, context: Context) -> Condition:
+        """Return the condition of the partition.
+
+        Args:
+            client: The connection to the cluster.
+            context: The context of the Airflow task.
+        """
+        from fluss_client import TablePath
+        from fluss_orchestrate.core.conditions import PartitionExists
+
+        spec = {column: str(value) for column, value in self.partition.items()}
+        return PartitionExists(TablePath.parse(self.table), spec)

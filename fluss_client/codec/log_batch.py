@@ -24,7 +24,7 @@ that the server has projected keeps its old checksum, which is then wrong: do no
 
 The body depends on the log format:
 
-    ARROW                one IPC message (`codec.arrow.body`); in a changelog, one change-type byte
+    ARROW                one IPC message (`codec.arrow_body`); in a changelog, one change-type byte
                          per record before it
     INDEXED, COMPACTED   records back to back: i32 length of the rest, u8 change type, row in the
                          table's log format
@@ -44,15 +44,50 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_client.codec.arrow.body import Compression, decode_bodies, encode_body
-from fluss_client.codec.arrow.columns import align_to as align_to
-from fluss_client.codec.arrow.columns import as_wire
-from fluss_client.codec.batches.records import LENGTH_SIZE, record_spans
-from fluss_client.codec.binary.blobs import Blobs, Bytes, join
+from fluss_client.codec.arrow_body import Compression, decode_bodies, encode_body
+from fluss_client.codec.arrow_columns import align_to as align_to
+from fluss_client.codec.arrow_columns import as_wire
+from fluss_client.codec.binary.blobs import Blobs, Bytes, Ints, join
 from fluss_client.codec.binary.crc32c import BytesLike, Sealed, crc32c, seal
 from fluss_client.codec.rows import RowFormat, decode_rows, encode_rows
 from fluss_client.errors import CorruptDataError, RowError, UnsupportedError
 from fluss_client.model.schema import Schema
+
+LENGTH_SIZE = 4
+_LENGTH = struct.Struct("<i")
+
+
+def record_spans(data: memoryview, count: int, size_min: int) -> tuple[Ints, Ints]:
+    """Return starts (behind the length) and lengths of `count` records that fill `data` exactly.
+
+    Records lie back to back, each after its own i32 length (little endian) and with at least
+    `size_min` bytes.
+
+    Raises:
+        CorruptDataError: The lengths or the count do not fit `data`; the count is checked before
+            anything is allocated for it.
+    """
+    if count < 0 or count * (LENGTH_SIZE + size_min) > data.nbytes:
+        raise CorruptDataError(f"{count} records cannot lie in {data.nbytes} bytes")
+    starts = []
+    lengths = []
+    at, end = 0, data.nbytes
+    unpack = _LENGTH.unpack_from
+    # Only a record's length says where the next one starts, so this must be a loop.
+    for _ in range(count):
+        if at + LENGTH_SIZE > end:
+            raise CorruptDataError("the records end early")
+        (length,) = unpack(data, at)
+        at += LENGTH_SIZE
+        if length < size_min or at + length > end:
+            raise CorruptDataError(f"a record of {length} bytes does not fit")
+        starts.append(at)
+        lengths.append(length)
+        at += length
+    if at != end:
+        raise CorruptDataError(f"{end - at} bytes follow the last record")
+    return np.array(starts, np.int64), np.array(lengths, np.int64)
+
 
 _CHANGE_TYPE_SIZE = 1
 _RECORD_SIZE_MIN = _CHANGE_TYPE_SIZE + 1

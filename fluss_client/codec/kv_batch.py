@@ -34,10 +34,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fluss_client.codec.batches.records import LENGTH_SIZE, record_spans
 from fluss_client.codec.binary.blobs import Blobs, Bytes, Ints, join, offsets_of, with_slack
 from fluss_client.codec.binary.crc32c import BytesLike, Sealed, crc32c, seal
 from fluss_client.codec.binary.varints import MAX_INT32_BYTES, decode_varints, encode_varints
+from fluss_client.codec.log_batch import LENGTH_SIZE, record_spans
 from fluss_client.errors import CorruptDataError, RowError
 
 LENGTH_END = 4

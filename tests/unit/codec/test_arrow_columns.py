@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from fluss_client.codec.arrow.body import Compression, encode_body
-from fluss_client.codec.arrow.columns import align_to, to_wire
+from fluss_client.codec.arrow_body import Compression, encode_body
+from fluss_client.codec.arrow_columns import align_to, to_wire
 from fluss_client.errors import RowError
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.types import DataTypes, Field
