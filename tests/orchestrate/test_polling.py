@@ -11,6 +11,7 @@ import pytest
 
 from fluss_client.aio import FlussConnection
 from fluss_client.errors import ClosedError, NetworkError
+from fluss_orchestrate.core import polling
 from fluss_orchestrate.core.polling import Look, Poller
 
 CORE = cast(FlussConnection, None)
@@ -92,4 +93,46 @@ def test_the_shortest_interval_of_those_who_wait_counts() -> None:
         await asyncio.gather(waiting, return_exceptions=True)
         assert poller._groups == {}
 
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_a_steady_look_sees_an_answer_once_and_every_change(
+    steady: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what it waits for, if that was there before it came, and what comes after an error."""
+
+    async def main() -> None:
+        seen: list[Any] = []
+        given = ["a", "a", "a", "b", "b", NetworkError("lost"), "b", "b", "c"]
+        left = list(given)
+        asked_on = asyncio.Event()
+
+        def answer() -> Any:
+            if poller.requests > len(given) + 2:
+                asked_on.set()
+            found = left.pop(0) if len(left) > 1 else left[0]
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        def decide(found: Any) -> Any:
+            seen.append(found)
+            return found if found == "c" else None
+
+        poller, question = Poller(), Asked("q", answer)
+        question.goes_on.set()
+        look = Look(question, decide, 0.005, steady=steady)
+        first = asyncio.ensure_future(poller.wait(CORE, [look], 30))
+        assert await first == "c"
+        assert seen == (["a", "b", "b", "c"] if steady else [g for g in given if g is not given[5]])
+        late = Look(question, lambda found: found, 0.005, steady=True)
+        held = Look(question, lambda found: None, 0.005, steady=True)
+        holder = asyncio.ensure_future(poller.wait(CORE, [held], 30))
+        await asked_on.wait()
+        assert await poller.wait(CORE, [late], 30) == "c"
+        holder.cancel()
+        await asyncio.gather(holder, return_exceptions=True)
+
+    monkeypatch.setattr(polling, "SEEN_AGAIN_S", 3600.0)
     asyncio.run(main())
