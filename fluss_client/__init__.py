@@ -9,7 +9,7 @@ Each name is imported when it is first used, so that importing this package cost
 from typing import TYPE_CHECKING
 
 from fluss_client._version import __version__
-from fluss_client.lazy import lazy_names
+from fluss_client.lazy import lazy_dir, lazy_names
 
 if TYPE_CHECKING:
     from fluss_client import errors
@@ -182,7 +182,4 @@ __getattr__ = lazy_names(
         "model.types": ("DataType", "DataTypes", "Field"),
     },
 )
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__dir__ = lazy_dir(__name__, __all__)

@@ -32,6 +32,11 @@ def lazy_names(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[st
     return find
 
 
+def lazy_dir(package: str, names: Sequence[str]) -> Callable[[], list[str]]:
+    """Return the `__dir__` of a package: its names, imported or not."""
+    return lambda: sorted({*vars(sys.modules[package]), *names})
+
+
 def _module(package: str, name: str) -> Any:
     try:
         return importlib.import_module(f"{package}.{name}")
