@@ -75,7 +75,8 @@ class Place:
         """
         if self._given:
             return self._given
-        config = {"remote.log.task-interval-duration": "1s", "log.segment.file-size": "16mb"}
+        size = "1mb" if self.scale is Scale.TINY else "16mb"
+        config = {"remote.log.task-interval-duration": "1s", "log.segment.file-size": size}
         folder = self._folder / "storage"
         cluster = self._open.enter_context(LocalCluster(folder, remote="s3", config=config))
         for key, value in (cluster.info.storage or {}).items():

@@ -22,7 +22,7 @@ from benchmarks.client.limit import decoded
 from benchmarks.harness import Case, Measured, stopwatch
 from benchmarks.place import CONNECT_S, Place, Scale, connected, own_database
 from fluss_client import FlussConnection, Schema, TableBucket, TableDescriptor, TablePath
-from fluss_client.codec.batches.log_batch import iter_log_batches
+from fluss_client.codec.log_batch import iter_log_batches
 from fluss_client.engine import (
     async_connection,
     open_storage,
@@ -41,7 +41,7 @@ REMOTE_WAIT_S = 120.0
 ARROW = pa.schema(
     [("id", pa.int64()), ("version", pa.int32()), ("amount", pa.float64()), ("text", pa.string())]
 )
-TEXT = "the text of a row, which is about eighty bytes long with its number in front"
+TEXT_BYTES = 80
 _SEGMENT = re.compile(r"/(\d{20})\.log$")
 
 
@@ -78,9 +78,11 @@ def cases(place: Place) -> Iterator[Sequence[Case]]:
 
 
 def rows_of(start: int, count: int) -> pa.Table:
-    """Rows of about a hundred bytes."""
+    """Rows of about a hundred bytes, of which compression leaves about sixty."""
     ids = np.arange(start, start + count)
-    text = pc.binary_join_element_wise(pa.array(ids).cast(pa.string()), TEXT, " ")
+    letters = np.random.default_rng(start).integers(97, 123, count * TEXT_BYTES, np.uint8)
+    ends = pa.py_buffer(np.arange(0, (count + 1) * TEXT_BYTES, TEXT_BYTES, dtype=np.int32))
+    text = pa.StringArray.from_buffers(count, ends, pa.py_buffer(letters))
     return pa.table([ids, np.zeros(count, np.int32), ids * 0.5, text], schema=ARROW)
 
 

@@ -394,7 +394,11 @@ class Backend(Protocol):
         """Return the names of all databases."""
 
     async def database_exists(self, name: str) -> bool:
-        """Return whether there is a database called `name`."""
+        """Return whether there is a database called `name`.
+
+        Raises:
+            AuthorizationError: The user may not know it (servers from 1.0 on).
+        """
 
     async def get_database_info(self, name: str) -> DatabaseInfo:
         """Return the description of the database called `name`.
@@ -450,7 +454,11 @@ class Backend(Protocol):
         """Return the names of the tables in a `database`."""
 
     async def table_exists(self, path: TablePath) -> bool:
-        """Return whether there is a table at `path`."""
+        """Return whether there is a table at `path`.
+
+        Raises:
+            AuthorizationError: The user may not know it (servers from 1.0 on).
+        """
 
     async def get_table_info(self, path: TablePath) -> TableInfo:
         """Return the description of the table at `path`.

@@ -36,9 +36,18 @@ class KeySet:
             sequences: The sequence number of each key. A key that occurs more than once has its
                 highest one.
         """
+        self._all_have: int | None = None
+        if len(columns) == 1 and len(sequences) and (sequences == sequences[0]).all():
+            values = _values_of(columns[0])
+            if isinstance(values, _Numbers):
+                # What matters is only whether a number is there, not which one it is.
+                self._all_have = int(sequences[0])
+                self._levels: list[tuple[_Numbers | _Values, npt.NDArray[np.int64] | None]]
+                self._levels = [(values, None)]
+                return
         # Of each column: its values, and which pairs of a key so far and a value there are. Of the
         # first column, every value is there.
-        self._levels: list[tuple[_Numbers | _Values, npt.NDArray[np.int64] | None]] = []
+        self._levels = []
         codes, count = np.zeros(len(sequences), np.int64), 0
         for column in columns:
             values = _values_of(column)
@@ -60,6 +69,12 @@ class KeySet:
 
     def holds(self, columns: Sequence[pa.Array], sequence_number: int = -1) -> Bools:
         """Return which rows have a key whose sequence number is above `sequence_number`."""
+        if self._all_have is not None:
+            if self._all_have <= sequence_number:
+                return np.zeros(len(columns[0]), np.bool_)
+            (values, _), (column,) = self._levels[0], columns
+            assert isinstance(values, _Numbers)
+            return values.contains(column)
         found = np.zeros(len(columns[0]), np.bool_)
         rows = np.arange(len(found) if len(self._sequences) else 0)
         codes = np.zeros(len(rows), np.int64)
@@ -104,6 +119,13 @@ class _Numbers:
         self._sorted = ordered[
             np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]
         ]
+        self._low = int(self._sorted[0]) if len(self._sorted) else 0
+        span = int(self._sorted[-1]) - self._low + 1 if len(self._sorted) else 0
+        self._there: Bools | None = None
+        if span <= 2 * SLOTS_PER_NUMBER * len(self._sorted):
+            # A byte for every number between the lowest and the highest: the look is exact.
+            self._there = np.zeros(span, np.bool_)
+            self._there[self._sorted - self._low] = True
         size = SLOTS_PER_NUMBER * max(1, len(self._sorted))
         self._shift = np.uint64(64 - max(1, (size - 1).bit_length()))
         self._taken = np.zeros(1 << (64 - int(self._shift)), np.bool_)
@@ -130,6 +152,25 @@ class _Numbers:
         found[maybe[same]] = places[same]
         if column.null_count:
             found[column.is_null().to_numpy(zero_copy_only=False)] = -1
+        return found
+
+    def contains(self, column: pa.Array) -> Bools:
+        """Return which values are there; null is not."""
+        there = self._there
+        if there is None:
+            return self.index(column) >= 0
+        if column.type != self._kind:
+            column = column.cast(self._kind)
+        # Numbers below the lowest wrap around to large ones.
+        places = (whole_numbers(column) - np.int64(self._low)).view(np.uint64)
+        inside = places < np.uint64(len(there))
+        if inside.all():
+            found = there[places]
+        else:
+            found = np.zeros(len(places), np.bool_)
+            found[inside] = there[places[inside]]
+        if column.null_count:
+            found[column.is_null().to_numpy(zero_copy_only=False)] = False
         return found
 
     def _slots(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:

@@ -100,6 +100,7 @@ class LastImages:
         self._schema: pa.Schema | None = None
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
+        self._is_reduced = False
         self._spooled: _SpooledRows | None = None
         self.changes = 0
         """How many changes were added, `-U` included."""
@@ -143,6 +144,7 @@ class LastImages:
         rows = rows.append_column(_WAS_ABSENT, pa.array(codes == ChangeType.Insert))
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
+        self._is_reduced = False
         if self._pending_bytes > self._limit_bytes:
             self._reduce_pending()
             # Where the same keys change again and again, no disk is needed.
@@ -152,6 +154,7 @@ class LastImages:
     def _reduce_pending(self) -> None:
         self._pending = _last_rows(self._pending, self._keys)
         self._pending_bytes = sum(batch.nbytes for batch in self._pending)
+        self._is_reduced = True
 
     def _spool(self) -> None:
         if self._spooled is None:
@@ -167,7 +170,7 @@ class LastImages:
         Raises:
             StorageError: The changes do not fit on the disk.
         """
-        if self._pending:
+        if self._pending and not self._is_reduced:
             self._reduce_pending()
         if self._spooled is not None:
             if self._pending:

@@ -18,7 +18,7 @@ import asyncio, gc, json, os, sys, threading, time
 import fluss_client as fluss
 from fluss_client import aio
 
-ROUNDS = 4
+ROUNDS = 2
 settings, path = json.loads(sys.argv[1])
 PATH = fluss.TablePath(*path)
 

@@ -102,22 +102,21 @@ class Source:
 
     def write(self, first: int) -> None:
         """Six new rows; a key table also gets an update and a delete of earlier ones."""
-        for day, ids in (("d1", range(first, first + 3)), ("d2", range(first + 3, first + 6))):
-            batch = rows(ids, day)
-            if self.wider:
-                batch = batch.append_column("more", pa.array([1] * 3, pa.int32()))
-            if self.kind == "key":
-                self.tables.upsert(self.table, batch)
-            else:
-                self.tables.append(self.table, batch)
-            self._note("+I" if self.kind == "key" else "+A", {i: f"row {i}" for i in ids})
-        if self.kind == "key":
-            changed = batch.slice(0, 1).set_column(1, "text", pa.array([f"new {first}"]))
-            self.tables.upsert(self.table, changed)
+        is_keyed = self.kind == "key"
+        opened = self.table.new_upsert() if is_keyed else self.table.new_append()
+        with opened.create_writer() as writer:
+            for day, ids in (("d1", range(first, first + 3)), ("d2", range(first + 3, first + 6))):
+                batch = rows(ids, day)
+                if self.wider:
+                    batch = batch.append_column("more", pa.array([1] * 3, pa.int32()))
+                writer.write_arrow(batch)
+                self._note("+I" if is_keyed else "+A", {i: f"row {i}" for i in ids})
+            if not is_keyed:
+                return
+            writer.write_arrow(batch.slice(0, 1).set_column(1, "text", pa.array([f"new {first}"])))
             self._note("-U", {first + 3: f"row {first + 3}"})
             self._note("+U", {first + 3: f"new {first}"})
-            with self.table.new_upsert().create_writer() as writer:
-                writer.delete({"id": first})
+            writer.delete({"id": first})
             self._note("-D", {first: f"row {first}"})
 
     def _note(self, sign: str, found: dict[int, str]) -> None:

@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 import fluss_client as fluss
+from fluss_client.errors import StorageError, StorageRefusedError
+from fluss_client.storage import filesystems
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.job import run_increment
-from fluss_orchestrate.core.lake import read_table, tier_table
+from fluss_orchestrate.core.lake import CatalogError, read_table, tier_table
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.sinks import IcebergSink
 from tests.faults.recording import FaultRecorder
 from tests.fix_storage import FaultyStore
+from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.crasher import STAGES
 from tests.orchestrate.incremental.test_crashes import KILLED, SEED, Crashers
 from tests.storage.conftest import MakeTable, rows
@@ -65,10 +68,46 @@ def test_increments_into_iceberg_through_failing_requests(
                     scan, IcebergSink(faulty, f"sinks.{path.table_name}"), f"run-{number}"
                 )
                 break
-            except OSError:
+            except StorageError:
                 continue
     assert store.requests["PUT"] > 0
     assert ids_of(catalog, f"sinks.{path.table_name}") == list(range(rounds * 50))
+
+
+def test_what_the_store_refuses_is_one_sentence(
+    connection: fluss.FlussConnection,
+    make_table: MakeTable,
+    catalog: dict[str, str],
+    lake_keys: None,
+    store: FaultyStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The sink, tiering, and a read of the lake; the store speaks as AWS does."""
+    monkeypatch.setattr(filesystems, "S3_ATTEMPTS_MAX", 1)
+    table = make_table(**LAKE)
+    name = str(table.get_table_path())
+    with table.new_append().create_writer() as writer:
+        writer.write_arrow(rows(0, 50))
+    tier_table(connection, name, allow_tiering=True)
+    monkeypatch.setenv("FLUSS_LAKE_DEFAULT__S3__ENDPOINT", store.endpoint)
+    with table.new_append().create_writer() as writer:
+        writer.write_arrow(rows(50, 60))
+    sink = IcebergSink(
+        {**catalog, "s3.endpoint": store.endpoint}, f"refused.{table.get_table_path().table_name}"
+    )
+    scan = IncrementalScan(connection, name, name, CheckpointStore(MemoryEventLog()))
+    store.answer = (403, "AccessDenied", "Access Denied")
+    said = r"s3://fluss/warehouse\S*: the credentials have no permission"
+    with pytest.raises(StorageRefusedError, match=f"cannot write {said}"):
+        run_increment(scan, sink, "one")
+    with pytest.raises(StorageRefusedError, match=f"cannot write {said}"):
+        tier_table(connection, name, allow_tiering=True)
+    with pytest.raises(StorageRefusedError, match=f"cannot read {said}"):
+        read_table(connection, name, read="lake").read_all()
+    store.answer = None
+    run_increment(scan, sink, "one")
+    tier_table(connection, name, allow_tiering=True)
+    assert read_table(connection, name, read="lake").read_all().num_rows == 60
 
 
 @pytest.fixture
@@ -251,3 +290,13 @@ def test_a_catalog_takes_tokens(
     made = open_catalog({**catalog, **properties, "uri": guarded.endpoint})
     made.create_namespace_if_not_exists("tokens")
     assert ("tokens",) in made.list_namespaces()
+
+
+def test_a_catalog_that_refuses_is_one_sentence(
+    catalog: dict[str, str], make_store: Callable[..., FaultyStore]
+) -> None:
+    guarded = make_store(catalog["uri"])
+    guarded.bearer = "Bearer right"
+    with pytest.raises(CatalogError, match=r"refuses the credentials: set token") as told:
+        open_catalog({**catalog, "token": "wrong", "uri": guarded.endpoint})
+    assert "\n" not in str(told.value)

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,28 +77,24 @@ class SparkProgram:
         self._answers.close()
 
 
-MakeProgram = Callable[[dict[str, str]], SparkProgram]
+def started(cluster: LocalCluster, storage: dict[str, str]) -> SparkProgram:
+    """A program that has these keys of the store, and those of the lake."""
+    keys = {
+        VARIABLE + key.removeprefix("s3.").replace("-", "_").upper(): value
+        for key, value in storage.items()
+    }
+    for key, value in (cluster.info.lake or {}).items():
+        if key.startswith("s3."):
+            name = key.replace(".", "__").replace("-", "_").upper()
+            keys[f"FLUSS_LAKE_DEFAULT__{name}"] = value
+    return SparkProgram(cluster.info.bootstrap_servers, keys)
 
 
-@pytest.fixture
-def make_program(storage_cluster: LocalCluster) -> Iterator[MakeProgram]:
-    made: list[SparkProgram] = []
-
-    def make(storage: dict[str, str]) -> SparkProgram:
-        keys = {
-            VARIABLE + key.removeprefix("s3.").replace("-", "_").upper(): value
-            for key, value in storage.items()
-        }
-        for key, value in (storage_cluster.info.lake or {}).items():
-            if key.startswith("s3."):
-                name = key.replace(".", "__").replace("-", "_").upper()
-                keys[f"FLUSS_LAKE_DEFAULT__{name}"] = value
-        made.append(SparkProgram(storage_cluster.info.bootstrap_servers, keys))
-        return made[-1]
-
-    yield make
-    for program in made:
-        program.close()
+@pytest.fixture(scope="module")
+def program(storage_cluster: LocalCluster) -> Iterator[SparkProgram]:
+    made = started(storage_cluster, dict(storage_cluster.info.storage or {}))
+    yield made
+    made.close()
 
 
 def write_input(folder: str, files: int, count: int, changed: bool = False) -> list[str]:
@@ -135,11 +131,10 @@ def log_ids(connection: fluss.FlussConnection, table: fluss.FlussTable) -> list[
 def test_loads_and_frames(
     connection: fluss.FlussConnection,
     make_table: MakeTable,
-    make_program: MakeProgram,
+    program: SparkProgram,
     own_keys: dict[str, str],
     folder: str,
 ) -> None:
-    program = make_program(own_keys)
     table = make_table(buckets=2)
     name = str(table.get_table_path())
     write_input(f"{folder}/in", 3, 300)
@@ -194,8 +189,7 @@ def test_frames_of_a_lake(
     connection: fluss.FlussConnection,
     storage_cluster: LocalCluster,
     make_table: MakeTable,
-    make_program: MakeProgram,
-    own_keys: dict[str, str],
+    program: SparkProgram,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The warehouse is on S3, behind the REST catalog."""
@@ -203,7 +197,6 @@ def test_frames_of_a_lake(
         if key.startswith("s3."):
             name = key.replace(".", "__").replace("-", "_").upper()
             monkeypatch.setenv(f"FLUSS_LAKE_DEFAULT__{name}", value)
-    program = make_program(own_keys)
     for keys in (None, ["id"]):
         table = make_table(keys, 2, **LAKE)
         name = str(table.get_table_path())
@@ -222,16 +215,18 @@ def test_frames_of_a_lake(
 @pytest.mark.long
 def test_every_row_once_through_kills_and_failing_requests(
     connection: fluss.FlussConnection,
+    storage_cluster: LocalCluster,
     make_table: MakeTable,
-    make_program: MakeProgram,
     own_keys: dict[str, str],
     store: FaultyStore,
+    request: pytest.FixtureRequest,
     folder: str,
     record_fault: FaultRecorder,
 ) -> None:
     """Python workers are killed, and 5 % of the requests to S3 fail."""
     store.chance = 0.05
-    program = make_program({**own_keys, "s3.endpoint": store.endpoint})
+    program = started(storage_cluster, {**own_keys, "s3.endpoint": store.endpoint})
+    request.addfinalizer(program.close)
     table, keyed = make_table(buckets=2), make_table(["id"], 2)
     killed = loads = 0
     while killed < KILLS:

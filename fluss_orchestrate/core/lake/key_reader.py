@@ -22,7 +22,7 @@ from fluss_client import FlussConnection, TableInfo
 from fluss_client.engine import BlockingState, async_connection, backend_of, run_blocking
 from fluss_client.errors import LakeSnapshotNotExistError
 from fluss_orchestrate.core.incremental.planning.observation import TableView
-from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
+from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table, told_while_read
 from fluss_orchestrate.core.lake.data_files import conform
 from fluss_orchestrate.core.lake.equality_deletes import (
     LiveFile,
@@ -214,8 +214,14 @@ class KeyReader:
                 yield from state
             return
         table = self._opened(one.snapshot_id)
-        with reading(self.info, table, one.snapshot_id):
-            files = self._files_of(table, one.snapshot_id, part)
+        found = self._lake_and_tail(table, one.snapshot_id, part)
+        yield from told_while_read(table.location(), table.io.properties, found)
+
+    def _lake_and_tail(
+        self, table: Table, snapshot_id: int, part: BucketRange
+    ) -> Iterator[pa.RecordBatch]:
+        with reading(self.info, table, snapshot_id):
+            files = self._files_of(table, snapshot_id, part)
             if part.start == part.stop:
                 yield from self._lake_rows(table, files, None)
                 return
@@ -294,7 +300,12 @@ def _changed_keys(table: Table, info: TableInfo, images: LastImages) -> Replaced
                 (found.upserts, found.inserted),
                 (found.deletes, found.vanished),
             ):
-                yield conform(rows.filter(pc.invert(was_absent)), target)
+                keys = rows.select(target.names)
+                yield conform(keys.filter(pc.invert(was_absent)), target)
 
-    count = sum(batch.num_rows for batch in batches())
+    count = sum(
+        len(flags) - flags.true_count
+        for found in images.images()
+        for flags in (found.inserted, found.vanished)
+    )
     return ReplacedKeys(ids, count, batches)

@@ -150,10 +150,11 @@ class ContractSink:
                 "on_violation='quarantine' and a quarantine sink belong together: give both"
             )
         self._quarantine = quarantine
-        if quarantine is not None and identity_of(sink) == identity_of(quarantine) != CALLER:
+        shared = _places(sink) & _places(quarantine)
+        if shared:
             # It holds the plan when the violations are in it, so it would not take the other rows.
             raise ConfigError(
-                f"the quarantine is the sink itself ({identity_of(sink)}): give it another place"
+                f"the quarantine is the sink itself ({', '.join(shared)}): give it another place"
             )
         for one in (sink, quarantine):
             if quarantine is not None and one is not None and getattr(one, "reads_itself", False):
@@ -182,10 +183,13 @@ class ContractSink:
     @property
     def contract(self) -> dict[str, str | None]:
         """What a pending plan is bound to: a digest of the rules, and the quarantine."""
-        rules = "\n".join(_text(rule) for rule in self._rules)
+        inner = getattr(self._sink, "contract", None) or {"rules": "", "quarantine": None}
+        rules = "\n".join([inner["rules"], *(_text(rule) for rule in self._rules)])
+        own = None if self._quarantine is None else identity_of(self._quarantine)
+        places = [place for place in (inner["quarantine"], own) if place is not None]
         return {
             "rules": hashlib.sha256(rules.encode()).hexdigest()[:16],
-            "quarantine": None if self._quarantine is None else identity_of(self._quarantine),
+            "quarantine": ", ".join(places) or None,
         }
 
     @property
@@ -243,6 +247,13 @@ class ContractSink:
             "quarantine": identity_of(self._quarantine),
         }
         return replace(done, details=details)
+
+
+def _places(sink: Sink | None) -> set[str]:
+    """Return where a sink writes: its identity, and those of its quarantines."""
+    if isinstance(sink, ContractSink):
+        return _places(sink._sink) | _places(sink._quarantine)
+    return set() if sink is None else {identity_of(sink)} - {CALLER}
 
 
 def _parsed(rule: Rule) -> RowFilter | ColumnRule:

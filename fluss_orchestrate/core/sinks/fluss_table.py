@@ -149,8 +149,8 @@ class FlussTableSink:
 
         Raises:
             SinkSchemaError: The plan has the column `_change_type` and the table is a log table.
-            SinkFormError: The table of a mirror has other rows, or belongs to another mirror; or
-                rows would be added to a mirror.
+            SinkFormError: The table of a mirror has other rows, or belongs to another mirror; rows
+                would be added to a mirror; or the table is the one that is read.
             SinkPositionError: The plan does not begin where the mirror's position is.
             PinExpiredError: The plan was begun more than six days ago and not finished. The servers
                 do not know any more which of its rows they have.
@@ -160,6 +160,13 @@ class FlussTableSink:
         if self._must_create():
             self._create(plan)
         target = self._target()
+        read_table = (plan.table.table_id, plan.table.created_time)
+        if read_table == (target.info.table_id, target.info.created_time):
+            raise SinkFormError(
+                str(self._path),
+                "it is the table that is read: each run would write the rows of the run before "
+                "once more. Name another table",
+            )
         if CHANGE_TYPE in plan.metadata_columns and not target.info.has_primary_key():
             raise SinkSchemaError(
                 str(self._path),

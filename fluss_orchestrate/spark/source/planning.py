@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -67,7 +68,7 @@ def split_parts(
             continue
         if limit is not None:
             plan = replace(plan, ranges=_first(plan.ranges, limit))
-        plans = split_plan(connection, plan, options, parallelism)
+        plans = split_plan(plan, options, partial(row_bytes_of, connection, plan), parallelism)
         split += [replace(part, plan=some) for some in plans]
     return [[part] for part in split]
 
@@ -83,9 +84,9 @@ def _is_plain_log(parts: Sequence[Part], options: SourceOptions) -> bool:
 
 
 def split_plan(
-    connection: FlussConnection,
     plan: ScanPlan,
     options: SourceOptions,
+    row_bytes: Callable[[], float],
     parallelism: int | None = None,
 ) -> list[ScanPlan]:
     """Split a plan of the log as the options say, by default into parts that are worth a task.
@@ -95,9 +96,10 @@ def split_plan(
     fewer parts.
 
     Args:
-        connection: The connection to measure the rows with.
         plan: The plan.
         options: The options of the read.
+        row_bytes: Returns about how many bytes a row takes; called if the options do not say how
+            many rows or parts are wanted.
         parallelism: How many tasks can run at once; the processors of this machine by default,
             because Spark does not tell it to the process that plans.
     """
@@ -109,7 +111,7 @@ def split_plan(
     if records is not None:
         count = -(-plan.offsets // records)
     if count is None:
-        whole = plan.offsets * _row_bytes(connection, plan)
+        whole = plan.offsets * row_bytes()
         tasks = parallelism or os.cpu_count() or 1
         if size is None:
             fewest = -(-whole // SPLIT_BYTES_MAX)
@@ -119,8 +121,8 @@ def split_plan(
     return plan.split(count)
 
 
-def _row_bytes(connection: FlussConnection, plan: ScanPlan) -> float:
-    """Return about how many bytes an offset of the plan takes in Arrow's form."""
+def row_bytes_of(connection: FlussConnection, plan: ScanPlan) -> float:
+    """Return about how many bytes a row of the plan takes in Arrow's form, from a few batches."""
     core = async_connection(connection)
     info = planned_table(connection, plan)
     starts = {r.place: r.start for r in plan.ranges}

@@ -17,10 +17,11 @@ from fluss_client import Config, FlussConnection
 from fluss_orchestrate import load_rows
 from fluss_orchestrate.core.loading import sending, units
 from tests.orchestrate.incremental import crasher
-from tests.orchestrate.mirror_sql.mirror_crasher import arm
+from tests.orchestrate.mirror_sql.mirror_crasher import dying_before
 
-STAGES = ("before a block is sent", "after a block is sent", "before a pass is finished")
-ROWS = 60
+STAGES = ("before a block is sent", "after a block is sent", "before the load is finished")
+ROWS = 240
+"""Seven units of 35 rows, in three blocks."""
 FIELDS = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
@@ -39,6 +40,17 @@ def rows_of(load: int, days: list[str]) -> pa.Table:
         "text": [f"row {n}" for n in ids],
     }
     return pa.table(columns, schema=FIELDS)
+
+
+def arm(stage: str, chance: random.Random) -> None:
+    """Let this process die at a stage: before or after the first or second block, or at the end."""
+    skip = chance.randrange(2)
+    if stage == "before a block is sent":
+        dying_before(sending.Pins, "block", skip=skip)
+    elif stage == "after a block is sent":
+        dying_before(sending.PinnedLoad, "_report", skip=skip)
+    elif stage == "before the load is finished":
+        dying_before(sending.Pins, "finish")
 
 
 def job(spec: dict[str, Any]) -> None:

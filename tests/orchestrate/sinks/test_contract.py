@@ -209,6 +209,13 @@ def test_the_quarantine_is_another_place(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match="the quarantine is the sink itself"):
             ContractSink(make_sink(), RULES, "quarantine", make_sink())
+    outer, inner = (ParquetSink(tmp_path / name) for name in ("good", "bad"))
+    both = ContractSink(outer, ["amount < 5"], "quarantine", inner)
+    with pytest.raises(ConfigError, match="bad"):
+        ContractSink(both, ["amount < 9"], "quarantine", ParquetSink(tmp_path / "bad"))
+    nested = ContractSink(both, ["amount < 9"], "quarantine", ParquetSink(tmp_path / "worse"))
+    assert nested.contract["quarantine"] == f"{inner.identity}, parquet:local:{tmp_path / 'worse'}"
+    assert nested.contract["rules"] != both.contract["rules"]
     functions = [FunctionSink(lambda reader: reader.read_all()) for _ in range(2)]
     ContractSink(functions[0], RULES, "quarantine", functions[1])
 

@@ -78,6 +78,9 @@ def test_rows_are_not_added_to_a_mirror(
         scan = IncrementalScan(sink_connection, path, checkpoint, metadata_columns=changes)
         with pytest.raises(SinkFormError, match=f"mirror of checkpoint '{name}'"):
             run_increment(scan, adding, "two")
+    itself = IncrementalScan(sink_connection, other, f"{name} 3", metadata_columns=["_change_type"])
+    with pytest.raises(SinkFormError, match="the table that is read"):
+        run_increment(itself, FlussTableSink(sink_connection, other), "two")
     scan.store.abandon(name)
     assert mirror_table(sink_connection, source, mirror, "two", checkpoint=name).rows == 3
     assert verify_mirror(sink_connection, source, mirror, name).equal
