@@ -57,7 +57,12 @@ def rows(count: int, first: int = 0) -> pa.Table:
     return pa.table({"id": ids, "item": [f"item {n}" for n in range(first, first + count)]})
 
 
-def fill(connection: FlussConnection, database: str, store: FlussCheckpointStore) -> None:
+def fill(
+    connection: FlussConnection,
+    database: str,
+    store: FlussCheckpointStore,
+    hostile: str = HOSTILE,
+) -> None:
     """Make tables, and checkpoints that are behind, pending, retired, and hostile by name."""
     columns = {"id": "bigint", "item": "string"}
     events = {"table": f"{database}.events", "columns": columns, "buckets": 2, "lake": True}
@@ -82,7 +87,7 @@ def fill(connection: FlussConnection, database: str, store: FlussCheckpointStore
         admin.create_partition(TablePath(database, "days"), {"day": day}).result()
     load_rows(connection, f"{database}.events", rows(300), "first")
     tier_table(connection, f"{database}.events", allow_tiering=True)
-    for name in ("to-files", HOSTILE, "retired"):
+    for name in ("to-files", hostile, "retired"):
         scan = IncrementalScan(connection, f"{database}.events", f"{database}/{name}", store)
         with scan.run(f"airflow/hourly/{name}/run 1") as run:
             run.to_arrow()
