@@ -20,13 +20,15 @@ PARTS = (
     "incremental",
     "spark",
     "orchestration",
+    "growth",
     "tiering",
     "keys",
     "mirrors",
     "lake_keys",
+    "storage",
 )
 
-WARMED = ("client", "embedded", "keys")
+WARMED = ("client", "embedded", "keys", "storage")
 
 OpenCases = Callable[[Place], AbstractContextManager[Sequence[Case]]]
 

@@ -67,6 +67,23 @@ class Place:
         """The address of one that makes KV snapshots often, the same if one was given."""
         return self._given or self._start("snapshots", None, {"kv.snapshot.interval": "2s"})
 
+    @cached_property
+    def storage_bootstrap(self) -> str:
+        """The address of one whose remote storage is on S3, the same if one was given.
+
+        The keys of the store are put into the environment; for a given cluster they must be there.
+        """
+        if self._given:
+            return self._given
+        size = "1mb" if self.scale is Scale.TINY else "16mb"
+        config = {"remote.log.task-interval-duration": "1s", "log.segment.file-size": size}
+        folder = self._folder / "storage"
+        cluster = self._open.enter_context(LocalCluster(folder, remote="s3", config=config))
+        for key, value in (cluster.info.storage or {}).items():
+            name = key.removeprefix("s3.").replace("-", "_").upper()
+            os.environ[f"FLUSS_STORAGE__S3__{name}"] = value
+        return str(cluster.info.bootstrap_servers)
+
     def _start(self, name: str, lake: str | None, config: Mapping[str, str] | None = None) -> str:
         cluster = LocalCluster(self._folder / name, lake=lake, config=WIDE_TABLES | (config or {}))
         return str(self._open.enter_context(cluster).info.bootstrap_servers)

@@ -18,7 +18,8 @@ stable within one release of this project, and carry no promise to others.
 - **Retries**: `Backoff`, `Deadline` and `retrying`, which the client itself uses.
 - **Files**: `open_storage` opens local disks and object stores by URI, `storage_error` tells why a
   call to one failed.
-- **Dropped tables**: `Existence` tells whether a table and its partitions still exist.
+- **Dropped tables**: `Existence` tells whether a table and its partitions still exist,
+  `existing_partitions` lists them with the system partition of late rows.
 - **Embedded directories**: `check_directory` and `vacuum_directory`.
 """
 
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluss_client.aio.buckets import all_buckets, bucket_counts
 from fluss_client.aio.connection import FlussConnection as AsyncConnection
-from fluss_client.aio.existence import Existence
+from fluss_client.aio.existence import Existence, existing_partitions
 from fluss_client.aio.lookup.keys import KeyMaker
 from fluss_client.aio.projection import Projection
 from fluss_client.aio.scanning.errors import OffsetUnavailableError
@@ -54,6 +55,7 @@ from fluss_client.backend.contract import (
     FetchRequest,
     LogSlice,
     Payload,
+    WriteRoute,
 )
 from fluss_client.codec.auto_partition import (
     ENABLED,
@@ -62,15 +64,15 @@ from fluss_client.codec.auto_partition import (
     auto_partition_of,
     time_zone,
 )
-from fluss_client.codec.batches.kv_batch import decode_value
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_value
 from fluss_client.codec.partition_names import parse_partition_name, partition_names, spec_to_name
 from fluss_client.codec.rows import RowFormat, decode_row_scalar, encode_rows
 from fluss_client.config import OPTIONS, find_option
 from fluss_client.facade.connection import FlussConnection
 from fluss_client.model.arrow import from_arrow
 from fluss_client.model.iceberg import iceberg_type
-from fluss_client.model.table import KV_FORMAT, TableInfo, TablePath
+from fluss_client.model.table import HISTORICAL_PARTITION, KV_FORMAT, TableInfo, TablePath
 from fluss_client.model.type_text import parse_type
 from fluss_client.model.types import Root, require_arrow_map
 from fluss_client.net.retry import Backoff, Deadline, retrying
@@ -173,6 +175,7 @@ __all__ = [
     "CHANGELOG_IMAGE",
     "ENABLED",
     "FAILURES",
+    "HISTORICAL_PARTITION",
     "KV_FORMAT",
     "OPTIONS",
     "PINNED_BATCHES_MAX",
@@ -203,6 +206,7 @@ __all__ = [
     "Storage",
     "StorageProperties",
     "TimeUnit",
+    "WriteRoute",
     "all_buckets",
     "append_pinned",
     "as_filesystem",
@@ -218,6 +222,7 @@ __all__ = [
     "duration_ms",
     "encode_rows",
     "environment_storage",
+    "existing_partitions",
     "explain",
     "find_option",
     "from_arrow",

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import fluss_client as fluss
 from benchmarks.client.bare_socket import BareSocket
 from benchmarks.harness import Measured, stopwatch
-from fluss_client.codec.batches.log_batch import LogBatchHeader, iter_log_batches
 from fluss_client.codec.keys import encode_keys, key_encoding_for
+from fluss_client.codec.log_batch import LogBatchHeader, iter_log_batches
 from fluss_client.codec.rows import RowFormat, encode_rows
 from fluss_client.wire import apis, hot
 from fluss_client.wire import fluss_pb2 as pb
@@ -108,7 +108,7 @@ class Limit:
                 schema = pa.schema([schema.field(column)])
 
             def work() -> tuple[float, object]:
-                return size, _sums([_decoded(h, schema) for h in _fetched(line, rows, column)])
+                return size, _sums([decoded(h, schema) for h in _fetched(line, rows, column)])
 
             return stopwatch(work)
 
@@ -119,7 +119,7 @@ class Limit:
             schema = line.info.schema.wire
 
         def work() -> tuple[float, object]:
-            return size, _sums(_on_every_core(partial(_decoded, schema=schema), headers))
+            return size, _sums(_on_every_core(partial(decoded, schema=schema), headers))
 
         return stopwatch(work)
 
@@ -158,7 +158,7 @@ def _fetched(line: BareSocket, rows: int, column: int | None) -> Iterator[LogBat
             offset = header.next_offset
 
 
-def _decoded(header: LogBatchHeader, schema: pa.Schema) -> pa.RecordBatch:
+def decoded(header: LogBatchHeader, schema: pa.Schema) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(pa.py_buffer(header.body), schema)
 
 

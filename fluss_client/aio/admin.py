@@ -175,6 +175,9 @@ class FlussAdmin:
 
         Args:
             name: The name of the database.
+
+        Raises:
+            AuthorizationError: The user may not see it, if it exists (servers from 1.0 on).
         """
         return await self._backend.database_exists(_checked_name(name))
 
@@ -290,6 +293,9 @@ class FlussAdmin:
 
         Args:
             table_path: The table.
+
+        Raises:
+            AuthorizationError: The user may not see it, if it exists (servers from 1.0 on).
         """
         return await self._backend.table_exists(check_path(table_path))
 

@@ -7,6 +7,7 @@ as they do while a bucket moves. Writers and scans use `Existence` to distinguis
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from fluss_client.backend.contract import Backend
@@ -15,14 +16,30 @@ from fluss_client.errors import (
     InvalidBucketRoutingError,
     PartitionNotExistError,
     TableNotExistError,
+    UnsupportedByServerError,
 )
-from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo
 
 FRESH_S = 0.5
 """How long the answer to one request is used for all buckets of the table."""
 LOOKED_UP_MAX = 16
 """How many partitions are looked up one by one before all of them are listed. A server takes
 several milliseconds for one look-up, and a fraction of one for each partition of a list."""
+
+
+async def existing_partitions(backend: Backend, table: TableInfo) -> list[PartitionInfo]:
+    """Return the partitions of a table, with the system partition if it takes late rows.
+
+    Args:
+        backend: The backend of the table.
+        table: The table; it has partitions.
+    """
+    found = await backend.list_partitions(table.table_path, None)
+    if table.takes_late_rows:
+        # Servers before 1.0 have none.
+        with contextlib.suppress(UnsupportedByServerError):
+            found += await backend.system_partitions(table.table_path)
+    return found
 
 
 class Existence:
@@ -84,7 +101,7 @@ class Existence:
                 f"table {path} was dropped and made anew with id {now.table_id}; open it again"
             )
         elif now.is_partitioned():
-            partitions = await self._backend.list_partitions(path, None)
+            partitions = await existing_partitions(self._backend, now)
             self._partitions = {partition.partition_id for partition in partitions}
 
 

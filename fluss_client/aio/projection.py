@@ -26,12 +26,14 @@ class Projection:
             same.
         schema: The Arrow schema of the batches that the user gets.
         predicate: The condition that the rows must meet. Its columns are requested too.
+        pruning: A condition by which servers may leave out rows. The others are not tested.
     """
 
     columns: tuple[int, ...] | None
     order: tuple[int, ...] | None
     schema: pa.Schema
     predicate: Predicate | None = None
+    pruning: Predicate | None = None
 
     @classmethod
     def of(cls, schema: Schema, wanted: Sequence[int] | None) -> Projection:

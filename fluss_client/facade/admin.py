@@ -138,6 +138,9 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
 
         Args:
             name: The name of the database.
+
+        Raises:
+            AuthorizationError: The user may not see it, if it exists (servers from 1.0 on).
         """
         return Handle.start(self._core.database_exists(name), "FlussAdmin.database_exists")
 
@@ -249,6 +252,9 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
 
         Args:
             table_path: The table.
+
+        Raises:
+            AuthorizationError: The user may not see it, if it exists (servers from 1.0 on).
         """
         return Handle.start(self._core.table_exists(table_path), "FlussAdmin.table_exists")
 

@@ -14,6 +14,9 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 LOG_FORMAT = "table.log.format"
 KV_FORMAT = "table.kv.format"
+HISTORICAL_PARTITION = "__historical__"
+"""The system partition with the rows that were written for expired partitions (Fluss 1.0)."""
+_HISTORICAL_ENABLED = "table.datalake.historical-partition.enabled"
 _LOG_FORMATS = ("ARROW", "INDEXED", "COMPACTED")
 _KV_FORMATS = ("COMPACTED", "INDEXED")
 
@@ -270,6 +273,14 @@ class TableInfo:
     def is_partitioned(self) -> bool:
         """Return whether the table has partition columns."""
         return bool(self.partition_keys)
+
+    @property
+    def takes_late_rows(self) -> bool:
+        """Whether rows may be written for partitions that have expired (Fluss 1.0).
+
+        They are in the partition `__historical__`, which is not listed with the others.
+        """
+        return self.properties.get(_HISTORICAL_ENABLED, "false").lower() == "true"
 
     def bucket_count_of(self, partition: PartitionInfo | None) -> int:
         """Return how many buckets a partition of this table has.

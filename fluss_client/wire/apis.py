@@ -114,6 +114,7 @@ PUT_KV = Api(1016, "PUT_KV", pb.PutKvRequest, pb.PutKvResponse, _T, version_max=
 LOOKUP = Api(1017, "LOOKUP", pb.LookupRequest, pb.LookupResponse, _T, version_max=1)
 LIST_OFFSETS = Api(1021, "LIST_OFFSETS", pb.ListOffsetsRequest, pb.ListOffsetsResponse, _T)
 GET_LATEST_KV_SNAPSHOTS = Api(1023, "GET_LATEST_KV_SNAPSHOTS", pb.GetLatestKvSnapshotsRequest, pb.GetLatestKvSnapshotsResponse, _B)
+# Servers of 1.0 also have version 1, with the same message. Version 0 is what this client was tested with.
 GET_KV_SNAPSHOT_METADATA = Api(1024, "GET_KV_SNAPSHOT_METADATA", pb.GetKvSnapshotMetadataRequest, pb.GetKvSnapshotMetadataResponse, _B)
 GET_FILESYSTEM_SECURITY_TOKEN = Api(1025, "GET_FILESYSTEM_SECURITY_TOKEN", pb.GetFileSystemSecurityTokenRequest, pb.GetFileSystemSecurityTokenResponse, _B)
 INIT_WRITER = Api(1026, "INIT_WRITER", pb.InitWriterRequest, pb.InitWriterResponse, _T)
@@ -151,6 +152,8 @@ SCAN_KV = Api(1061, "SCAN_KV", pb.ScanKvRequest, pb.ScanKvResponse, _T)
 GET_CLUSTER_HEALTH = Api(1062, "GET_CLUSTER_HEALTH", pb.GetClusterHealthRequest, pb.GetClusterHealthResponse, _B)
 LIST_REMOTE_LOG_MANIFESTS = Api(1063, "LIST_REMOTE_LOG_MANIFESTS", pb.ListRemoteLogManifestsRequest, pb.ListRemoteLogManifestsResponse, _C)
 LIST_KV_SNAPSHOTS = Api(1064, "LIST_KV_SNAPSHOTS", pb.ListKvSnapshotsRequest, pb.ListKvSnapshotsResponse, _C)
+ADD_SERVER_TAG_BY_RACK = Api(1065, "ADD_SERVER_TAG_BY_RACK", pb.AddServerTagByRackRequest, pb.AddServerTagByRackResponse, _C)
+REMOVE_SERVER_TAG_BY_RACK = Api(1066, "REMOVE_SERVER_TAG_BY_RACK", pb.RemoveServerTagByRackRequest, pb.RemoveServerTagByRackResponse, _C)
 # fmt: on
 
 APIS: Mapping[int, Api[Any, Any]] = MappingProxyType(

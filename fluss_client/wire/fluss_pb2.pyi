@@ -4412,6 +4412,82 @@ class RemoveServerTagResponse(_message.Message):
 Global___RemoveServerTagResponse: _TypeAlias = RemoveServerTagResponse  # noqa: Y015
 
 @_typing.final
+class AddServerTagByRackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RACKS_FIELD_NUMBER: _builtins.int
+    SERVER_TAG_FIELD_NUMBER: _builtins.int
+    server_tag: _builtins.int
+    @_builtins.property
+    def racks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        racks: _abc.Iterable[_builtins.str] | None = ...,
+        server_tag: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["server_tag", b"server_tag"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["racks", b"racks", "server_tag", b"server_tag"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddServerTagByRackRequest: _TypeAlias = AddServerTagByRackRequest  # noqa: Y015
+
+@_typing.final
+class AddServerTagByRackResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddServerTagByRackResponse: _TypeAlias = AddServerTagByRackResponse  # noqa: Y015
+
+@_typing.final
+class RemoveServerTagByRackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RACKS_FIELD_NUMBER: _builtins.int
+    SERVER_TAG_FIELD_NUMBER: _builtins.int
+    server_tag: _builtins.int
+    @_builtins.property
+    def racks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        racks: _abc.Iterable[_builtins.str] | None = ...,
+        server_tag: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["server_tag", b"server_tag"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["racks", b"racks", "server_tag", b"server_tag"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveServerTagByRackRequest: _TypeAlias = RemoveServerTagByRackRequest  # noqa: Y015
+
+@_typing.final
+class RemoveServerTagByRackResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveServerTagByRackResponse: _TypeAlias = RemoveServerTagByRackResponse  # noqa: Y015
+
+@_typing.final
 class RebalanceRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,15 @@ from fluss_orchestrate.cli.presentation.failures import CommandError
 from fluss_orchestrate.deprecated import ALL_COMMANDS, Renamed, renamed
 
 _CONNECTION = "Connection"
+
+
+class OnLateRows(StrEnum):
+    """What to do about rows of expired partitions."""
+
+    read = "read"
+    note = "note"
+    fail = "fail"
+
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document, alone on standard output.")
@@ -74,6 +84,28 @@ StoreOption = Annotated[
         help="Where checkpoints are kept: database.table of this cluster, or an SQLAlchemy URL "
         "(else FLUSS_CHECKPOINT_STORE, else the default table).",
     ),
+]
+SinkOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FIELD=VALUE", help="A field of the sink, repeatable."),
+]
+SinkEnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=VARIABLE",
+        help="A secret field of the sink: the environment variable that holds it.",
+    ),
+]
+CatalogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME|KEY=VALUE",
+        help="For iceberg: a catalog of your pyiceberg configuration, or its properties.",
+    ),
+]
+RunKeyOption = Annotated[
+    str | None,
+    typer.Option(help="The name of this run; a run that died is continued under the same key."),
 ]
 
 

@@ -60,17 +60,22 @@ class CheckpointRetiredError(CheckpointError):
 
 
 class LateRowsError(ClientError):
-    """A table takes rows of expired partitions, and the scan does not read them.
+    """A table takes rows of expired partitions, and the scan or read does not read them.
 
     Attributes:
         table: The table.
     """
 
-    def __init__(self, table: TablePath, reason: str) -> None:
+    def __init__(
+        self,
+        table: TablePath,
+        reason: str,
+        way_out: str = "Read them with on_late_rows='read', which is the default",
+    ) -> None:
         super().__init__(
-            f"{table} takes rows for partitions that have expired, and this scan would miss them: "
-            f"{reason}. Read them with on_late_rows='read', which is the default, or leave them "
-            "out with on_late_rows='note': plans and receipts then say so"
+            f"{table} takes rows for partitions that have expired, and this would miss them: "
+            f"{reason}. {way_out}, or leave them out with on_late_rows='note': plans and receipts "
+            "then say so"
         )
         self.table = table
 
@@ -85,6 +90,23 @@ class CheckpointConflictError(CheckpointError):
         super().__init__(name, message)
         self.sequence = sequence
         self.plan_id = plan_id
+
+
+class CheckpointHistoryError(CheckpointError):
+    """The position after an event cannot be built: the store lacks events that it had.
+
+    `sequence` is the event.
+    """
+
+    def __init__(self, name: str, sequence: int) -> None:
+        super().__init__(
+            name,
+            f"the position after event {sequence} cannot be built: an event before it is missing "
+            "in the store, or is another one; the store lost events, or was restored or exchanged. "
+            "Restore it, or `reset` the checkpoint to the receipt of its last run or to offsets of "
+            "every bucket, after a look at what the sink holds",
+        )
+        self.sequence = sequence
 
 
 class PendingPlanError(CheckpointError):
@@ -151,6 +173,36 @@ class RowsTakenError(CheckpointError):
         )
         self.owner = owner
         self.ranges = tuple(ranges)
+
+
+class RowsOutOfOrderError(CheckpointError):
+    """A sink that keeps the last row of a key would get older rows (`ranges`) after newer ones."""
+
+    def __init__(
+        self, name: str, owner: str, sink: str, ranges: Sequence[BucketRange], why: str = ""
+    ) -> None:
+        why = why or (
+            f"checkpoint '{owner}' has brought rows from after these into it, which the older rows "
+            "would overwrite. Run intervals in their order; write into a log table, or into a key "
+            "table with table.merge-engine=versioned; or leave these rows out"
+        )
+        super().__init__(name, f"{sink} keeps the last row of each key, and {why}")
+        self.owner = owner
+        self.ranges = tuple(ranges)
+
+
+class EarlierRowsPendingError(RowsOutOfOrderError):
+    """Rows from before these are not committed yet by another interval; try again after that."""
+
+    retriable = True
+
+    def __init__(self, name: str, owner: str, sink: str, ranges: Sequence[BucketRange]) -> None:
+        why = (
+            f"checkpoint '{owner}' brings rows from before these into it, and has not committed "
+            "them: they could overwrite newer rows. Run intervals one after the other, or try "
+            "again when it is committed"
+        )
+        super().__init__(name, owner, sink, ranges, why)
 
 
 class GuardError(ClientError):

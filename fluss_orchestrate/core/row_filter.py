@@ -19,15 +19,17 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from fluss_client.errors import ConfigError
+from fluss_client import Predicate, Schema
+from fluss_client.errors import ConfigError, SchemaError
 
 _KERNELS = {
     "=": pc.equal,
@@ -38,6 +40,17 @@ _KERNELS = {
     "<=": pc.less_equal,
     ">": pc.greater,
     ">=": pc.greater_equal,
+}
+_SIGNS = {"=": "==", "<>": "!="} | {s: s for s in ("==", "!=", "<", "<=", ">", ">=")}
+_OPPOSITES = {
+    "=": "!=",
+    "==": "!=",
+    "<>": "==",
+    "!=": "==",
+    "<": ">=",
+    "<=": ">",
+    ">": "<=",
+    ">=": "<",
 }
 _INT64_LIMIT = 1 << 63
 
@@ -50,6 +63,12 @@ class Condition(Protocol):
 
     def columns(self) -> Iterator[str]:
         """Return the columns that the condition uses."""
+
+    def predicate(self, schema: Schema, negated: bool = False) -> Predicate | None:
+        """Return a condition that is met by every row that meets this one, or its opposite.
+
+        Servers leave out rows by it. None if there is no such condition of the client.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +153,12 @@ class Compare:
         if isinstance(self.right, Column):
             yield self.right.name
 
+    def predicate(self, schema: Schema, negated: bool = False) -> Predicate | None:
+        if isinstance(self.right, Column):
+            return None
+        sign = _OPPOSITES[self.sign] if negated else self.sign
+        return _leaf(self.left, _SIGNS[sign], (self.right,), schema)
+
 
 @dataclass(frozen=True, slots=True)
 class In:
@@ -148,6 +173,9 @@ class In:
 
     def columns(self) -> Iterator[str]:
         yield self.column.name
+
+    def predicate(self, schema: Schema, negated: bool = False) -> Predicate | None:
+        return _leaf(self.column, "not_in" if negated else "is_in", self.values, schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +196,10 @@ class Between:
     def columns(self) -> Iterator[str]:
         yield self.column.name
 
+    def predicate(self, schema: Schema, negated: bool = False) -> Predicate | None:
+        low, high = Compare(">=", self.column, self.low), Compare("<=", self.column, self.high)
+        return And((low, high)).predicate(schema, negated)
+
 
 @dataclass(frozen=True, slots=True)
 class Like:
@@ -185,6 +217,14 @@ class Like:
     def columns(self) -> Iterator[str]:
         yield self.column.name
 
+    def predicate(self, schema: Schema, negated: bool = False) -> Predicate | None:
+        text = self.pattern.strip("%")
+        if negated or not text or any(mark in text for mark in ("%", "_", "\\")):
+            return None
+        begins, ends = not self.pattern.startswith("%"), not self.pattern.endswith("%")
+        function = "starts_with" if begins else "ends_with" if ends else "contains"
+        return _leaf(self.column, "==" if begins and ends else function, (Value(text),), schema)
+
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
@@ -198,6 +238,9 @@ class IsNull:
     def columns(self) -> Iterator[str]:
         yield self.column.name
 
+    def predicate(self, schema: Schema, negated: bool = False) -> Predicate | None:
+        return _leaf(self.column, "is_not_null" if negated else "is_null", (), schema)
+
 
 @dataclass(frozen=True, slots=True)
 class Not:
@@ -210,6 +253,9 @@ class Not:
 
     def columns(self) -> Iterator[str]:
         yield from self.inner.columns()
+
+    def predicate(self, schema: Schema, negated: bool = False) -> Predicate | None:
+        return self.inner.predicate(schema, not negated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +274,10 @@ class And:
         for part in self.parts:
             yield from part.columns()
 
+    def predicate(self, schema: Schema, negated: bool = False) -> Predicate | None:
+        found = [part.predicate(schema, negated) for part in self.parts]
+        return _any_of(found) if negated else _all_of(found)
+
 
 @dataclass(frozen=True, slots=True)
 class Or:
@@ -241,6 +291,37 @@ class Or:
     def columns(self) -> Iterator[str]:
         for part in self.parts:
             yield from part.columns()
+
+    def predicate(self, schema: Schema, negated: bool = False) -> Predicate | None:
+        found = [part.predicate(schema, negated) for part in self.parts]
+        return _all_of(found) if negated else _any_of(found)
+
+
+def _leaf(
+    column: Column, function: str, values: Sequence[Value], schema: Schema
+) -> Predicate | None:
+    """Return a condition on one column, or None if the client has none for these values."""
+    if column.name not in schema.index:
+        return None  # a metadata column
+    field = schema.arrow.field(column.name)
+    try:
+        literals = tuple(value.scalar(field.type).as_py() for value in values)
+        found = Predicate(function, column.name, literals)
+        found.check(schema)
+    except (ConfigError, SchemaError, pa.ArrowException, ValueError, OverflowError):
+        return None
+    return found
+
+
+def _all_of(parts: Sequence[Predicate | None]) -> Predicate | None:
+    """Return what is sure of `and`: without a part, more rows meet it."""
+    known = [part for part in parts if part is not None]
+    return reduce(Predicate.and_, known) if known else None
+
+
+def _any_of(parts: Sequence[Predicate | None]) -> Predicate | None:
+    known = [part for part in parts if part is not None]
+    return reduce(Predicate.or_, known) if len(known) == len(parts) else None
 
 
 def _either(found: list[pa.Array]) -> pa.Array:
@@ -307,6 +388,14 @@ class RowFilter:
                     f"filter '{self.text}': there is no column '{name}', only {schema.names}"
                 )
         self.apply(pa.RecordBatch.from_pylist([], schema=schema))
+
+    def predicate(self, schema: Schema) -> Predicate | None:
+        """Return a condition by which servers may leave out rows; they must be tested again.
+
+        Args:
+            schema: The columns of the table.
+        """
+        return self.condition.predicate(schema)
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows for which the condition is true."""

@@ -172,6 +172,7 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         columns: Sequence[str] | None = None,
         partition: str | Mapping[str, str] | None = None,
         as_of: Target | None = None,
+        on_late_rows: str = "read",
     ) -> pa.RecordBatchReader:
         """Read all rows of a table, batch by batch; each bucket is exact by itself.
 
@@ -180,8 +181,12 @@ class FlussResource(dg.ConfigurableResource):  # type: ignore[type-arg]
             columns: The columns to read; None reads all.
             partition: The name of a partition, or its values by column; None reads all partitions.
             as_of: A time, offsets, a receipt or a plan: the rows as they were there.
+            on_late_rows: What to do about rows of expired partitions: `read` them, leave them out
+                (`note`), or `fail`.
         """
-        return read_table(self.connection, table, columns, partition, as_of)
+        return read_table(
+            self.connection, table, columns, partition, as_of, on_late_rows=on_late_rows
+        )
 
     @deprecated.accepts_old_parameters("FlussResource.incremental")
     def incremental(

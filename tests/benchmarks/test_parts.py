@@ -24,6 +24,13 @@ PEERS = {
     "keys": {"rocksdict + decode", "limit scan", "Java client"},
     "mirrors": {"COPY + MERGE", "scan + COPY + MERGE", "pyiceberg", "scan + pyiceberg"},
     "lake_keys": {"changelog as a log", "upserts as a log", "Parquet alone"},
+    "storage": {
+        "pyarrow.fs + decode",
+        "pyarrow.fs, bytes only",
+        "log on the server's disk",
+        "pyarrow.fs",
+        "local disk",
+    },
 }
 NEEDS_PROGRAMS = {"Java client", "COPY + MERGE", "scan + COPY + MERGE"}
 """Peers that are left out where there is no JDK, or no PostgreSQL server."""
@@ -35,12 +42,33 @@ SLOW = {"spark", "tiering", "orchestration"}
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "part", [pytest.param(name, marks=[pytest.mark.long] * (name in SLOW)) for name in PARTS]
+    "part",
+    [
+        pytest.param(name, marks=[pytest.mark.long] * (name in SLOW))
+        for name in PARTS
+        if name != "storage"
+    ],
 )
 def test_a_part_runs_beside_its_peers(
     part: str, tmp_path: Path, lake_cluster: LocalCluster
 ) -> None:
-    found = run_part(part, tmp_path / "figures.json", lake_cluster.info.bootstrap_servers)
+    check_part(part, tmp_path, lake_cluster)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.long
+def test_storage_runs_beside_its_peers(
+    tmp_path: Path, storage_cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part whose cluster has its remote storage on S3."""
+    for key, value in (storage_cluster.info.storage or {}).items():
+        name = key.removeprefix("s3.").replace("-", "_").upper()
+        monkeypatch.setenv(f"FLUSS_STORAGE__S3__{name}", value)
+    check_part("storage", tmp_path, storage_cluster)
+
+
+def check_part(part: str, folder: Path, cluster: LocalCluster) -> None:
+    found = run_part(part, folder / "figures.json", cluster.info.bootstrap_servers)
     cases = {name: case for name, case in found["cases"].items() if name.startswith(f"{part}: ")}
     assert cases
     assert cases.keys() == found["cases"].keys()

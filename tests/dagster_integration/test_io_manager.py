@@ -15,6 +15,7 @@ from fluss_client.errors import ConfigError, RowError
 from fluss_orchestrate.core.sinks.errors import SinkSchemaError
 from fluss_orchestrate.dagster import FlussIOManager, FlussResource, fluss_time_partitions
 from tests.dagster_integration.tables import log_ids, make_table, orders
+from tests.orchestrate.rescaler import Rescaler
 
 DAYS = fluss_time_partitions("day", "20261101")
 
@@ -234,6 +235,57 @@ def test_two_dimensions(database: str, resources: dict[str, Any], fluss: FlussRe
 
     with pytest.raises(Exception, match="says nothing about dimension region"):
         dg.materialize([forgot], resources=resources, partition_key=key)
+
+
+@pytest.mark.parametrize("fluss_kind", ["embedded"], indirect=True)
+@pytest.mark.parametrize("keys", [None, ["id", "day"]], ids=["log", "keys"])
+def test_partitions_of_a_rescaled_table(
+    database: str,
+    resources: dict[str, Any],
+    connection: FlussConnection,
+    keys: list[str] | None,
+    fluss_kind: str,
+) -> None:
+    """Partitions are written, replaced and loaded by their own bucket counts (embedded: 0.9.1
+    cannot change them)."""
+    seen: dict[str, list[int]] = {}
+    options = {"partition_expr": "day", "buckets": 2, "bucket_keys": ["id"]}
+
+    @dg.asset(
+        key_prefix=database,
+        partitions_def=DAYS,
+        metadata=options | ({} if keys is None else {"primary_key": keys}),
+    )
+    def daily(context: dg.AssetExecutionContext) -> pa.Table:
+        day = context.partition_key
+        return pa.table({"id": list(range(40)), "day": [day] * 40, "v": [day] * 40})
+
+    @dg.asset(partitions_def=DAYS, ins={"rows": dg.AssetIn([database, "daily"])})
+    def load(context: dg.AssetExecutionContext, rows: pa.Table) -> None:
+        seen[context.partition_key] = sorted(rows["id"].to_pylist())
+
+    path = TablePath(database, "daily")
+
+    def run(day: str) -> None:
+        assert dg.materialize([daily, load], resources=resources, partition_key=day).success
+
+    run("20261102")
+    rescaler = Rescaler(connection, path, "20261102")
+    for day, count in (("20261103", 5), ("20261104", 3)):
+        rescaler.rescale(count)
+        run(day)
+    # A log's partition is dropped and made again, with the count of now.
+    rescaler.rescale(4)
+    run("20261102")
+    assert seen == {day: list(range(40)) for day in ("20261102", "20261103", "20261104")}
+    admin = connection.get_admin().result(30)
+    counts = {p.partition_name: p.bucket_count for p in admin.list_partition_infos(path).result(30)}
+    first = 4 if keys is None else 2
+    assert counts == {"20261102": first, "20261103": 5, "20261104": 3}
+    if keys is not None:
+        lookuper = connection.get_table(path).result(30).new_lookup().create_lookuper()
+        for day in seen:
+            assert lookuper.lookup({"id": 7, "day": day}).result(30) is not None
 
 
 def test_dynamic_keys_over_several_columns(

@@ -23,16 +23,17 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
-from fluss_client.codec.arrow.body import compression_of
-from fluss_client.codec.arrow.columns import as_wire
-from fluss_client.codec.batches.kv_batch import KvBatch, decode_kv_batch
-from fluss_client.codec.batches.log_batch import encode_log_batch, encode_log_body
+from fluss_client.codec.arrow_body import compression_of
+from fluss_client.codec.arrow_columns import as_wire
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import KvBatch, decode_kv_batch
+from fluss_client.codec.log_batch import encode_log_batch, encode_log_body
 from fluss_client.codec.rows import RowFormat, decode_rows
 from fluss_client.errors import (
     FlussError,
     InvalidBucketRoutingError,
     InvalidColumnProjectionError,
+    PartitionNotExistError,
     UnknownTableOrBucketError,
 )
 from fluss_client.model.cluster import ChangeType
@@ -51,6 +52,8 @@ OLD_VERSIONS = {"PUT_KV": 1, "LOOKUP": 1, "PREFIX_LOOKUP": 1}
 FIRST_NEW_API = apis.ALTER_DATABASE.key
 """Calls from this key on came with 1.0."""
 SCANNERS_MAX = 8
+SYSTEM_PREFIX = "__"
+"""Begins the names of partitions that are listed only for those who ask."""
 
 Place = tuple[int | None, int]
 Script = Callable[[Any], Message | FlussError | None]
@@ -65,6 +68,7 @@ class ScriptedServer:
             partitions.
         buckets: The bucket count of the table.
         bucket_keys: The columns that decide on the bucket.
+        properties: The options of the table.
         old: Play a server of 0.9.1: no bucket counts, none of the new calls.
     """
 
@@ -75,9 +79,11 @@ class ScriptedServer:
         *,
         buckets: int = 2,
         bucket_keys: list[str] | None = None,
+        properties: dict[str, str] | None = None,
         old: bool = False,
     ) -> None:
         self.schema, self.buckets, self.old = schema, buckets, old
+        self.properties = properties or {}
         self.bucket_keys = bucket_keys or []
         self.partitioned = partitions is not None
         self.epoch = 0 if partitions is None else int(set(partitions.values()) != {buckets})
@@ -210,7 +216,7 @@ class ScriptedServer:
                 "partition_key": ["day"] if self.partitioned else [],
                 "bucket_key": self.bucket_keys,
                 "bucket_count": self.buckets,
-                "properties": {},
+                "properties": self.properties,
                 "custom_properties": {},
             }
         ).encode()
@@ -231,8 +237,13 @@ class ScriptedServer:
     def _list_partition_infos(self, message: Any) -> Message:
         wanted = {kv.value for kv in message.partial_partition_spec.partition_key_values}
         answer = pb.ListPartitionInfosResponse()
+        if message.include_system_partitions and not self.old:
+            answer.system_partitions_included = True
         for name, partition_id in self.partitions.items():
-            if wanted and name not in wanted:
+            system = name.startswith(SYSTEM_PREFIX)
+            if (wanted and name not in wanted) or (
+                system and not answer.system_partitions_included
+            ):
                 continue
             info = answer.partitions_info.add(partition_id=partition_id)
             info.partition_spec.partition_key_values.add(key="day", value=name)
@@ -250,13 +261,19 @@ class ScriptedServer:
                 table_json=self._table_json(),
                 created_time=1,
                 modified_time=1,
+                bucket_count_epoch=None if self.old else self.epoch,
             )
             table.table_path.CopyFrom(message.table_path[0])
             if not self.partitioned:
                 for bucket in range(self.buckets):
                     table.bucket_metadata.add(bucket_id=bucket, leader_id=NODE)
         names = {partition_id: name for name, partition_id in self.partitions.items()}
-        for partition_id in message.partitions_id:
+        wanted = list(message.partitions_id)
+        for path in message.partitions_path:
+            if path.partition_name not in self.partitions:
+                raise PartitionNotExistError(f"no partition {path.partition_name}")
+            wanted.append(self.partitions[path.partition_name])
+        for partition_id in wanted:
             entry = answer.partition_metadata.add(
                 table_id=TABLE_ID,
                 partition_id=partition_id,

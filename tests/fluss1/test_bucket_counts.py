@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 import fluss_client as fluss
 from fluss_client import errors
+from fluss_client.engine import async_connection, read_ranges, run_blocking
 from fluss_client.errors import FlussError, InvalidBucketRoutingError
 from fluss_client.wire import apis
 from tests.contract.tables import done
@@ -209,6 +210,96 @@ def test_look_ups_that_were_placed_by_a_wrong_count_are_placed_anew() -> None:
         assert done(one.lookup([3, 1, "old"])) == ROWS.to_pylist()[6]
 
 
+def limited(connection: fluss.FlussConnection, place: fluss.TableBucket) -> int:
+    scan = done(connection.get_table(PATH)).new_scan().limit(99)
+    return int(scan.create_bucket_batch_scanner(place).to_arrow().num_rows)
+
+
+def logged(connection: fluss.FlussConnection, place: fluss.TableBucket) -> int:
+    scan = done(connection.get_table(PATH)).new_scan()
+    with done(scan.create_record_batch_log_scanner()) as scanner:
+        assert place.partition_id is not None
+        scanner.subscribe_partition_buckets({(place.partition_id, place.bucket_id): 0})
+        return int(scanner.to_arrow().num_rows)
+
+
+def ranged(connection: fluss.FlussConnection, place: fluss.TableBucket) -> int:
+    core = async_connection(connection)
+    info = done(connection.get_table(PATH)).get_table_info()
+
+    async def read() -> int:
+        reading = read_ranges(core.backend, info, {place: (0, 30)}, config=core.config)
+        return sum([batch.batch.num_rows async for batch in reading])
+
+    return run_blocking(read())
+
+
+def last_offset(connection: fluss.FlussConnection, place: fluss.TableBucket) -> int:
+    admin = done(connection.get_admin())
+    latest = fluss.OffsetSpec.latest()
+    return int(done(admin.list_partition_offsets(PATH, "new", [0], latest))[place.bucket_id])
+
+
+def counted(connection: fluss.FlussConnection, place: fluss.TableBucket) -> int:
+    return int(done(done(connection.get_admin()).get_table_stats(PATH, [place]))[place])
+
+
+READS: dict[str, tuple[Callable[[fluss.FlussConnection, fluss.TableBucket], int], Any]] = {
+    "limit scan": (limited, apis.LIMIT_SCAN),
+    "log scan": (logged, apis.FETCH_LOG),
+    "range": (ranged, apis.FETCH_LOG),
+    "offsets": (last_offset, apis.LIST_OFFSETS),
+    "statistics": (counted, apis.GET_TABLE_STATS),
+}
+
+
+@pytest.mark.parametrize("name", list(READS))
+@pytest.mark.parametrize("schema", [KEYED, LOG], ids=["keys", "log"])
+def test_reads_by_a_wrong_count_are_made_again(schema: fluss.Schema, name: str) -> None:
+    """The client knows a count that is not the partition's; the rows of bucket 0 stay there."""
+    read, api = READS[name]
+    with scripted(schema, {"old": 2, "new": 1}, bucket_keys=["id"]) as server:
+
+        def uncounted(message: Any) -> Any:
+            # Else a new look for the leader tells the count, too.
+            answer: Any = server._get_metadata(message)
+            for partition in answer.partition_metadata:
+                partition.ClearField("bucket_count")
+            return answer
+
+        server.on(apis.GET_METADATA, uncounted)
+        with opened(server) as connection:
+            table = done(connection.get_table(PATH))
+            write(table, ROWS)
+            new = server.partitions["new"]
+            place = fluss.TableBucket(table.get_table_info().table_id, 0, partition_id=new)
+            assert read(connection, place) == 30
+            kept = server.values[new, 0], server.logs[new, 0]
+            server.redistribute("new", 4)
+            server.values[new, 0], server.logs[new, 0] = kept
+            server.ends[new, 0] = 30
+            assert read(connection, place) == 30
+        last = server.sent(api)[-1]
+        if api is apis.FETCH_LOG:
+            assert routed(last.tables_req[0]) == {4}
+        else:
+            assert routed(last) == {4}
+
+
+def test_prefix_look_ups_by_a_wrong_count_are_made_again() -> None:
+    with scripted(KEYED, COUNTS, bucket_keys=["id"]) as server, opened(server) as connection:
+        table = done(connection.get_table(PATH))
+        write(table, ROWS)
+        prefix = table.new_lookup().lookup_by(["id", "day"]).create_lookuper()
+        assert done(prefix.lookup([3, "new"])) == [ROWS.to_pylist()[7]]
+        new = server.partitions["new"]
+        kept = {k: v for p, held in server.values.items() if p[0] == new for k, v in held.items()}
+        server.redistribute("new", 1)
+        server.values[new, 0] = kept
+        assert done(prefix.lookup([3, "new"])) == [ROWS.to_pylist()[7]]
+        assert routed(server.sent(apis.PREFIX_LOOKUP)[-1]) == {1}
+
+
 def test_the_order_of_each_key_survives_corrections() -> None:
     # Several threads write rising versions of their own keys while the count changes.
     options = {"writer.batch-timeout-ms": "1"}
@@ -261,7 +352,7 @@ def test_a_server_that_never_agrees_fails_the_write_in_time() -> None:
 
 
 def test_pinned_rows_are_never_placed_anew() -> None:
-    from fluss_client.engine import async_connection, backend_of, run_blocking, upsert_pinned
+    from fluss_client.engine import backend_of, upsert_pinned
 
     with scripted(KEYED, COUNTS, bucket_keys=["id"]) as server, opened(server) as connection:
         table = done(connection.get_table(PATH))

@@ -17,6 +17,13 @@ from fluss_client.backend.cluster.predicates import predicate_pb
 from fluss_client.model.predicate import Predicate
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
+from fluss_orchestrate.cli.commands.read import Wanted, open_source, parse_filter
+from fluss_orchestrate.core.incremental.planning.planner import plan_once
+from fluss_orchestrate.core.incremental.reading.reader import PlanReading, ReadOptions
+from fluss_orchestrate.core.row_filter import RowFilter
+from fluss_orchestrate.spark.source.options import SourceOptions
+from fluss_orchestrate.spark.source.parts import read_parts
+from fluss_orchestrate.spark.source.planning import plan_parts
 from tests.contract.tables import done
 from tests.fluss1.server import ScriptedServer, scripted
 from tests.fluss1.test_bucket_counts import PATH, opened
@@ -180,6 +187,65 @@ def test_batches_that_the_server_leaves_out_are_skipped_and_the_rest_is_tested()
                 [85, 87, 89],
                 [91, 95, 97, 99],
             ]
+
+
+def filled(connection: fluss.FlussConnection) -> None:
+    """Write 100 rows in ten batches; the id of a row is its offset."""
+    table = done(connection.get_table(PATH))
+    with table.new_append().create_writer() as writer:
+        for start in range(0, 100, 10):
+            rows = ROWS.set_column(0, "id", pa.array(range(start, start + 10), pa.int64()))
+            writer.write_arrow(rows)
+            done(writer.flush())
+
+
+def sent_conditions(server: ScriptedServer) -> list[bool]:
+    fetched = [t for m in server.sent(apis.FETCH_LOG) for t in m.tables_req]
+    return [t.HasField("filter_predicate") for t in fetched]
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_row_filters_of_spark_are_sent(old: bool) -> None:
+    with scripted(SCHEMA, buckets=1, old=old) as server, opened(server) as connection:
+        pruning(server)
+        filled(connection)
+        given = {"bootstrap.servers": server.bootstrap, "table": str(PATH), "read": "log"}
+        text = "id >= 85 and `on` = false and _offset < 95"
+        asked = SourceOptions.of(given | {"filter": text})
+        (parts,) = plan_parts(asked, ["id", "_offset", "on"], 1)
+        target = pa.schema([("id", pa.int64()), ("_offset", pa.int64()), ("on", pa.bool_())])
+        batches = list(read_parts(asked.cluster, parts, target, asked.row_filter))
+        found = [row for batch in batches for row in batch.to_pylist()]
+        assert [(r["id"], r["_offset"]) for r in found] == [(n, n) for n in (85, 87, 89, 91)]
+        conditions = sent_conditions(server)
+        assert any(conditions) is not old
+
+
+def test_the_row_filter_of_the_command_line_is_sent() -> None:
+    with scripted(SCHEMA, buckets=1) as server, opened(server) as connection:
+        pruning(server)
+        filled(connection)
+        wanted = Wanted(
+            str(PATH), "log", columns=["name"], row_filter=parse_filter("id between 85 and 90")
+        )
+        rows = open_source(connection, wanted)
+        table = pa.Table.from_batches(list(rows.batches), rows.schema)
+        assert table.column_names == ["name"]
+        assert table.num_rows == 6
+        assert all(sent_conditions(server))
+
+
+def test_a_pruned_plan_counts_its_offsets() -> None:
+    """What the server left out was read, too: the plan is complete."""
+    with scripted(SCHEMA, buckets=1) as server, opened(server) as connection:
+        pruning(server)
+        filled(connection)
+        options = ReadOptions(pruning=RowFilter.parse("id >= 85"))
+        reading = PlanReading(connection, plan_once(connection, PATH), options)
+        ids = [n for batch in reading.batches() for n in batch["id"].to_pylist()]
+        # Batches of ten rows: the server leaves out whole ones, and nothing is tested here.
+        assert ids == list(range(80, 100))
+        assert reading.tally.complete
 
 
 def test_older_servers_are_sent_no_condition_and_the_client_tests_the_rows() -> None:

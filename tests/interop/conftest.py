@@ -12,6 +12,8 @@ import fluss_client as fluss
 from tests.contract.tables import Tables, done
 from tests.interop.java_peer import JavaPeer, JavaTable
 
+NEWEST, OLDER = "1.0.0", "0.9.1-incubating"
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -25,9 +27,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def java_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
-    """The Java client's newest release; FLUSS_TEST_JAVA_CLIENT chooses another."""
-    version = os.environ.get("FLUSS_TEST_JAVA_CLIENT", "1.0.0")
-    peer = JavaPeer(version, tmp_path_factory.mktemp("java-peer"))
+    """The Java client's newest release."""
+    peer = JavaPeer(NEWEST, tmp_path_factory.mktemp("java-peer"))
+    yield peer
+    peer.close()
+
+
+@pytest.fixture(scope="session", params=[NEWEST, pytest.param(OLDER, marks=pytest.mark.long)])
+def each_java_peer(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaPeer]:
+    """The newest release, and in the long form the one before it, too."""
+    if request.param == NEWEST:
+        yield request.getfixturevalue("java_peer")
+        return
+    peer = JavaPeer(request.param, tmp_path_factory.mktemp("older-java-peer"))
     yield peer
     peer.close()
 
@@ -64,7 +78,7 @@ def tables(ours: fluss.FlussConnection, home: str) -> Tables:
 
 @pytest.fixture
 def in_java(
-    java_peer: JavaPeer, address: dict[str, Any]
+    each_java_peer: JavaPeer, address: dict[str, Any]
 ) -> Callable[[fluss.FlussTable], JavaTable]:
     """The same table in the Java client's hands."""
-    return lambda table: JavaTable(java_peer, address, table)
+    return lambda table: JavaTable(each_java_peer, address, table)

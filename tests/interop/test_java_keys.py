@@ -160,10 +160,10 @@ def test_values_name_partitions_as_java_names_them(tables: Tables, in_java: InJa
 
 
 def test_a_table_that_java_has_made(
-    tables: Tables, java_peer: JavaPeer, address: dict[str, str]
+    tables: Tables, each_java_peer: JavaPeer, address: dict[str, str]
 ) -> None:
     path = tables.path()
-    java_peer.call(
+    each_java_peer.call(
         address,
         "create",
         str(path),
@@ -189,5 +189,5 @@ def test_a_table_that_java_has_made(
     row = {"id": 1, "day": "d", "v": {"a": 1, "b": ["x", None]}}
     tables.upsert(table, [row])
     assert tables.lookup(table, (1, "d")) == row
-    peer = JavaTable(java_peer, address, table)
+    peer = JavaTable(each_java_peer, address, table)
     assert peer.lookup([row]) == [[peer.form(row)]]

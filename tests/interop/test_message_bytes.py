@@ -7,22 +7,12 @@ message without the new fields: an older peer ignores them.
 
 from __future__ import annotations
 
-import os
-import subprocess
-from pathlib import Path
-
 import pytest
 from google.protobuf.message import Message
 
-from fluss_client.testing.artifacts import ensure_jars
-from fluss_client.testing.errors import ArtifactError, JavaNotFoundError
-from fluss_client.testing.jars import SERVER_JARS
-from fluss_client.testing.java import find_java
 from fluss_client.wire import fluss_pb2 as pb
-from tests.interop.java_peer import CLIENT_JARS
-from tests.needs import unavailable
+from tests.interop.jars import output_of
 
-SOURCE = Path(__file__).parent / "java" / "Reencode.java"
 PATH = pb.PbTablePath(database_name="d", table_name="t")
 SPEC = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="day", value="1")])
 LEAF = pb.PbPredicate(
@@ -33,6 +23,19 @@ LEAF = pb.PbPredicate(
         literals=[pb.PbLiteralValue(literal_type=4, is_null=False, bigint_value=200)],
     ),
 )
+LITERALS = {
+    "boolean_value": True,
+    "int_value": -3,
+    "bigint_value": 1 << 40,
+    "float_value": 0.5,
+    "double_value": -0.25,
+    "string_value": "text",
+    "binary_value": b"\x00\xff",
+    "decimal_value": 12345,
+    "timestamp_millis_value": 1_700_000_000_000,
+    "timestamp_nano_of_millis_value": 999_999,
+    "decimal_bytes": b"\x7f\x80",
+}
 
 # Each message with its new fields set, and the same one as 0.9.1 has it (None: unknown to 0.9.1).
 MESSAGES: list[tuple[Message, Message | None]] = [
@@ -262,6 +265,27 @@ MESSAGES: list[tuple[Message, Message | None]] = [
         pb.AlterDatabaseRequest(database_name="d", ignore_if_not_exists=True, comment="c"),
         None,
     ),
+    (
+        pb.AlterDatabaseRequest(
+            database_name="d",
+            ignore_if_not_exists=False,
+            config_changes=[pb.PbAlterConfig(config_key="k", config_value="v", op_type=0)],
+        ),
+        None,
+    ),
+    (
+        pb.PbLeafPredicate(
+            function=10,
+            field_id=3,
+            literals=[
+                pb.PbLiteralValue(literal_type=n, is_null=False, **{name: value})
+                for n, (name, value) in enumerate(LITERALS.items())
+            ],
+        ),
+        None,
+    ),
+    (pb.AddServerTagByRackRequest(racks=["r1", "r2"], server_tag=1), None),
+    (pb.RemoveServerTagByRackRequest(racks=["r1"], server_tag=0), None),
     (pb.ListRemoteLogManifestsRequest(table_id=7, partition_id=5), None),
     (
         pb.ListRemoteLogManifestsResponse(
@@ -299,18 +323,8 @@ MESSAGES: list[tuple[Message, Message | None]] = [
 
 def reencoded(version: str, messages: list[Message]) -> list[str]:
     """What a client jar makes of each message: hex, or `absent` for a message unknown to it."""
-    try:
-        java = find_java()
-        jars = [*ensure_jars([CLIENT_JARS[version]], java), *ensure_jars(SERVER_JARS[1:], java)]
-    except (JavaNotFoundError, ArtifactError) as error:
-        unavailable(error.message)
     asked = "".join(f"{type(m).__name__} {m.SerializeToString().hex()}\n" for m in messages)
-    command = java.command("-Xmx256m", "-cp", os.pathsep.join(map(str, jars)), str(SOURCE))
-    done = subprocess.run(
-        command, input=asked, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()
+    return output_of("Reencode.java", version, asked)
 
 
 @pytest.mark.parametrize("version", ["1.0.0", "0.9.1-incubating"])

@@ -51,9 +51,10 @@ def test_what_no_test_proves_is_a_fault() -> None:
     assert "said not to be offered" in faults(denied, {})[0]
 
 
-def test_a_tick_names_its_test() -> None:
+def test_what_was_run_names_its_test() -> None:
     proven = {name: {"tests/t.py::t": True} for name, row in ROWS.items() if not row.reason}
     text = render(proven)
-    assert "| Upsert | `UpsertWriter.upsert` | ✓ | `t.py::t` |" in text
+    assert "| Upsert | `UpsertWriter.upsert` | run | scripted | `t.py::t` |" in text
     reason = "the client tests the rows; servers leave out batches from 1.0 on, see there"
-    assert f"| Scan.filter |  | — | {reason} |" in text
+    assert f"| Scan.filter |  | — | scripted | {reason} |" in text
+    assert "| Type ROW | `struct` | run | bytes | `t.py::t` |" in text

@@ -11,6 +11,8 @@ import sqlite3
 import pyarrow as pa
 import pytest
 
+from fluss_client import Schema
+from fluss_client.aio.scanning.filtering import kept_rows
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.row_filter import DEPTH_MAX, RowFilter
 
@@ -70,6 +72,50 @@ def test_as_a_sql_engine_chooses(sql: sqlite3.Connection) -> None:
         text = random_text(chance)
         golden = [n for (n,) in sql.execute(f"SELECT n FROM r WHERE {text} ORDER BY n")]
         assert chosen(text) == golden, text
+
+
+def test_servers_leave_out_no_row_that_is_chosen() -> None:
+    chance = random.Random(7)
+    batch = pa.RecordBatch.from_pylist(ROWS, SCHEMA)
+    known = 0
+    for _ in range(RANDOM_TEXTS):
+        text = random_text(chance)
+        predicate = RowFilter.parse(text).predicate(Schema(SCHEMA))
+        if predicate is None:
+            continue
+        known += 1
+        kept = {n for n, yes in enumerate(kept_rows(predicate, batch).to_pylist()) if yes}
+        assert kept >= set(chosen(text)), text
+    assert known > RANDOM_TEXTS // 3
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a > 1", "a > 1"),
+        ("not a > 1", "a <= 1"),
+        ("a between 1 and 2", "(a >= 1) & (a <= 2)"),
+        ("a not between 1 and 2", "(a < 1) | (a > 2)"),
+        ("not (a = 1 or t is null)", "(a != 1) & (t.is_not_null())"),
+        ("t like 'eu%'", "t.starts_with('eu')"),
+        ("t like '%eu'", "t.ends_with('eu')"),
+        ("t like '%eu%'", "t.contains('eu')"),
+        ("t like 'eu'", "t == 'eu'"),
+        ("a not in (1, 2)", "a.not_in(1, 2)"),
+        # A part of `and` that servers do not know is tested by the reader alone.
+        ("a > 1 and t like 'e_u'", "a > 1"),
+        ("a > 1 and a = b", "a > 1"),
+        ("a > 1 or a = b", None),
+        ("not (a > 1 and a = b)", None),
+        ("t not like 'eu%'", None),
+        ("a > 2.5", None),
+        ("a < 99999999999", None),
+        ("_offset > 3", None),
+    ],
+)
+def test_what_servers_are_told(text: str, expected: str | None) -> None:
+    predicate = RowFilter.parse(text).predicate(Schema(SCHEMA))
+    assert (None if predicate is None else repr(predicate)[10:-1]) == expected
 
 
 def test_and_binds_more_than_or() -> None:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import fluss_client as fluss
+from fluss_client.errors import StorageError, StorageRefusedError
+from fluss_client.storage import filesystems
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.job import run_increment
-from fluss_orchestrate.core.lake import read_table, tier_table
+from fluss_orchestrate.core.lake import CatalogError, read_table, tier_table
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.sinks import IcebergSink
+from tests.faults.recording import FaultRecorder
 from tests.fix_storage import FaultyStore
+from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
+from tests.orchestrate.incremental.crasher import STAGES
+from tests.orchestrate.incremental.test_crashes import KILLED, SEED, Crashers
 from tests.storage.conftest import MakeTable, rows
+from tests.storage.tiering_crasher import STAGES as TIERING_STAGES
+
+FAILED = 1
+KILLS_LONG, ATTEMPTS_MAX = 100, 20
+LAKE = {"table__datalake__enabled": "true", "table__datalake__freshness": "1min"}
 
 
 @pytest.fixture
@@ -54,25 +68,194 @@ def test_increments_into_iceberg_through_failing_requests(
                     scan, IcebergSink(faulty, f"sinks.{path.table_name}"), f"run-{number}"
                 )
                 break
-            except OSError:
+            except StorageError:
                 continue
     assert store.requests["PUT"] > 0
     assert ids_of(catalog, f"sinks.{path.table_name}") == list(range(rounds * 50))
 
 
-@pytest.mark.timeout(240)
-def test_a_table_is_tiered_and_read_with_keys_from_the_environment(
+def test_what_the_store_refuses_is_one_sentence(
     connection: fluss.FlussConnection,
     make_table: MakeTable,
     catalog: dict[str, str],
+    lake_keys: None,
+    store: FaultyStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The table says where the catalog is; how to sign requests comes from the environment."""
+    """The sink, tiering, and a read of the lake; the store speaks as AWS does."""
+    monkeypatch.setattr(filesystems, "S3_ATTEMPTS_MAX", 1)
+    table = make_table(**LAKE)
+    name = str(table.get_table_path())
+    with table.new_append().create_writer() as writer:
+        writer.write_arrow(rows(0, 50))
+    tier_table(connection, name, allow_tiering=True)
+    monkeypatch.setenv("FLUSS_LAKE_DEFAULT__S3__ENDPOINT", store.endpoint)
+    with table.new_append().create_writer() as writer:
+        writer.write_arrow(rows(50, 60))
+    sink = IcebergSink(
+        {**catalog, "s3.endpoint": store.endpoint}, f"refused.{table.get_table_path().table_name}"
+    )
+    scan = IncrementalScan(connection, name, name, CheckpointStore(MemoryEventLog()))
+    store.answer = (403, "AccessDenied", "Access Denied")
+    said = r"s3://fluss/warehouse\S*: the credentials have no permission"
+    with pytest.raises(StorageRefusedError, match=f"cannot write {said}"):
+        run_increment(scan, sink, "one")
+    with pytest.raises(StorageRefusedError, match=f"cannot write {said}"):
+        tier_table(connection, name, allow_tiering=True)
+    with pytest.raises(StorageRefusedError, match=f"cannot read {said}"):
+        read_table(connection, name, read="lake").read_all()
+    store.answer = None
+    run_increment(scan, sink, "one")
+    tier_table(connection, name, allow_tiering=True)
+    assert read_table(connection, name, read="lake").read_all().num_rows == 60
+
+
+@pytest.fixture
+def crashers(own_keys: dict[str, str]) -> Iterator[Crashers]:
+    made = Crashers()
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(3600)
+def test_every_row_once_through_kills_of_the_sink(
+    connection: fluss.FlussConnection,
+    storage_cluster: LocalCluster,
+    make_table: MakeTable,
+    catalog: dict[str, str],
+    crashers: Crashers,
+    store: FaultyStore,
+    long_form: bool,
+    record_fault: FaultRecorder,
+) -> None:
+    """In the long form 5 % of the requests to S3 fail, too; a run that fails is repeated."""
+    table = make_table(buckets=3)
+    chance = random.Random(SEED)
+    name = str(table.get_table_path())
+    target = f"kills.{table.get_table_path().table_name}"
+    store.chance = 0.05 if long_form else 0.0
+    spec = {
+        "config": {"bootstrap.servers": storage_cluster.info.bootstrap_servers},
+        "table": name,
+        "database": "storage",
+        "store_table": "crashes",
+        "name": name,
+        "sink": "iceberg",
+        "folder": target,
+        "catalog": {**catalog, "s3.endpoint": store.endpoint},
+    }
+    kills: Counter[str] = Counter()
+    codes = (0, KILLED, FAILED) if long_form else (0, KILLED)
+    stages = STAGES if long_form else STAGES[3:7]
+    total = KILLS_LONG if long_form else len(stages)
+    count = number = 0
+    while kills.total() < total:
+        with table.new_append().create_writer() as writer:
+            writer.write_arrow(rows(count, count + 30))
+        count += 30
+        stage = stages[kills.total() % len(stages)]
+        number += chance.random() < 0.6
+        run = spec | {"run_key": f"run-{number}", "stage": stage, "seed": chance.random()}
+        code = crashers.run(run)
+        assert code in codes, stage
+        kills[stage] += code == KILLED
+    until_done(crashers, spec | {"run_key": "last", "stage": "", "seed": 0})
+    found = Counter(ids_of(catalog, target))
+    record_fault(
+        "kill -9 of incremental jobs (Iceberg by a REST catalog, on S3)",
+        kills.total(),
+        lost=len(set(range(count)) - found.keys()),
+        doubled=found.total() - len(found),
+        seed=SEED,
+        stages=kills,
+    )
+    assert sorted(found.elements()) == list(range(count))
+
+
+def until_done(crashers: Crashers, spec: dict[str, Any]) -> None:
+    """Repeat a run until it ends well; a failing store may let it fail."""
+    for _ in range(ATTEMPTS_MAX):
+        if crashers.run(spec) == 0:
+            return
+    raise AssertionError("it failed each time")
+
+
+@pytest.fixture
+def lake_keys(catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """How to sign requests to the lake comes from the environment."""
     for key, value in catalog.items():
         if key.startswith("s3."):
             name = key.replace(".", "__").replace("-", "_").upper()
             monkeypatch.setenv(f"FLUSS_LAKE_DEFAULT__{name}", value)
-    table = make_table(table__datalake__enabled="true", table__datalake__freshness="1min")
+
+
+@pytest.fixture
+def tierers(
+    lake_keys: None,
+    own_keys: dict[str, str],
+    store: FaultyStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Crashers]:
+    """Processes that tier, through the proxy before the store."""
+    monkeypatch.setenv("FLUSS_LAKE_DEFAULT__S3__ENDPOINT", store.endpoint)
+    made = Crashers("tests.storage.tiering_crasher")
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("keys", [None, ["id"]], ids=["log", "keys"])
+def test_every_row_once_through_kills_of_tiering(
+    connection: fluss.FlussConnection,
+    storage_cluster: LocalCluster,
+    make_table: MakeTable,
+    tierers: Crashers,
+    store: FaultyStore,
+    keys: list[str] | None,
+    long_form: bool,
+    record_fault: FaultRecorder,
+) -> None:
+    table = make_table(keys, 2, **LAKE)
+    chance = random.Random(SEED)
+    name = str(table.get_table_path())
+    store.chance = 0.05 if long_form else 0.0
+    config = {"bootstrap.servers": storage_cluster.info.bootstrap_servers}
+    spec = {"config": config, "table": name}
+    kills: Counter[str] = Counter()
+    codes = (0, KILLED, FAILED) if long_form else (0, KILLED)
+    stages = TIERING_STAGES if long_form else TIERING_STAGES[1:3]
+    total = KILLS_LONG if long_form else len(stages)
+    count = number = 0
+    while kills.total() < total:
+        create = table.new_upsert if keys else table.new_append
+        with create().create_writer() as writer:
+            writer.write_arrow(rows(count, count + 30))
+        count += 30
+        stage = stages[kills.total() % len(stages)]
+        number += 1
+        run = spec | {"run_key": str(number), "stage": stage, "seed": chance.random()}
+        code = tierers.run(run)
+        assert code in codes, stage
+        kills[stage] += code == KILLED
+    until_done(tierers, spec | {"run_key": "last", "stage": "", "seed": 0})
+    found = Counter(read_table(connection, name, read="lake").read_all()["id"].to_pylist())
+    record_fault(
+        f"kill -9 of tiering by a REST catalog, on S3 ({'key table' if keys else 'log table'})",
+        kills.total(),
+        lost=len(set(range(count)) - found.keys()),
+        doubled=found.total() - len(found),
+        seed=SEED,
+        stages=kills,
+    )
+    assert sorted(found.elements()) == list(range(count))
+
+
+@pytest.mark.timeout(240)
+def test_a_table_is_tiered_and_read_with_keys_from_the_environment(
+    connection: fluss.FlussConnection, make_table: MakeTable, lake_keys: None
+) -> None:
+    """The table says where the catalog is; how to sign requests comes from the environment."""
+    table = make_table(**LAKE)
     with table.new_append().create_writer() as writer:
         writer.write_arrow(rows(0, 500))
     path = str(table.get_table_path())
@@ -107,3 +290,13 @@ def test_a_catalog_takes_tokens(
     made = open_catalog({**catalog, **properties, "uri": guarded.endpoint})
     made.create_namespace_if_not_exists("tokens")
     assert ("tokens",) in made.list_namespaces()
+
+
+def test_a_catalog_that_refuses_is_one_sentence(
+    catalog: dict[str, str], make_store: Callable[..., FaultyStore]
+) -> None:
+    guarded = make_store(catalog["uri"])
+    guarded.bearer = "Bearer right"
+    with pytest.raises(CatalogError, match=r"refuses the credentials: set token") as told:
+        open_catalog({**catalog, "token": "wrong", "uri": guarded.endpoint})
+    assert "\n" not in str(told.value)

@@ -78,7 +78,8 @@ class LogFetcher:
         self._backend = backend
         self._table = table
         self._columns = projection.columns
-        self._predicate = predicate = projection.predicate
+        predicate = projection.predicate
+        self._sent = projection.pruning if predicate is None else predicate
         keep = None if predicate is None else partial(kept_rows, predicate)
         self._config = config
         self._backoff = Backoff.of(config)
@@ -289,9 +290,7 @@ class LogFetcher:
             )
             look_again_at = min(look_again_at, plan.look_again_at)
             if plan.chosen:
-                request = make_request(
-                    plan, self._table, self._columns, self._config, self._predicate
-                )
+                request = make_request(plan, self._table, self._columns, self._config, self._sent)
                 node.busy = True
                 node.fetch_bytes = 2 * plan.bytes_max
                 self._spawn(self._fetch(node, plan.chosen, request), plan.chosen)

@@ -17,6 +17,7 @@ from fluss_client.backend.contract import TableChange
 from fluss_client.errors import (
     ClientError,
     CorruptDataError,
+    DatabaseNotExistError,
     FlussError,
     InvalidBucketRoutingError,
     PartitionNotExistError,
@@ -102,7 +103,16 @@ class AdminCalls(Calls):
 
     async def database_exists(self, name: str) -> bool:
         request = pb.DatabaseExistsRequest(database_name=name)
-        return (await self.on_any(apis.DATABASE_EXISTS, request)).exists
+        if (await self.on_any(apis.DATABASE_EXISTS, request)).exists:
+            return True
+        if not self.pool.takes_bucket_counts:
+            return False
+        # Servers from 1.0 on say no, too, if the user may not see it; this call tells which it is.
+        try:
+            await self.get_database_info(name)
+        except DatabaseNotExistError:
+            return False
+        return True
 
     async def get_database_info(self, name: str) -> DatabaseInfo:
         request = pb.GetDatabaseInfoRequest(database_name=name)
@@ -205,7 +215,16 @@ class AdminCalls(Calls):
 
     async def table_exists(self, path: TablePath) -> bool:
         request = pb.TableExistsRequest(table_path=path_pb(path))
-        return (await self.on_any(apis.TABLE_EXISTS, request)).exists
+        if (await self.on_any(apis.TABLE_EXISTS, request)).exists:
+            return True
+        if not self.pool.takes_bucket_counts:
+            return False
+        # See `database_exists`.
+        try:
+            await self.get_table_info(path)
+        except (TableNotExistError, DatabaseNotExistError):
+            return False
+        return True
 
     async def get_table_info(self, path: TablePath) -> TableInfo:
         request = pb.GetTableInfoRequest(table_path=path_pb(path))

@@ -266,6 +266,9 @@ def _log(client: FlussConnection, table: str, wanted: RowFilter) -> Iterator[Any
     path = TablePath.parse(table)
     view = run_blocking(observe_table(async_connection(client), path))
     scan = client.get_table(path).result().new_scan().project_by_name(list(wanted.columns))
+    condition = wanted.predicate(view.info.schema)
+    if condition is not None:
+        scan = scan.filter(condition)
     scanner = scan.create_record_batch_log_scanner().result()
     for partition_id, bucket in view.latest:
         if partition_id is None:

@@ -1,21 +1,23 @@
-"""`fluss-orchestrate read`: a table's state, log, changelog or lake, to the screen or a file.
+"""`fluss-orchestrate read` and `lookup`: rows of a table, to the screen or a file.
 
-Opening what `read` was asked for: each source as a schema and batches.
+`read` opens a table's state, log, changelog or lake as a schema and batches; `lookup` finds rows of
+a key table by their key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fluss_orchestrate.cli.options import ColumnsOption, TableArgument, names
+from fluss_orchestrate.cli.connecting import key_values
+from fluss_orchestrate.cli.options import ColumnsOption, OnLateRows, TableArgument, names
 from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import CommandError, UsageError
-from fluss_orchestrate.cli.presentation.output import count
+from fluss_orchestrate.cli.presentation.output import count, datum, pairs, table
 from fluss_orchestrate.cli.presentation.progress import Meter, metered
 from fluss_orchestrate.cli.presentation.rows import (
     SCREEN_ROWS,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fluss_client import FlussConnection, TableInfo
+    from fluss_orchestrate.core.row_filter import RowFilter
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Wanted:
     start: Any = "earliest"
     until: Any = None
     limit: int | None = None
+    on_late_rows: str = "read"
+    row_filter: RowFilter | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,34 @@ class Rows:
 
 def open_source(connection: FlussConnection, wanted: Wanted, meter: Meter | None = None) -> Rows:
     """Return the rows of the source, which are not read yet."""
+    if wanted.row_filter is None:
+        return _opened(connection, wanted, meter)
+    import pyarrow as pa
+
+    from fluss_orchestrate.core.plan import METADATA_COLUMNS
+
+    columns, row_filter = wanted.columns, wanted.row_filter
+    if columns is not None:
+        read = list(dict.fromkeys([*columns, *row_filter.columns]))
+        # Metadata columns come with --metadata, not by their names.
+        wanted = replace(wanted, columns=[n for n in read if n not in METADATA_COLUMNS])
+    rows = _opened(connection, replace(wanted, limit=None), meter)
+    row_filter.check(rows.schema)
+    extra = set() if columns is None else {*row_filter.columns} - {*columns, *METADATA_COLUMNS}
+    shown = [name for name in rows.schema.names if name not in extra]
+    batches = (row_filter.apply(batch).select(shown) for batch in rows.batches)
+    schema = pa.schema([rows.schema.field(name) for name in shown])
+    return Rows(schema, batches, rows.tells_progress)
+
+
+def parse_filter(text: str) -> RowFilter:
+    """Return the filter that a text describes."""
+    from fluss_orchestrate.core.row_filter import RowFilter
+
+    return RowFilter.parse(text)
+
+
+def _opened(connection: FlussConnection, wanted: Wanted, meter: Meter | None) -> Rows:
     info = connection.get_admin().result().get_table_info(path_of(wanted.table)).result()
     if wanted.source == "lake":
         return _lake(connection, info, wanted)
@@ -76,11 +109,7 @@ def _log(
     connection: FlussConnection, wanted: Wanted, meter: Meter | None, with_change: bool
 ) -> Rows:
     from fluss_orchestrate.core.incremental.planning.planner import plan_once
-    from fluss_orchestrate.core.incremental.reading.reader import (
-        PlanReading,
-        ReadOptions,
-        ScanProgress,
-    )
+    from fluss_orchestrate.core.incremental.reading.reader import PlanReading, ReadOptions
     from fluss_orchestrate.core.plan import METADATA_COLUMNS
 
     # A changelog without what happened to its rows would say nothing.
@@ -93,13 +122,12 @@ def _log(
         wanted.columns,
         extra,
         wanted.partition,
+        wanted.on_late_rows,
     )
 
-    def tell(now: ScanProgress) -> None:
-        assert meter is not None
-        meter.at(now.rows, now.offsets, now.offsets_total)
-
-    options = ReadOptions(progress=None if meter is None else tell)
+    options = ReadOptions(
+        progress=None if meter is None else meter.follow, pruning=wanted.row_filter
+    )
     reading = PlanReading(connection, plan, options)
     return Rows(reading.schema, reading.batches(), tells_progress=True)
 
@@ -117,6 +145,7 @@ def _state(connection: FlussConnection, info: TableInfo, wanted: Wanted) -> Rows
         as_of=wanted.until,
         limit=wanted.limit,
         read="union" if wanted.source == "union" else "current",
+        on_late_rows=wanted.on_late_rows,
     )
     total = _row_count(connection, info) if wanted.partition is None else None
     return Rows(reader.schema, iter(reader), total=total)
@@ -198,6 +227,10 @@ def read(
         typer.Option(min=0, help=f"At most so many rows (screen: {SCREEN_ROWS}, file: all)."),
     ] = None,
     columns: ColumnsOption = None,
+    row_filter: Annotated[
+        str | None,
+        typer.Option("--filter", help="Which rows: \"amount > 10 and region in ('eu', 'us')\"."),
+    ] = None,
     metadata: Annotated[
         bool, typer.Option("--metadata", help="With change type, offset, time, bucket, partition.")
     ] = False,
@@ -206,6 +239,9 @@ def read(
     until: Annotated[
         str | None, typer.Option(help="A time, offsets, latest or @receipt.json.")
     ] = None,
+    on_late_rows: Annotated[
+        OnLateRows, typer.Option(help="Rows of expired partitions: read, leave out, or fail.")
+    ] = OnLateRows.read,
 ) -> None:
     """Read a table.
 
@@ -216,6 +252,8 @@ def read(
     Examples:
 
       fluss-orchestrate read sales.orders --limit 5 --columns order_id,amount
+
+      fluss-orchestrate read sales.orders --filter "amount > 100 and region = 'eu'"
 
       fluss-orchestrate read sales.events --source log --start -1h --to events.parquet
 
@@ -238,6 +276,8 @@ def read(
         start=moment(session, name, start, ("earliest", "latest"), "--start"),
         until=None if until is None else moment(session, name, until, ("latest",), "--until"),
         limit=most,
+        on_late_rows=on_late_rows.value,
+        row_filter=None if row_filter is None else parse_filter(row_filter),
     )
     if kind is not None and to is not None:
         _to_file(session, wanted, to, kind)
@@ -269,3 +309,74 @@ def _counted(
         yield batch
         if not rows.tells_progress:
             meter.at(meter.rows + batch.num_rows, meter.rows + batch.num_rows, rows.total)
+
+
+@with_session
+def lookup(
+    session: Session,
+    name: TableArgument,
+    key: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY", help="Values in the key's order, or COLUMN=VALUE."),
+    ],
+    prefix: Annotated[
+        bool,
+        typer.Option("--prefix", help="All rows with these partition and bucket key values."),
+    ] = False,
+    columns: ColumnsOption = None,
+) -> None:
+    """Look a row up by its primary key, or all rows by a prefix of it.
+
+    Examples:
+
+      fluss-orchestrate lookup sales.orders 42 eu
+
+      fluss-orchestrate lookup sales.order_lines order_id=42 --prefix
+    """
+    path = path_of(name)
+    found = session.connection.get_table(path).result()
+    info = found.get_table_info()
+    if not info.has_primary_key():
+        raise UsageError(f"{name} has no primary key: use `read`")
+    shown = [info.schema.column(c).name for c in names(columns) or info.get_column_names()]
+    if prefix:
+        order = [*info.partition_keys, *info.bucket_keys]
+        values = _values(info, order, key)
+        lookuper = found.new_lookup().lookup_by(list(values)).create_lookuper()
+        rows = [_only(row, shown) for row in lookuper.lookup(values).result()]
+        listed = [list(row.values()) for row in rows]
+        session.answer(rows, lambda: table(shown, listed, "no rows", datum))
+        return
+    values = _values(info, info.get_primary_keys(), key)
+    row = found.new_lookup().create_lookuper().lookup(values).result()
+    chosen = None if row is None else _only(row, shown)
+    session.answer(chosen, lambda: "no row" if chosen is None else pairs(chosen, datum))
+
+
+def _only(row: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    return {name: row[name] for name in columns}
+
+
+def _values(info: TableInfo, columns: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
+    """Return the values of the key in the types of its columns."""
+    if all("=" in text for text in given):
+        texts = key_values(given, "key")
+    elif len(given) == len(columns):
+        texts = dict(zip(columns, given, strict=True))
+    else:
+        raise UsageError(f"the key is ({', '.join(columns)}): give {len(columns)} values")
+    if set(texts) != set(columns):
+        raise UsageError(f"the key is ({', '.join(columns)}), not ({', '.join(texts)})")
+    return {name: typed(info, name, texts[name]) for name in columns}
+
+
+def typed(info: TableInfo, column: str, text: str) -> Any:
+    """Return a text as a value of a column."""
+    import pyarrow as pa
+
+    wanted = info.schema.arrow.field(column).type
+    try:
+        return pa.scalar(text).cast(wanted).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        kind = info.schema.column(column).type
+        raise UsageError(f"'{text}' is no {kind}, which column '{column}' has") from None

@@ -15,7 +15,7 @@ from fluss_orchestrate.core.checkpoints.events import Event, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.incremental.planning.guards import check_identity
-from fluss_orchestrate.core.incremental.planning.late_rows import HISTORICAL_PARTITION
+from fluss_orchestrate.core.incremental.planning.late_rows import has_late_rows
 from fluss_orchestrate.core.incremental.planning.observation import (
     TableView,
     observe_offsets,
@@ -193,7 +193,7 @@ async def _lag(connection: FlussConnection, name: str, position: TablePosition) 
     backend = backend_of(core)
     info = await backend.get_table_info(position.table.path)
     late = []
-    if HISTORICAL_PARTITION in position.partitions.values():
+    if has_late_rows(position.partitions.values()):
         late = await backend.system_partitions(info.table_path)
     alias = core.config.resolved_alias()
     view = await observe_offsets(backend, alias, info, late)

@@ -17,6 +17,8 @@ from fluss_orchestrate.core.lake.covers import (
 )
 from fluss_orchestrate.core.lake.equality_deletes import read_with_deletes
 from fluss_orchestrate.core.lake.errors import (
+    CatalogError,
+    CatalogUnreachableError,
     CommitConflictError,
     EqualityDeleteError,
     LakeContendedError,
@@ -53,6 +55,8 @@ from fluss_orchestrate.core.lake.tiering_worker import TieringWorker
 
 __all__ = [
     "BucketLag",
+    "CatalogError",
+    "CatalogUnreachableError",
     "CommitConflictError",
     "EqualityDeleteError",
     "LakeContendedError",

@@ -12,14 +12,20 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+import pyarrow as pa
+import pyarrow.fs as pafs
+
 from fluss_client import TableInfo
-from fluss_client.errors import ConfigError, MissingExtraError, UnsupportedError
-from fluss_orchestrate.core.lake.errors import NoLakeError
+from fluss_client.engine import Location, open_storage, parse_location, storage_error
+from fluss_client.errors import ConfigError, FlussError, MissingExtraError, UnsupportedError
+from fluss_orchestrate.core.lake.errors import CatalogError, CatalogUnreachableError, NoLakeError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -43,6 +49,7 @@ _IMPLEMENTATIONS = {
     "org.apache.iceberg.aws.glue.GlueCatalog": "glue",
 }
 _TYPES = {"jdbc": "sql", "sql": "sql", "rest": "rest", "hive": "hive", "glue": "glue"}
+_OF_STORES = ("s3.", "gcs.", "adls.", "hdfs.", "fs.")
 _JAVA_ONLY = ("catalog-impl", "io-impl", "jdbc.", "hadoop.")
 
 _lock = threading.Lock()
@@ -149,21 +156,55 @@ def public_properties(properties: Mapping[str, Any]) -> dict[str, str]:
 
 
 def open_catalog(properties: Mapping[str, str]) -> Catalog:
-    """Return the pyiceberg catalog of some properties; equal properties return the same one."""
-    try:
-        from pyiceberg.catalog import load_catalog
-    except ImportError:
-        raise MissingExtraError("pyiceberg", "lake") from None
+    """Return the pyiceberg catalog of some properties; equal properties return the same one.
+
+    Raises:
+        CatalogError: It cannot be opened with these properties.
+        CatalogUnreachableError: It does not answer.
+    """
     key = (os.getpid(), frozenset(properties.items()))
     with _lock:
         catalog = _open.get(key)
         if catalog is None:
-            rest: dict[str, Any] = {k: v for k, v in properties.items() if k != "name"}
-            catalog = load_catalog(properties.get("name", DEFAULT_CATALOG_NAME), **rest)
+            catalog = _opened(properties)
             while len(_open) >= CATALOGS_MAX:
                 _open.pop(next(iter(_open)))
             _open[key] = catalog
         return catalog
+
+
+def _opened(properties: Mapping[str, str]) -> Catalog:
+    try:
+        from pyiceberg import exceptions
+        from pyiceberg.catalog import load_catalog
+    except ImportError:
+        raise MissingExtraError("pyiceberg", "lake") from None
+    import requests
+    from sqlalchemy.exc import OperationalError
+
+    name = properties.get("name", DEFAULT_CATALOG_NAME)
+    rest: dict[str, Any] = {k: v for k, v in properties.items() if k != "name"}
+    uri = redacted({"uri": properties.get("uri", "")})["uri"]
+    where = f"catalog {name} at {uri}" if uri else f"catalog {name}"
+    try:
+        return load_catalog(name, **rest)
+    except (requests.RequestException, OperationalError) as error:
+        reason = " ".join(str(error).split("\n\n")[0].split())
+        raise CatalogUnreachableError(
+            f"{where} does not answer: check its uri, and that it is up ({reason})"
+        ) from error
+    except (
+        exceptions.UnauthorizedError,
+        exceptions.ForbiddenError,
+        exceptions.OAuthError,
+        exceptions.AuthorizationExpiredError,
+    ) as error:
+        raise CatalogError(
+            f"{where} refuses the credentials: set token, or credential and oauth2-server-uri, for "
+            f"the lake of a cluster in the environment ({VARIABLE_PREFIX}<ALIAS>__TOKEN): {error}"
+        ) from error
+    except (exceptions.NotInstalledError, ValueError) as error:
+        raise CatalogError(f"{where} cannot be opened: {error}") from error
 
 
 def load_lake_table(
@@ -172,4 +213,55 @@ def load_lake_table(
     """Return the current Iceberg table of a Fluss table. Blocks on I/O."""
     catalog = open_catalog(catalog_properties(table, cluster_alias, overrides))
     path = table.table_path
-    return catalog.load_table((path.database_name, path.table_name))
+    with told_by_store(catalog.properties.get("warehouse", ""), catalog.properties, "read"):
+        return catalog.load_table((path.database_name, path.table_name))
+
+
+@contextmanager
+def told_by_store(location: str, properties: Mapping[str, str], doing: str) -> Iterator[None]:
+    """Raise what a store refuses as the error that says what to do; other errors stay.
+
+    Args:
+        location: Where the files are: that of the table, or the warehouse.
+        properties: The properties of the catalog or of the table's files.
+        doing: What is to be done: `read` or `write`.
+    """
+    try:
+        yield
+    except OSError as error:
+        place = _place(location)
+        if place is None or isinstance(error, FlussError) or _of_catalog(error):
+            raise
+        raise storage_error(error, place, doing, _filesystem(place, properties)) from error
+
+
+def told_while_read(
+    location: str, properties: Mapping[str, str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Return batches that are read from a store; see `told_by_store`."""
+    with told_by_store(location, properties, "read"):
+        yield from batches
+
+
+def _place(location: str) -> Location | None:
+    """Return where the files are; None for a local disk, whose errors say enough."""
+    try:
+        place = parse_location(location)
+    except ConfigError:
+        return None
+    return None if place.is_local else place
+
+
+def _of_catalog(error: OSError) -> bool:
+    """Return whether the request to a catalog failed: those errors are OSErrors, too."""
+    requests = sys.modules.get("requests")
+    return requests is not None and isinstance(error, requests.RequestException)
+
+
+def _filesystem(place: Location, properties: Mapping[str, str]) -> pafs.FileSystem | None:
+    """Return the store, to ask it for a reason that an answer did not have."""
+    known = {k: str(v) for k, v in properties.items() if k.startswith(_OF_STORES)}
+    try:
+        return open_storage(place, known).filesystem
+    except (ConfigError, UnsupportedError):
+        return None

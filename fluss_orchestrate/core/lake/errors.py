@@ -16,6 +16,16 @@ class LakeError(ClientError):
         self.table = table
 
 
+class CatalogError(ClientError):
+    """A catalog of Iceberg cannot be opened; the message says which, and what to do."""
+
+
+class CatalogUnreachableError(CatalogError):
+    """A catalog of Iceberg does not answer."""
+
+    retriable = True
+
+
 class NoLakeError(LakeError):
     """The table has no lake."""
 

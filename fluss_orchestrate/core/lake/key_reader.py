@@ -22,7 +22,7 @@ from fluss_client import FlussConnection, TableInfo
 from fluss_client.engine import BlockingState, async_connection, backend_of, run_blocking
 from fluss_client.errors import LakeSnapshotNotExistError
 from fluss_orchestrate.core.incremental.planning.observation import TableView
-from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
+from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table, told_while_read
 from fluss_orchestrate.core.lake.data_files import conform
 from fluss_orchestrate.core.lake.equality_deletes import (
     LiveFile,
@@ -31,7 +31,7 @@ from fluss_orchestrate.core.lake.equality_deletes import (
     read_live,
 )
 from fluss_orchestrate.core.lake.errors import LakeRangeError, NoLakeError
-from fluss_orchestrate.core.lake.known_lake import tiered_snapshots
+from fluss_orchestrate.core.lake.known_lake import reading, tiered_snapshots
 from fluss_orchestrate.core.lake.row_delta import key_field_ids
 from fluss_orchestrate.core.lake.tiering_files import gap_error, read_batches
 from fluss_orchestrate.core.lake.tiering_keys import bucket_files
@@ -200,7 +200,8 @@ class KeyReader:
 
         Raises:
             EqualityDeleteError: Deletes of the lake cannot be applied.
-            LakeRangeError: The Iceberg table does not have the snapshot any more.
+            LakeRangeError: The Iceberg table does not have the snapshot any more; it may have been
+                expired while it was read.
             LogOffsetOutOfRangeError: A part of the changelog after the snapshot was deleted.
             StateUnavailableError: The lake does not have the bucket, and its state cannot be read.
         """
@@ -213,15 +214,22 @@ class KeyReader:
                 yield from state
             return
         table = self._opened(one.snapshot_id)
-        files = self._files_of(table, one.snapshot_id, part)
-        if part.start == part.stop:
-            yield from self._lake_rows(table, files, None)
-            return
-        with self._tail(part) as images:
-            yield from self._lake_rows(table, files, _changed_keys(table, self.info, images))
-            for found in images.images():
-                if found.upserts.num_rows:
-                    yield found.upserts.select(list(self.columns))
+        found = self._lake_and_tail(table, one.snapshot_id, part)
+        yield from told_while_read(table.location(), table.io.properties, found)
+
+    def _lake_and_tail(
+        self, table: Table, snapshot_id: int, part: BucketRange
+    ) -> Iterator[pa.RecordBatch]:
+        with reading(self.info, table, snapshot_id):
+            files = self._files_of(table, snapshot_id, part)
+            if part.start == part.stop:
+                yield from self._lake_rows(table, files, None)
+                return
+            with self._tail(part) as images:
+                yield from self._lake_rows(table, files, _changed_keys(table, self.info, images))
+                for found in images.images():
+                    if found.upserts.num_rows:
+                        yield found.upserts.select(list(self.columns))
 
     def _opened(self, snapshot_id: int) -> Table:
         alias = self.connection.config.resolved_alias()
@@ -292,7 +300,12 @@ def _changed_keys(table: Table, info: TableInfo, images: LastImages) -> Replaced
                 (found.upserts, found.inserted),
                 (found.deletes, found.vanished),
             ):
-                yield conform(rows.filter(pc.invert(was_absent)), target)
+                keys = rows.select(target.names)
+                yield conform(keys.filter(pc.invert(was_absent)), target)
 
-    count = sum(batch.num_rows for batch in batches())
+    count = sum(
+        len(flags) - flags.true_count
+        for found in images.images()
+        for flags in (found.inserted, found.vanished)
+    )
     return ReplacedKeys(ids, count, batches)

@@ -28,6 +28,7 @@ from fluss_client.errors import ConfigError, PartitionNotExistError, SchemaError
 from fluss_orchestrate.core.errors import PositionUnknownError
 from fluss_orchestrate.core.incremental.planning.bounds import known_offsets
 from fluss_orchestrate.core.incremental.planning.guards import check_identity
+from fluss_orchestrate.core.incremental.planning.late_rows import observe_for_read
 from fluss_orchestrate.core.incremental.planning.observation import (
     TableView,
     observe_table,
@@ -61,12 +62,15 @@ def read_table(
     catalog: Mapping[str, str] | None = None,
     limit: int | None = None,
     read: str = "current",
+    on_late_rows: str = "read",
 ) -> pa.RecordBatchReader:
     """Read all rows of a table, batch by batch, in bounded memory.
 
     Each bucket is exact by itself; the buckets together are not one snapshot. The rows of a key
     table come from its latest KV snapshot and the changelog after it. Partitions that were dropped
-    are not read, even if the lake still has them.
+    are not read, even if the lake still has them. Rows that were written for expired partitions
+    (Fluss 1.0) are among those of a log table; a key table that takes such rows is refused unless
+    `on_late_rows` is `note`, because their keys are in the lake.
 
     Args:
         connection: The connection to the cluster.
@@ -78,6 +82,8 @@ def read_table(
         catalog: Properties of the Iceberg catalog that replace those of the table's lake.
         limit: The largest number of rows. Any rows are returned, and a key table is not read to its
             end.
+        on_late_rows: What to do about rows of expired partitions: `read` them, leave them out
+            (`note`), or `fail`.
 
     `read` is `current`, `lake` or `union`. `lake` returns what the newest readable snapshot of the
     lake holds. `union` returns the current rows from the lake and the log after it, which is what
@@ -85,6 +91,8 @@ def read_table(
     without old rows in the changelog where a lake snapshot is early enough.
 
     Raises:
+        LateRowsError: The table takes rows of expired partitions, and they cannot or shall not be
+            read.
         StateUnavailableError: A bucket of a key table has no KV snapshot that can be opened, no
             complete changelog, and too many rows to be collected by a server; raised when that
             bucket is read.
@@ -99,17 +107,12 @@ def read_table(
     _check_read(read, as_of)
     path = TablePath.parse(table) if isinstance(table, str) else table
     core = async_connection(connection)
-    view = run_blocking(observe_table(core, path))
-    info = view.info
+    info = run_blocking(backend_of(core).get_table_info(path))
+    # A partition that exists has all of its rows.
+    policy = on_late_rows if partition is None else "note"
+    view = run_blocking(observe_for_read(core, info, policy))
     names = _names(info, columns)
-    stops: Mapping[Place, int] = view.latest
-    if isinstance(as_of, (ScanPlan, Receipt)):
-        check_identity(as_of.table, view.identity)
-        stops = whole_position(as_of, view.latest)
-    elif isinstance(as_of, (Mapping, LakeTarget)):
-        stops = _named(view, as_of if isinstance(as_of, Mapping) else as_of.offsets)
-    elif as_of is not None:
-        stops = run_blocking(resolve_target(core, path, as_of)).offsets
+    stops = view.latest if as_of is None else ends_as_of(connection, view, as_of)
     chosen = _partition_id(view, partition)
     places = [
         p for p in view.latest if stops.get(p, 0) > 0 and (partition is None or p[0] == chosen)
@@ -131,6 +134,30 @@ def read_table(
     if limit is not None:
         batches = _first_rows(batches, limit)
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def ends_as_of(
+    connection: FlussConnection, view: TableView, as_of: Target | LakeTarget
+) -> Mapping[Place, int]:
+    """Return the offsets up to which a table is read as it was at a moment.
+
+    Args:
+        connection: The connection.
+        view: The table.
+        as_of: A time, offsets, a receipt or a plan.
+
+    Raises:
+        TableIdentityChangedError: A receipt or a plan is of another table.
+        PositionUnknownError: Offsets leave out a bucket.
+        NotYetError: The offsets of a time are not final yet.
+    """
+    if isinstance(as_of, (ScanPlan, Receipt)):
+        check_identity(as_of.table, view.identity)
+        return whole_position(as_of, view.latest)
+    if isinstance(as_of, (Mapping, LakeTarget)):
+        return _named(view, as_of if isinstance(as_of, Mapping) else as_of.offsets)
+    core = async_connection(connection)
+    return run_blocking(resolve_target(core, view.info.table_path, as_of)).offsets
 
 
 def _check_read(read: str, as_of: object) -> None:

@@ -37,7 +37,7 @@ from fluss_orchestrate.core.incremental.planning.observation import (
     observe_offsets,
     offsets_of,
 )
-from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
+from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table, told_by_store
 from fluss_orchestrate.core.lake.commits import CONFLICT_PAUSE, commit_append
 from fluss_orchestrate.core.lake.data_files import delete_files
 from fluss_orchestrate.core.lake.errors import (
@@ -126,6 +126,7 @@ def tier_table(
         RowDeltaError: The Iceberg table of a key table cannot take rows by its key.
         TieringVerifyError: What was written is not what the offsets say.
         TieringContendedError: Others kept committing to the Iceberg table.
+        StorageError: The store of the lake refuses a file, or failed; the message says why.
     """
     if not allow_tiering:
         raise TieringNotAllowedError
@@ -165,7 +166,9 @@ class TieringRound:
         """
         started = now_ms()
         for attempt in range(ROUND_ATTEMPTS_MAX):
-            receipt = self._try(started)
+            table = self._load()
+            with told_by_store(table.location(), table.io.properties, "write"):
+                receipt = self._try(started, table)
             if receipt is not None:
                 return receipt
             CONFLICT_PAUSE.pause_blocking(attempt)
@@ -174,11 +177,11 @@ class TieringRound:
             f"{ROUND_ATTEMPTS_MAX} rounds lost against other commits to its Iceberg table",
         )
 
-    def _try(self, started: int) -> Receipt | None:
+    def _try(self, started: int, loaded: Table) -> Receipt | None:
         """Make one attempt; return None if it has to begin again."""
         # What the lake holds is what Fluss knows only if both are looked at in this order, and
         # the commit goes against just this table.
-        table = evolved(self._load(), self._info)
+        table = evolved(loaded, self._info)
         if table is None:
             return None
         known = self._lake.known()

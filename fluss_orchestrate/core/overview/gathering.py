@@ -1,8 +1,8 @@
 """One pass over a cluster: every table, checkpoint and lake is looked at once.
 
 What does not change is kept between passes: the heads of checkpoints to which nothing was added,
-the commit times of batches, the size of a row. What cannot be told of one table or checkpoint is a
-problem of that one, and hides no other.
+the commit times of batches, the size of a row. What cannot be found out about one table or
+checkpoint is a problem of that one, and hides no other.
 """
 
 from __future__ import annotations

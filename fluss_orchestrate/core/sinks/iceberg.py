@@ -137,9 +137,10 @@ class IcebergSink:
         Returns:
             The position, or None if the table holds no plan of the checkpoint.
         """
-        table = self._target.find()
-        at = None if table is None else position_of(table, name)
-        return None if at is None else at.offsets
+        with self._target.store("read"):
+            table = self._target.find()
+            at = None if table is None else position_of(table, name)
+            return None if at is None else at.offsets
 
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
         """Return what the table holds of a `plan`; None if it does not hold the plan.
@@ -148,12 +149,13 @@ class IcebergSink:
             SinkPositionError: The plan does not begin where the table's position is.
             SinkFormError: The checkpoint has written into the table in another form.
         """
-        if self.form is SinkForm.MIRROR:
-            return self._mirror.already_done(plan)
-        if plan.is_empty:
-            return SinkResult(0)
-        table = self._target.find()
-        return None if table is None else self._target.done(table, plan)
+        with self._target.store("read"):
+            if self.form is SinkForm.MIRROR:
+                return self._mirror.already_done(plan)
+            if plan.is_empty:
+                return SinkResult(0)
+            table = self._target.find()
+            return None if table is None else self._target.done(table, plan)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Write data files, then commit them together with the plan's id and end.
@@ -168,7 +170,12 @@ class IcebergSink:
             SinkFormError: The table has rows that are not of the mirror, or was written by the
                 checkpoint in another form.
             SinkContendedError: Other commits were always faster; the plan can be retried.
+            StorageError: The store refuses a file, or failed; the message says why.
         """
+        with self._target.store("write"):
+            return self._written(plan, read)
+
+    def _written(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         if self.form is SinkForm.MIRROR:
             return self._mirror.write(plan, read, self._write_mirror_files)
         done = self.already_done(plan)

@@ -272,13 +272,13 @@ class ParquetSink:
     def _write_range(self, name: str, reader: pa.RecordBatchReader) -> tuple[int, int]:
         if self._is_uploaded:
             with tempfile.SpooledTemporaryFile(SPOOL_BYTES, prefix="fluss-parquet-") as spool:
-                rows = _write_all(spool, reader, self._compression)
+                rows = write_parquet(spool, reader, self._compression)
                 return rows, self._upload(name, spool)
         # Two processes may write the same range at once, so each one uses its own hidden name.
         hidden = self._path(f"{_HIDDEN}{name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
             with self._fs.open_output_stream(hidden) as stream:
-                rows = _write_all(stream, reader, self._compression)
+                rows = write_parquet(stream, reader, self._compression)
             self._sync(hidden)
             size = self._fs.get_file_info(hidden).size
             self._fs.move(hidden, self._path(name))
@@ -335,7 +335,14 @@ def _unless(given_up: threading.Event, reader: pa.RecordBatchReader) -> pa.Recor
     return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
-def _write_all(stream: Any, reader: pa.RecordBatchReader, compression: str) -> int:
+def write_parquet(stream: Any, reader: pa.RecordBatchReader, compression: str) -> int:
+    """Write rows as a Parquet file, in row groups of a good size; return how many there were.
+
+    Args:
+        stream: The file, open for writing; it stays open.
+        reader: The rows.
+        compression: The codec.
+    """
     rows = held_bytes = 0
     held: list[pa.RecordBatch] = []
     settings = {

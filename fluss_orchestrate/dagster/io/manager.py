@@ -155,8 +155,9 @@ class FlussIOManager(dg.ConfigurableIOManager):
     ) -> pa.RecordBatchReader:
         if choices.read_mode() is ReadMode.LAST:
             return self._open_last(connection, context, columns)
+        late = choices.on_late_rows()
         if not context.has_asset_partitions:
-            return read_table(connection, path, columns)
+            return read_table(connection, path, columns, on_late_rows=late)
         try:
             info = table_info(connection, path)
         except TableNotExistError as error:
@@ -166,7 +167,7 @@ class FlussIOManager(dg.ConfigurableIOManager):
             definition, choices.value("partition_expr"), info.partition_keys, str(path)
         )
         keys = tuple(context.asset_partition_keys)
-        return TableSlice(info, definition, keys, where).read(connection, columns)
+        return TableSlice(info, definition, keys, where).read(connection, columns, late)
 
     def _open_output(
         self,
@@ -180,7 +181,7 @@ class FlussIOManager(dg.ConfigurableIOManager):
         """The rows that this run's op gave: its table also has those of other runs."""
         whole = choices.value("read_mode") is not None and choices.read_mode() is ReadMode.TABLE
         if whole or table_info(connection, path).has_primary_key():
-            return read_table(connection, path, columns)
+            return read_table(connection, path, columns, on_late_rows=choices.on_late_rows())
         assert context.upstream_output is not None
         run_id = context.upstream_output.run_id
         load_id = work_id(self._root_run_id or run_id, stored.name, ())

@@ -39,6 +39,7 @@ SETTINGS = (
     "schema_policy",
     "partition_expr",
     "columns",
+    "on_late_rows",
     DROP_UNREAD,
     *TABLE_OPTIONS,
 )
@@ -116,6 +117,10 @@ class Choices:
     def schema_policy(self) -> SchemaPolicy:
         """What to do with columns that the table lacks."""
         return _one_of(SchemaPolicy, self.value("schema_policy") or SchemaPolicy.ERROR, self.what)
+
+    def on_late_rows(self) -> str:
+        """What to do about rows of expired partitions; `read_table` checks it."""
+        return str(self.value("on_late_rows") or "read")
 
     def columns(self) -> list[str] | None:
         """The columns to load; None for all."""

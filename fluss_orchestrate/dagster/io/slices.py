@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from fluss_client import FlussConnection, TableInfo
 from fluss_client.engine import parse_partition_name, partition_names, spec_to_name
 from fluss_client.errors import ConfigError, PartitionNotExistError, RowError
+from fluss_orchestrate.core.incremental.planning.late_rows import check_not_expired
 from fluss_orchestrate.core.lake.state import read_table
 from fluss_orchestrate.dagster.partitions import (
     can_partition,
@@ -118,22 +119,30 @@ class TableSlice:
         return pa.RecordBatch.from_arrays(columns, names=list(names))
 
     def read(
-        self, connection: FlussConnection, columns: Sequence[str] | None
+        self,
+        connection: FlussConnection,
+        columns: Sequence[str] | None,
+        on_late_rows: str = "read",
     ) -> pa.RecordBatchReader:
-        """The rows of the slice; a partition that does not exist, or not any more, has none."""
+        """The rows of the slice; a partition that does not exist, or not any more, has none.
+
+        If the table takes rows of expired partitions, such a partition is an error instead, unless
+        `on_late_rows` is `note`.
+        """
         if self.is_stored_apart:
-            return self._read_apart(connection, columns)
+            return self._read_apart(connection, columns, on_late_rows)
         wanted = (
             None if columns is None else list(dict.fromkeys([*columns, *self.columns.values()]))
         )
-        reader = read_table(connection, self.info.table_path, wanted)
+        path = self.info.table_path
+        reader = read_table(connection, path, wanted, on_late_rows=on_late_rows)
         names = reader.schema.names if columns is None else list(columns)
         schema = pa.schema([reader.schema.field(name) for name in names])
         batches = (batch.filter(self._mask(batch)).select(names) for batch in reader)
         return pa.RecordBatchReader.from_batches(schema, (b for b in batches if b.num_rows))
 
     def _read_apart(
-        self, connection: FlussConnection, columns: Sequence[str] | None
+        self, connection: FlussConnection, columns: Sequence[str] | None, on_late_rows: str
     ) -> pa.RecordBatchReader:
         arrow = self.info.schema.arrow
         names = self.info.get_column_names() if columns is None else columns
@@ -143,7 +152,7 @@ class TableSlice:
                 try:
                     yield from read_table(connection, self.info.table_path, columns, name)
                 except PartitionNotExistError:
-                    continue
+                    check_not_expired(self.info, name, on_late_rows)
 
         return pa.RecordBatchReader.from_batches(
             pa.schema([arrow.field(name) for name in names]), batches()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from fluss_client.engine import FAILURES, explain, open_storage, parse_location
 from fluss_client.errors import ConfigError, UnsupportedError
 from fluss_orchestrate.core.loading.sources import SourceError
 
+MANIFEST = "_staged.json"
+"""Names the data files of a folder that tasks have written to an object store. Attempts of a task
+that did not count leave files there, too, at any time."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -68,11 +72,22 @@ def _listed(path: str) -> Iterable[InputFile]:
         infos = [info]
         if info.type == fs.FileType.Directory:
             infos = system.get_file_info(fs.FileSelector(inner, recursive=True))
+            infos = _committed(system, infos)
     except FAILURES as error:
         raise SourceError(path, f"cannot be listed: {explain(error, place, system)}") from error
     for each in infos:
         if each.type == fs.FileType.File and _is_data(each.path, inner):
             yield InputFile(place.of_path(each.path), each.size, each.mtime_ns or -1)
+
+
+def _committed(system: fs.FileSystem, infos: list[fs.FileInfo]) -> list[fs.FileInfo]:
+    """Return the files that the manifest of their folder names; all if there is no manifest."""
+    for info in infos:
+        if info.base_name == MANIFEST:
+            with system.open_input_file(info.path) as file:
+                names = set(json.loads(file.read()))
+            return [each for each in infos if each.base_name in names]
+    return infos
 
 
 def _is_data(path: str, root: str) -> bool:

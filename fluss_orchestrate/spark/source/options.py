@@ -16,6 +16,7 @@ from typing import Any
 from fluss_client import TablePath
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.clusters import DEFAULT_ALIAS, ClusterRef
+from fluss_orchestrate.core.incremental.planning.settings import ON_LATE_ROWS, one_of
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
 from fluss_orchestrate.core.row_filter import RowFilter
 from fluss_orchestrate.core.times import as_time_ms
@@ -26,7 +27,8 @@ NAMES = {
     "cluster": "the alias under which every process finds its secrets",
     "table": "database.table",
     "path": "the same, as load() gives it",
-    "read": "current, log, changelog or lake",
+    "read": "current, log, changelog, lake or union",
+    "as.of": "the rows as they were: a time, or offsets as JSON",
     "plan": "a plan as JSON: read exactly that",
     "start": "earliest, latest, a time, or offsets as JSON",
     "until": "latest, lake, a time, or offsets as JSON",
@@ -37,6 +39,7 @@ NAMES = {
     "columns": "columns to read, by commas",
     "metadata": "metadata columns to add, by commas, or all",
     "partition": "day=2026-01-01,region=eu; several with ;",
+    "on.late.rows": "read, note or fail: rows of expired partitions (Fluss 1.0)",
     "filter": "which rows: amount > 10 and region in ('eu', 'us')",
     "limit": "at most so many rows",
     "split.records": "offsets of one Spark partition",
@@ -169,6 +172,13 @@ class SourceOptions:
         return found
 
     @property
+    def on_late_rows(self) -> str:
+        """What to do about rows of expired partitions."""
+        policy = self.text("on.late.rows") or "read"
+        one_of("on.late.rows", policy, ON_LATE_ROWS)
+        return policy
+
+    @property
     def row_filter(self) -> RowFilter | None:
         """Which rows are wanted; None for all."""
         text = self.text("filter")
@@ -190,6 +200,12 @@ class SourceOptions:
         """Where reading ends, if it is set."""
         text = self.text("until", "scan.incremental.end.timestamp")
         return None if text is None else read_point(text, "until")
+
+    @property
+    def as_of(self) -> str | int | dict[Place, int] | None:
+        """The moment whose rows are read, if it is set."""
+        text = self.text("as.of")
+        return None if text is None else read_point(text, "as.of")
 
     @property
     def mode(self) -> str | None:

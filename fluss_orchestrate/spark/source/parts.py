@@ -24,6 +24,8 @@ from fluss_orchestrate.spark.errors import FrameChangedError
 from fluss_orchestrate.spark.source.types import gathered, shown
 
 ROWS_AT_ONCE = 1 << 16
+BYTES_AT_ONCE = 8 << 20
+"""A batch for Spark has so many rows or bytes; then the next one begins."""
 PLAN, KEYS, LAKE, UNION = "plan", "keys", "lake", "union"
 
 
@@ -77,38 +79,40 @@ def read_parts(
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of parts in the form that Spark takes, in batches of a good size."""
     held: list[pa.RecordBatch] = []
-    rows = given = 0
-    # What a filter drops is not known to the server, so only an unfiltered limit goes there.
-    for batch in _batches(cluster, parts, limit if row_filter is None else None):
+    rows = size = given = 0
+    # Servers leave out only some of what a filter drops, so only an unfiltered limit goes there.
+    for batch in _batches(cluster, parts, limit if row_filter is None else None, row_filter):
         if row_filter is not None:
             batch = row_filter.apply(batch)
         if limit is not None:
             batch = batch.slice(0, limit - given)
         given += batch.num_rows
         rows += batch.num_rows
+        size += batch.nbytes
         held.append(shown(batch, target))
-        if rows >= ROWS_AT_ONCE:
+        if rows >= ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
             yield from gathered(held, target)
-            held, rows = [], 0
+            held, rows, size = [], 0, 0
         if limit is not None and given >= limit:
             break
     yield from gathered(held, target)
 
 
 def _batches(
-    cluster: ClusterRef, parts: Sequence[Part], limit: int | None
+    cluster: ClusterRef, parts: Sequence[Part], limit: int | None, pruning: RowFilter | None
 ) -> Iterator[pa.RecordBatch]:
     for part in parts:
-        yield from _part_batches(cluster.connection(), part, limit)
+        yield from _part_batches(cluster.connection(), part, limit, pruning)
 
 
 def _part_batches(
-    connection: FlussConnection, part: Part, limit: int | None
+    connection: FlussConnection, part: Part, limit: int | None, pruning: RowFilter | None
 ) -> Iterator[pa.RecordBatch]:
     plan = part.plan
     if part.kind == PLAN:
         lake = lake_reader(connection) if part.lake_fallback else None
-        yield from PlanReading(connection, plan, ReadOptions(lake_reader=lake)).batches()
+        options = ReadOptions(lake_reader=lake, pruning=pruning)
+        yield from PlanReading(connection, plan, options).batches()
         return
     info = planned_table(connection, plan)
     if part.kind == UNION:

@@ -38,6 +38,24 @@ def spark_type(data_type: DataType) -> spark_types.DataType:
     return _spark_type(data_type.to_arrow("UTC"))
 
 
+def spark_schema(schema: pa.Schema) -> spark_types.StructType:
+    """Return Spark's schema for an Arrow schema.
+
+    Raises:
+        SchemaError: Spark has no type for a column.
+    """
+    fields = []
+    for field in schema:
+        try:
+            kind = _spark_type(field.type)
+        except KeyError:
+            raise SchemaError(
+                f"column '{field.name}' is {field.type}, for which Spark has no type"
+            ) from None
+        fields.append(spark_types.StructField(field.name, kind, field.nullable))
+    return spark_types.StructType(fields)
+
+
 def _spark_type(arrow: pa.DataType) -> spark_types.DataType:
     found = _SPARK[arrow.id]
     return found if isinstance(found, spark_types.DataType) else found(arrow)

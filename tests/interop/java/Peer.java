@@ -50,6 +50,7 @@ import org.apache.fluss.row.TimestampNtz;
 import org.apache.fluss.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.fluss.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.fluss.types.ArrayType;
+import org.apache.fluss.types.DataField;
 import org.apache.fluss.types.DataType;
 import org.apache.fluss.types.DataTypeParser;
 import org.apache.fluss.types.DecimalType;
@@ -86,6 +87,11 @@ public class Peer {
                     out.println(JSON.writeValueAsString(answer));
                     continue;
                 }
+                if (request.get("call").asText().equals("predicates")) {
+                    answer.put("result", predicates(request));
+                    out.println(JSON.writeValueAsString(answer));
+                    continue;
+                }
                 Map<String, String> settings = new HashMap<>();
                 request.get("settings")
                         .fields()
@@ -115,6 +121,39 @@ public class Peer {
                 .distinct()
                 .sorted()
                 .collect(Collectors.toList());
+    }
+
+    /**
+     * For each condition, what the client makes of the message again, and the rows that meet it.
+     *
+     * <p>By reflection: the client has these classes from 1.0 on.
+     */
+    private static Object predicates(JsonNode request) throws Exception {
+        Class<?> message = Class.forName("org.apache.fluss.rpc.messages.PbPredicate");
+        Class<?> tools = Class.forName("org.apache.fluss.rpc.util.PredicateMessageUtils");
+        Class<?> condition = Class.forName("org.apache.fluss.predicate.Predicate");
+        List<DataField> columns = new ArrayList<>();
+        for (JsonNode column : request.get("columns")) {
+            DataType kind = DataTypeParser.parse(column.get(1).asText());
+            columns.add(new DataField(column.get(0).asText(), kind, (Integer) columns.size()));
+        }
+        RowType type = new RowType(columns);
+        List<Object> found = new ArrayList<>();
+        for (JsonNode bytes : request.get("predicates")) {
+            Object given = message.getDeclaredConstructor().newInstance();
+            byte[] encoded = HexFormat.of().parseHex(bytes.asText());
+            message.getMethod("parseFrom", byte[].class).invoke(given, (Object) encoded);
+            Object meant = tools.getMethod("toPredicate", message, RowType.class).invoke(null, given, type);
+            Object again = tools.getMethod("toPbPredicate", condition, RowType.class).invoke(null, meant, type);
+            Method test = condition.getMethod("test", InternalRow.class);
+            List<Object> met = new ArrayList<>();
+            for (JsonNode row : request.get("rows")) {
+                met.add(test.invoke(meant, row(row, type.getChildren())));
+            }
+            byte[] hex = (byte[]) message.getMethod("toByteArray").invoke(again);
+            found.add(List.of(HexFormat.of().formatHex(hex), met));
+        }
+        return found;
     }
 
     private Object answer(JsonNode request) throws Exception {

@@ -3,9 +3,9 @@
     python -m tests.orchestrate.incremental.crasher
 
 Reads one JSON object per line: {"config", "table", "database", "store_table", "name", "run_key",
-"sink", "folder", "stage", "seed"}. For each it forks a process that takes what is new into a
-directory of Parquet files or an Iceberg table, killing itself with SIGKILL at the named stage, and
-answers with the run key and the return code. Several may run at once.
+"sink", "folder", "stage", "seed"}. For each it forks a process that takes what is new into a sink
+(`make_sink`), killing itself with SIGKILL at the named stage, and answers with the run key and the
+return code. Several may run at once.
 Forking from a process that has imported everything, and has no threads, is what makes hundreds of
 runs affordable.
 """
@@ -24,16 +24,30 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyiceberg.catalog.sql
-import pyiceberg.io.pyarrow  # noqa: F401 (imported once, before the forks)
+import sqlalchemy  # noqa: F401 (imported once, before the forks)
 
 from fluss_client import Config, FlussConnection
-from fluss_orchestrate.core.checkpoints import CheckpointStore, Event, EventKind, EventLog
+from fluss_orchestrate.core.checkpoints import (
+    CheckpointStore,
+    Event,
+    EventKind,
+    EventLog,
+    layers,
+)
 from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.job import run_increment
+from fluss_orchestrate.core.loading import PlacedElsewhereError
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.sinks import IcebergSink, ParquetSink, ReadPlan, Sink, SinkResult
+from fluss_orchestrate.core.sinks import (
+    FlussTableSink,
+    IcebergSink,
+    ParquetSink,
+    ReadPlan,
+    Sink,
+    SinkResult,
+    SqlSink,
+)
 
 STAGES = (
     "before the plan is recorded",
@@ -46,8 +60,11 @@ STAGES = (
     "after the commit",
 )
 APPEND_MS_MAX = 12
-SINK_MS_MAX: dict[type, int] = {ParquetSink: 20, IcebergSink: 250}
+SINK_MS_MAX: dict[type, int] = {ParquetSink: 20, IcebergSink: 250, SqlSink: 60, FlussTableSink: 250}
 ICEBERG = "crashes.events"
+METADATA = ("_bucket", "_offset", "_partition")
+PLACED_MAX = 5
+"""How often a run is tried again whose rows were placed by a count that has changed."""
 
 
 def die() -> None:
@@ -65,7 +82,7 @@ class DeadlyLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def append(self, event: Event, previous: Event | None) -> bool:
+    def append(self, event: Event, previous: Event | None) -> Event | None:
         planning = event.kind is EventKind.PLAN
         if planning and self._stage == "before the plan is recorded":
             die()
@@ -120,16 +137,34 @@ class DeadlySink:
         return read_some
 
 
-def make_sink(kind: str, folder: str) -> Sink:
-    """The sink that all runs share; `folder` is a path or a URI."""
+def make_sink(spec: dict[str, Any], connection: FlussConnection) -> Sink:
+    """The sink that all runs share; `folder` is a path, a URI, a SQL URL, or a table of Fluss."""
+    kind, place = spec["sink"], spec["folder"]
     if kind == "parquet":
-        return ParquetSink(folder)
-    return IcebergSink(catalog_of(Path(folder)), ICEBERG)
+        return ParquetSink(place)
+    if kind == "iceberg":
+        # `place` is a folder with a catalog of its own, or a table of a catalog that is given.
+        given = spec.get("catalog")
+        return IcebergSink(given or catalog_of(Path(place)), place if given else ICEBERG)
+    if kind == "sql":
+        return SqlSink(place, "events")
+    return FlussTableSink(connection, place, create_partitions=True, ledger_replicas=1)
 
 
 def catalog_of(folder: Path) -> dict[str, str]:
     """The catalog of the Iceberg table."""
     return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}"}
+
+
+def until_placed(work: Callable[[], object]) -> None:
+    """Do the work again while its rows are placed by a count that has changed, as retries do."""
+    for attempt in range(PLACED_MAX):
+        try:
+            work()
+            return
+        except PlacedElsewhereError:
+            if attempt + 1 == PLACED_MAX:
+                raise
 
 
 def job(spec: dict[str, Any]) -> None:
@@ -142,10 +177,12 @@ def job(spec: dict[str, Any]) -> None:
             spec["table"],
             spec["name"],
             CheckpointStore(DeadlyLog(kept.log, stage, rng)),
-            metadata_columns=["_bucket", "_offset", "_partition"],
+            metadata_columns=spec.get("metadata", METADATA),
         )
-        sink = DeadlySink(make_sink(spec["sink"], spec["folder"]), stage, rng)
-        run_increment(scan, sink, spec["run_key"], max_offsets=spec.get("max_offsets"))
+        sink = DeadlySink(make_sink(spec, connection), stage, rng)
+        until_placed(
+            lambda: run_increment(scan, sink, spec["run_key"], max_offsets=spec.get("max_offsets"))
+        )
 
 
 def run(spec: dict[str, Any], work: Callable[[dict[str, Any]], None]) -> int:
@@ -165,6 +202,8 @@ def run(spec: dict[str, Any], work: Callable[[dict[str, Any]], None]) -> int:
 
 
 def main(work: Callable[[dict[str, Any]], None] = job) -> None:
+    # Tables of a few buckets get records of what changed, as those of hundreds do.
+    layers.WHOLE_PLACES_MAX = 0
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who waits for a run needs no waiting for
     for line in sys.stdin:
         if os.fork() == 0:

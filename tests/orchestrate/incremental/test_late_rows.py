@@ -15,17 +15,15 @@ import pyarrow as pa
 import pytest
 
 from fluss_client import FlussTable, PartitionInfo
+from fluss_client.engine import HISTORICAL_PARTITION
 from fluss_client.errors import UnsupportedByServerError
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.errors import LateRowsError
 from fluss_orchestrate.core.incremental import IncrementalScan
-from fluss_orchestrate.core.incremental.planning.late_rows import (
-    HISTORICAL_ENABLED,
-    HISTORICAL_PARTITION,
-)
 from tests.orchestrate.incremental.events import EventTables, rows
 
 MakeScan = Callable[..., IncrementalScan]
+HISTORICAL_ENABLED = "table.datalake.historical-partition.enabled"
 STAND_IN = "late"
 
 

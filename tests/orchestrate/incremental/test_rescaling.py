@@ -17,31 +17,50 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import sqlalchemy as sa
 
-from fluss_client import FlussTable, TablePath
-from fluss_client.engine import Placement
+from fluss_client import (
+    ChangeType,
+    FlussTable,
+    OffsetSpec,
+    RecordBatch,
+    TableInfo,
+    TablePath,
+)
+from fluss_client.aio.offsets import bucket_offsets
+from fluss_client.engine import (
+    Placement,
+    all_buckets,
+    async_connection,
+    read_ranges,
+    run_blocking,
+)
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.incremental import IncrementalScan
 from tests.faults.recording import FaultRecorder
 from tests.orchestrate.incremental.crasher import STAGES
-from tests.orchestrate.incremental.events import EventTables, rows
+from tests.orchestrate.incremental.events import COLUMNS, EventTables, rows
 from tests.orchestrate.incremental.test_crashes import (
     KILLED,
     Crashers,
+    _iceberg_files,
     _parquet_files,
-    check_sink,
     crashers,
-    sink_ids,
 )
 from tests.orchestrate.rescaler import Rescaler
 
 __all__ = ["crashers"]
 SEED = 20261118
+SINKS = ("parquet", "iceberg", "sql", "fluss log", "fluss keys")
 ROUNDS_SHORT, ROUNDS_LONG = 8, 200
+ROUNDS_OTHERS = 4
+"""The rounds of the short form for the other sinks than Parquet."""
 ROUNDS_WITHOUT = 3
 """Where nothing can be rescaled, only partitions are added."""
 COUNT_MAX = 7
 MakeScan = Callable[..., IncrementalScan]
+Counts = dict[str, int]
+"""The bucket counts of partitions by name."""
 
 
 class Writer:
@@ -70,22 +89,114 @@ class Writer:
         return self.count
 
 
-def check_places(
-    tables: EventTables, path: TablePath, folder: Path, counts: dict[str, int]
-) -> None:
+def check_placement(info: TableInfo, batch: pa.RecordBatch, buckets: Any, counts: Counts) -> None:
     """Every row is in the bucket that its key has by the count of its partition."""
-    info = tables.admin.get_table_info(path).result(30)
-    placement = Placement(info)
-    for table in _parquet_files(folder):
-        for day, count in counts.items():
-            mine = table.filter(pc.equal(table["day"], day))
-            for batch in mine.combine_chunks().to_batches():
-                found = batch.column("_bucket").to_numpy()
-                wanted = placement.buckets(batch.select(["id", "text", "day"]), count)
-                assert np.array_equal(found, np.zeros(len(found)) if wanted is None else wanted)
+    for day, count in counts.items():
+        mine = pc.equal(batch.column("day"), day)
+        found = pc.filter(buckets, mine).to_numpy(zero_copy_only=False)
+        wanted = Placement(info).buckets(batch.filter(mine).select(info.get_column_names()), count)
+        assert np.array_equal(found, np.zeros(len(found)) if wanted is None else wanted)
+
+
+class Target:
+    """The sink of the runs, and what is in it."""
+
+    def __init__(self, tables: EventTables, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.tables = tables
+        self.place = f"sqlite:///{folder}/sink.db" if kind == "sql" else str(folder)
+        self.spec: dict[str, Any] = {"sink": kind}
+        self.rescaler: Rescaler | None = None
+        if kind.startswith("fluss"):
+            keys = ["id", "day"] if kind == "fluss keys" else None
+            table = tables.create(
+                COLUMNS,
+                keys,
+                buckets=2,
+                bucket_keys=["id"],
+                partition_keys=["day"],
+                partitions=[{"day": "d0"}],
+            )
+            self.path = table.get_table_path()
+            self.place = str(self.path)
+            self.rescaler = Rescaler(tables.connection, self.path, "d0")
+            self.spec["metadata"] = []
+        self.spec["folder"] = self.place
+
+    def rescale(self, chance: random.Random) -> None:
+        """Partitions that the sink creates from now on get another count."""
+        if self.rescaler is not None:
+            self.rescaler.rescale(chance.randrange(1, COUNT_MAX))
+
+    def rows(self) -> pa.Table:
+        """The rows, with the place that each was read from or is in."""
+        if self.kind == "parquet":
+            return pa.concat_tables(_parquet_files(Path(self.place)))
+        if self.kind == "iceberg":
+            return pa.concat_tables(_iceberg_files(Path(self.place)))
+        if self.kind == "sql":
+            engine = sa.create_engine(self.place)
+            with engine.connect() as opened:
+                found = opened.execute(sa.text("SELECT * FROM events")).mappings().all()
+            engine.dispose()
+            return pa.Table.from_pylist([dict(row) for row in found])
+        return self._log()
+
+    def _log(self) -> pa.Table:
+        core = async_connection(self.tables.connection)
+        info = self.tables.admin.get_table_info(self.path).result(30)
+
+        async def read() -> list[RecordBatch]:
+            places = await all_buckets(core.backend, info)
+            ends = await bucket_offsets(core.backend, info, places, OffsetSpec.latest())
+            ranges = {place: (0, ends[place]) for place in places}
+            reading = read_ranges(core.backend, info, ranges, config=core.config)
+            return [batch async for batch in reading]
+
+        parts = []
+        for batch in run_blocking(read()):
+            if batch.change_types is not None:
+                # Rows that were sent again would be updates.
+                assert set(batch.change_types.to_pylist()) == {int(ChangeType.Insert)}
+            buckets = pa.array([batch.bucket.bucket_id] * batch.batch.num_rows, pa.int32())
+            parts.append(batch.batch.append_column("_bucket", buckets))
+        return pa.Table.from_batches(parts)
+
+    def check(self, source: TablePath, rows: pa.Table, counts: Counts) -> None:
+        """Nothing is misplaced: in the source, or in the table that the sink writes."""
+        path = source
+        if self.rescaler is not None:
+            path = self.path
+            listed = self.tables.admin.list_partition_infos(path).result(30)
+            info = self.tables.admin.get_table_info(path).result(30)
+            counts = {p.partition_name: info.bucket_count_of(p) for p in listed}
+        info = self.tables.admin.get_table_info(path).result(30)
+        for batch in rows.combine_chunks().to_batches():
+            check_placement(info, batch, batch.column("_bucket"), counts)
+        if self.rescaler is None:
+            check_offsets(rows)
+        assert len(set(counts.values())) > 1 or not self._can_rescale
+
+    @property
+    def _can_rescale(self) -> bool:
+        return self.tables.connection.backend.capabilities.rescaling
+
+
+def check_offsets(rows: pa.Table) -> None:
+    """The offsets of each place follow each other without a gap."""
+    offsets: dict[Any, list[int]] = collections.defaultdict(list)
+    for row in rows.select(["_partition", "_bucket", "_offset"]).to_pylist():
+        offsets[row["_partition"], row["_bucket"]].append(row["_offset"])
+    for mine in offsets.values():
+        assert sorted(mine) == list(range(len(mine)))
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("backend_kind", "sink"),
+    [("plain", "parquet"), *(("embedded", sink) for sink in SINKS)],
+    indirect=["backend_kind"],
+)
 def test_every_row_once_through_kills_and_rescales(
     tables: EventTables,
     settings: dict[str, Any],
@@ -94,31 +205,32 @@ def test_every_row_once_through_kills_and_rescales(
     tmp_path: Path,
     long_form: bool,
     backend_kind: str,
+    sink: str,
     record_fault: FaultRecorder,
 ) -> None:
     table = tables.days("d0", buckets=2)
     path = table.get_table_path()
     rescaler = Rescaler(tables.connection, path, "d0")
+    target = Target(tables, sink, tmp_path)
     rng = random.Random(SEED)
-    folder = tmp_path / "sink"
-    folder.mkdir()
     spec = {
         "config": settings,
         "table": str(path),
         "database": scan_database,
         "store_table": "rescales",
-        "name": f"rescales-{backend_kind}",
-        "sink": "parquet",
-        "folder": str(folder),
+        "name": f"rescales-{backend_kind}-{sink.replace(' ', '-')}",
+        **target.spec,
     }
     writer = Writer(tables, table, ["d0"])
     kills: collections.Counter[str] = collections.Counter()
-    rounds = ROUNDS_LONG if long_form else ROUNDS_SHORT
+    rounds = ROUNDS_LONG if long_form else ROUNDS_SHORT if sink == "parquet" else ROUNDS_OTHERS
     if not rescaler.can_rescale:
         rounds = ROUNDS_WITHOUT
+    # In the short form the other sinks die at the stages that concern them.
+    stages = STAGES if rounds >= ROUNDS_SHORT or not rescaler.can_rescale else STAGES[3:]
     try:
         for number in range(rounds):
-            stage = STAGES[number % len(STAGES)]
+            stage = stages[number % len(stages)]
             run = spec | {"run_key": f"run-{number}", "stage": stage, "seed": rng.random()}
             if rng.random() < 0.3:
                 run["max_offsets"] = rng.randrange(1, 60)
@@ -127,6 +239,7 @@ def test_every_row_once_through_kills_and_rescales(
             kills[stage] += code == KILLED
             # Between the kill and whoever adopts the plan and commits it.
             rescaler.rescale(rng.randrange(1, COUNT_MAX))
+            target.rescale(rng)
             if number % 4 == 0 or not long_form:
                 day = f"d{number + 1}"
                 rescaler.add(day)
@@ -136,18 +249,18 @@ def test_every_row_once_through_kills_and_rescales(
     finally:
         count = writer.stop()
     assert crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
-    ids = sink_ids("parquet", folder)
+    rows = target.rows()
+    ids = collections.Counter(rows["id"].to_pylist())
     record_fault(
-        f"kill -9 of incremental jobs through rescales ({backend_kind})",
+        f"kill -9 of incremental jobs through rescales ({sink}, {backend_kind})",
         sum(kills.values()),
         lost=len(set(range(count)) - ids.keys()),
         doubled=ids.total() - len(ids),
         seed=SEED,
         stages=kills,
     )
-    check_sink("parquet", folder, count)
-    check_places(tables, path, folder, rescaler.counts)
-    assert len(set(rescaler.counts.values())) > 1 or not rescaler.can_rescale
+    assert sorted(ids.elements()) == list(range(count))
+    target.check(path, rows, rescaler.counts)
 
 
 def test_a_plan_stays_what_it_is(tables: EventTables, make_scan: MakeScan) -> None:

@@ -7,8 +7,14 @@ import pytest
 from fluss_client import Schema, TablePath
 from fluss_client.errors import ConfigError, UnsupportedError
 from fluss_client.model.table import TableInfo
-from fluss_orchestrate.core.lake import NoLakeError, catalog_properties, redacted
-from fluss_orchestrate.core.lake.catalog import to_pyiceberg
+from fluss_orchestrate.core.lake import (
+    CatalogError,
+    CatalogUnreachableError,
+    NoLakeError,
+    catalog_properties,
+    redacted,
+)
+from fluss_orchestrate.core.lake.catalog import open_catalog, to_pyiceberg
 from tests.orchestrate.lake.tables import COLUMNS
 
 
@@ -61,6 +67,28 @@ def test_jdbc(jdbc: str, sqlalchemy: str) -> None:
 def test_other_catalogs(given: dict[str, str], kind: str) -> None:
     found = to_pyiceberg({**given, "uri": "http://h", "s3.endpoint": "http://s", "name": "mine"})
     assert found == {"type": kind, "uri": "http://h", "s3.endpoint": "http://s", "name": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "kind", "says"),
+    [
+        ({"type": "rest", "uri": "http://127.0.0.1:1"}, CatalogUnreachableError, "does not answer"),
+        (
+            {"type": "sql", "uri": "postgresql+psycopg2://me:hidden@127.0.0.1:1/db"},
+            CatalogUnreachableError,
+            "does not answer",
+        ),
+        ({"type": "rest"}, CatalogError, "URI missing"),
+    ],
+)
+def test_a_catalog_that_does_not_open_is_one_sentence(
+    properties: dict[str, str], kind: type[CatalogError], says: str
+) -> None:
+    with pytest.raises(kind, match=says) as told:
+        open_catalog(properties)
+    assert "\n" not in str(told.value)
+    assert "hidden" not in str(told.value)
+    assert kind.retriable is (kind is CatalogUnreachableError)
 
 
 def test_what_pyiceberg_cannot_open() -> None:

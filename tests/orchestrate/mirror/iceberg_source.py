@@ -111,16 +111,21 @@ class Source:
         self.there.discard(region)
         self.model = {key: row for key, row in self.model.items() if key[0] != region}
 
+    def rescale(self, count: int) -> None:
+        """Give partitions that are created from now on another bucket count."""
+        self.tables.admin.alter_table(self.path, bucket_count=count).result(30)
+
     def create(self, region: str) -> None:
         """Create a partition."""
         self.tables.admin.create_partition(self.path, {"region": region}).result(30)
         self.there.add(region)
 
     def at(self, offsets: Offsets) -> Model:
-        """The rows at some offsets, by replaying the changelog of a table without partitions."""
+        """The rows at some offsets, by replaying the changelog."""
         info = self.table.get_table_info()
         ranges = {
-            TableBucket(info.table_id, bucket): (0, end) for (_, bucket), end in offsets.items()
+            TableBucket(info.table_id, bucket, partition_id=partition_id): (0, end)
+            for (partition_id, bucket), end in offsets.items()
         }
 
         async def changes() -> list[RecordBatch]:

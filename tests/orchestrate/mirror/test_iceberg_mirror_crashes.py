@@ -20,6 +20,8 @@ from tests.orchestrate.mirror.iceberg_source import Duck, Source, mirror_sink, w
 
 SEED = 20261118
 KILLS_SHORT, KILLS_LONG = 12, 200
+RESCALES_SHORT = 4
+COUNT_MAX, REGIONS_MAX = 6, 24
 RACERS = 8
 NAME = "crashes"
 MODES = ("equality", "copy_on_write")
@@ -74,6 +76,36 @@ class Target:
         )
 
 
+def kill_runs(
+    target: Target, crashers: Crashers, chance: random.Random, total: int, rescales: bool = False
+) -> collections.Counter[str]:
+    """Kill runs at every stage; the mirror equals the table after each of them."""
+    source = target.source
+    kills: collections.Counter[str] = collections.Counter()
+    number = 0
+    for stage in stages(chance):
+        if sum(kills.values()) >= total and (rescales or all(kills[one] for one in STAGES)):
+            break
+        source.change(chance, chance.randrange(1, 8))
+        # A killed run is tried again under its key, or left to the next one to adopt.
+        number += chance.random() < 0.6
+        run = target.spec | {"run_key": f"run-{number}", "stage": stage, "seed": chance.random()}
+        if chance.random() < 0.3:
+            run["max_offsets"] = chance.randrange(1, 20)
+        run["reset"] = number > 1 and chance.random() < 0.1
+        code = crashers.run(run)
+        assert code in (0, KILLED), stage
+        kills[stage] += code == KILLED
+        if rescales:
+            # Between the kill and whoever adopts the plan and commits it.
+            source.rescale(chance.randrange(1, COUNT_MAX))
+            if len(source.there) < REGIONS_MAX:
+                source.create(f"r{number}-{sum(kills.values())}")
+        assert target.differences() == (0, 0), (stage, number)
+    assert crashers.run(target.spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
+    return kills
+
+
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("mode", MODES)
 def test_equal_through_kills_and_rebuilds(
@@ -86,27 +118,10 @@ def test_equal_through_kills_and_rebuilds(
     mode: str,
     record_fault: FaultRecorder,
 ) -> None:
-    chance = random.Random(SEED)
     print("seed", SEED, mode)
     target = Target(source, tmp_path, mode, fluss_address)
-    kills: collections.Counter[str] = collections.Counter()
-    total = (KILLS_LONG if long_form else KILLS_SHORT) // (2 if not long_form else 1)
-    number = 0
-    for stage in stages(chance):
-        if sum(kills.values()) >= total and all(kills[one] for one in STAGES):
-            break
-        source.change(chance, chance.randrange(1, 8))
-        # A killed run is tried again under its key, or left to the next one to adopt.
-        number += chance.random() < 0.6
-        run = target.spec | {"run_key": f"run-{number}", "stage": stage, "seed": chance.random()}
-        if chance.random() < 0.3:
-            run["max_offsets"] = chance.randrange(1, 20)
-        run["reset"] = number > 1 and chance.random() < 0.1
-        code = crashers.run(run)
-        assert code in (0, KILLED), stage
-        kills[stage] += code == KILLED
-        assert target.differences() == (0, 0), (stage, number)
-    assert crashers.run(target.spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
+    total = KILLS_LONG if long_form else KILLS_SHORT // 2
+    kills = kill_runs(target, crashers, random.Random(SEED), total)
     lost, doubled = target.differences()
     record_fault(
         f"kill -9 of mirrors in Iceberg ({mode}, {fluss_kind})",
@@ -117,6 +132,41 @@ def test_equal_through_kills_and_rebuilds(
         stages=kills,
     )
     assert target.duck.rows(tmp_path) == without_nulls(source.model)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("fluss_kind", ["embedded"], indirect=True)
+@pytest.mark.parametrize(
+    "mode", ["equality", pytest.param("copy_on_write", marks=pytest.mark.long)]
+)
+def test_equal_through_kills_and_rescales(
+    source_connection: FlussConnection,
+    crashers: Crashers,
+    tmp_path: Path,
+    fluss_address: str,
+    fluss_kind: str,
+    long_form: bool,
+    mode: str,
+    record_fault: FaultRecorder,
+) -> None:
+    """Only the embedded engine can change the bucket count of a table."""
+    with own_database(source_connection, "mirrors") as name:
+        source = Source(source_connection, name, partitioned=True)
+        target = Target(source, tmp_path, mode, fluss_address)
+        total = KILLS_LONG if long_form else RESCALES_SHORT
+        kills = kill_runs(target, crashers, random.Random(SEED), total, rescales=True)
+        lost, doubled = target.differences()
+        record_fault(
+            f"kill -9 of mirrors in Iceberg through rescales ({mode})",
+            sum(kills.values()),
+            lost=lost,
+            doubled=doubled,
+            seed=SEED,
+            stages=kills,
+        )
+        assert target.duck.rows(tmp_path) == without_nulls(source.model)
+        listed = source.tables.admin.list_partition_infos(source.path).result(30)
+        assert len({partition.bucket_count for partition in listed}) > 1
 
 
 @pytest.mark.timeout(1800)

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss_client import OffsetSpec
-from fluss_client.engine import Placement, backend_of, run_blocking
+from fluss_client.engine import Placement, backend_of, bucket_counts, run_blocking
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from tests.contract.tables import Tables, done
 
@@ -31,6 +31,8 @@ COLUMNS: dict[str, pa.DataType] = {
 }
 DAYS = ("d1", "d2", "d3")
 KEYS = 24
+BUCKETS_MAX = 5
+"""The largest bucket count that a partition gets."""
 
 
 class KeyedModel:
@@ -46,6 +48,7 @@ class KeyedModel:
         **descriptor: Any,
     ) -> None:
         self._tables = tables
+        self._backend = backend_of(tables.connection)
         self._rng = rng
         self._days: list[str] = ["d1", "d2"] if partitioned else []
         self.partitioned = partitioned
@@ -83,21 +86,20 @@ class KeyedModel:
         if self.partitioned:
             found = done(self._tables.admin.list_partition_infos(self.table.get_table_path()))
             self._ids = {p.partition_name: p.partition_id for p in found}
-        self._placement = Placement(self.table.get_table_info())
-        for partition_id in self._ids.values():
-            for bucket in range(self.table.get_table_info().num_buckets):
+        info = self.table.get_table_info()
+        self._placement = Placement(info)
+        self._counts = run_blocking(bucket_counts(self._backend, info))
+        for partition_id, count in self._counts.items():
+            for bucket in range(count):
                 self.rows.setdefault((partition_id, bucket), {})
         self._note()
 
     def _note(self) -> None:
         """Note the rows of each bucket under the offset that its log has now."""
         info = self.table.get_table_info()
-        backend = backend_of(self._tables.connection)
-        for partition_id in self._ids.values():
+        for partition_id, count in self._counts.items():
             found = run_blocking(
-                backend.list_offsets(
-                    info, partition_id, range(info.num_buckets), OffsetSpec.latest()
-                )
+                self._backend.list_offsets(info, partition_id, range(count), OffsetSpec.latest())
             )
             for bucket, offset in found.items():
                 place = (partition_id, bucket)
@@ -105,11 +107,13 @@ class KeyedModel:
 
     def _places(self, rows: list[Row]) -> list[Place]:
         # Only the columns that place rows count; nulls stand for the others.
-        batch = pa.RecordBatch.from_pylist(rows, self.table.arrow_schema)
-        found = self._placement.buckets(batch)
-        buckets = [0] * len(rows) if found is None else [int(bucket) for bucket in found]
-        days = [row["day"] if self.partitioned else None for row in rows]
-        return [(self._ids[day], b) for day, b in zip(days, buckets, strict=True)]
+        places = []
+        for row in rows:
+            batch = pa.RecordBatch.from_pylist([row], self.table.arrow_schema)
+            partition_id = self._ids[row["day"] if self.partitioned else None]
+            found = self._placement.buckets(batch, self._counts[partition_id])
+            places.append((partition_id, 0 if found is None else int(found[0])))
+        return places
 
     def _key_of(self, row: Mapping[str, Any]) -> Key:
         return tuple(row[name] for name in self.key)
@@ -192,9 +196,17 @@ class KeyedModel:
             done(self._tables.admin.drop_partition(path, {"day": day}))
             self._days.remove(day)
         else:
+            self._rescale()
             done(self._tables.admin.create_partition(path, {"day": day}))
             self._days.append(day)
         self._learn()
+
+    def _rescale(self) -> None:
+        """Give partitions that are created from now on another bucket count, where that works."""
+        if self._backend.capabilities.rescaling:
+            count = self._rng.randrange(1, BUCKETS_MAX + 1)
+            path = self.table.get_table_path()
+            done(self._tables.admin.alter_table(path, bucket_count=count))
 
     def step(self) -> None:
         """Do one operation."""

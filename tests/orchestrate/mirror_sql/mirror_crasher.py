@@ -41,7 +41,6 @@ FLUSS_STAGES = (
     "before a pass is finished",
     "before the position is recorded",
 )
-crasher.SINK_MS_MAX |= {SqlSink: 60, FlussTableSink: 250}
 
 
 class DeadlyMirror(DeadlySink):
@@ -114,15 +113,18 @@ def job(spec: dict[str, Any]) -> None:
     arm(stage, rng)
     with FlussConnection.create(Config(spec["config"])).result(60) as connection:
         kept = FlussCheckpointStore(connection, spec["database"], "kills", replicas=1)
-        mirror_table(
-            connection,
-            spec["table"],
-            DeadlyMirror(sink_of(spec, connection), stage, rng),
-            spec["run_key"],
-            checkpoint=spec["name"],
-            store=CheckpointStore(DeadlyLog(kept.log, stage, rng)),
-            max_offsets=spec.get("max_offsets"),
-            scan_options={"settle_ms": 0},
+        sink = DeadlyMirror(sink_of(spec, connection), stage, rng)
+        crasher.until_placed(
+            lambda: mirror_table(
+                connection,
+                spec["table"],
+                sink,
+                spec["run_key"],
+                checkpoint=spec["name"],
+                store=CheckpointStore(DeadlyLog(kept.log, stage, rng)),
+                max_offsets=spec.get("max_offsets"),
+                scan_options={"settle_ms": 0},
+            )
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,18 +14,19 @@ from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
 from fluss_orchestrate import load_rows
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.loading import PlacedElsewhereError, sending
+from tests.faults.recording import FaultRecorder
+from tests.orchestrate.incremental.test_crashes import KILLED, Crashers
+from tests.orchestrate.incremental.test_rescaling import check_placement
 from tests.orchestrate.rescaler import Rescaler
+from tests.orchestrate.sinks import load_crasher
+from tests.orchestrate.sinks.load_crasher import FIELDS
 
 pytestmark = pytest.mark.usefixtures("small_units")
 DAYS = ("d0", "d1", "d2")
 ROWS = 300
-FIELDS = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("day", pa.string(), nullable=False),
-        pa.field("text", pa.string()),
-    ]
-)
+SEED = 20261118
+ROUNDS_LONG = 200
+COUNT_MAX = 7
 KINDS: dict[str, dict[str, Any]] = {
     "log in turns": {},
     "log by key": {"bucket_keys": ["id"]},
@@ -119,3 +122,82 @@ def test_a_partition_that_gets_another_count_than_was_known(
         assert (caught.value.retriable, caught.value.bucket_count) == (True, 3)
     assert load_rows(sink_connection, path, rows(), "one", create_partitions=True).rows == ROWS
     assert ids(sink_connection, path) == list(range(ROWS))
+
+
+@pytest.fixture
+def crashers() -> Iterator[Crashers]:
+    made = Crashers("tests.orchestrate.sinks.load_crasher")
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("fluss_kind", ["embedded"], indirect=True)
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_row_once_through_kills_and_rescales(
+    sink_connection: FlussConnection,
+    sink_database: str,
+    fluss_address: str,
+    fluss_kind: str,
+    crashers: Crashers,
+    kind: str,
+    long_form: bool,
+    record_fault: FaultRecorder,
+) -> None:
+    """Only the embedded engine can change the bucket count of a table."""
+    path = TablePath(sink_database, "t")
+    rescaler = make_table(sink_connection, path, kind)
+    chance = random.Random(SEED)
+    stages = load_crasher.STAGES
+    kills: collections.Counter[str] = collections.Counter()
+    rounds = ROUNDS_LONG if long_form else len(stages)
+    for number in range(rounds):
+        stage = stages[number % len(stages)]
+        # The load creates the newest partition, before or after the rescale.
+        newest = 1 + (number // 8 if long_form else number)
+        days = [f"d{newest}", f"d{chance.randrange(newest)}"]
+        spec = {
+            "config": {"bootstrap.servers": fluss_address},
+            "table": str(path),
+            "load": number,
+            "days": days,
+        }
+        run = spec | {"run_key": f"{number}", "stage": stage, "seed": chance.random()}
+        code = crashers.run(run)
+        assert code in (0, KILLED), stage
+        kills[stage] += code == KILLED
+        # Between the kill and the call that goes on.
+        rescaler.rescale(chance.randrange(1, COUNT_MAX))
+        assert crashers.run(run | {"run_key": f"{number} again", "stage": ""}) == 0
+    found = collections.Counter(ids(sink_connection, path))
+    count = rounds * load_crasher.ROWS
+    record_fault(
+        f"kill -9 of loads through rescales ({kind})",
+        sum(kills.values()),
+        lost=len(set(range(count)) - found.keys()),
+        doubled=found.total() - len(found),
+        seed=SEED,
+        stages=kills,
+    )
+    assert sum(kills.values()) == rounds
+    assert sorted(found.elements()) == list(range(count))
+    check_places(sink_connection, path, kind)
+
+
+def check_places(connection: FlussConnection, path: TablePath, kind: str) -> None:
+    """Every row is in the bucket of its key; rows in turns are in every bucket."""
+    with IncrementalScan(
+        connection, path, f"places {path}", settle_ms=0, metadata_columns=["_bucket"]
+    ).run("all") as run:
+        rows = run.to_arrow()
+    admin = connection.get_admin().result(30)
+    info = admin.get_table_info(path).result(30)
+    listed = admin.list_partition_infos(path).result(30)
+    counts = {p.partition_name: info.bucket_count_of(p) for p in listed}
+    assert len(set(counts.values())) > 1
+    for batch in rows.combine_chunks().to_batches():
+        if info.bucket_keys:
+            check_placement(info, batch, batch.column("_bucket"), counts)
+        else:
+            for row in batch.select(["day", "_bucket"]).to_pylist():
+                assert row["_bucket"] < counts[row["day"]]

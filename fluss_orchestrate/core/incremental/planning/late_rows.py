@@ -13,23 +13,21 @@ partition, which is an error or what `on_partition_gone` says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fluss_client import PartitionInfo, TableInfo
-from fluss_client.engine import Backend
+from fluss_client.aio import FlussConnection as AsyncConnection
+from fluss_client.engine import HISTORICAL_PARTITION, Backend, backend_of
 from fluss_client.errors import UnsupportedByServerError
 from fluss_orchestrate.core.errors import LateRowsError
 from fluss_orchestrate.core.incremental.planning.observation import TableView, observe_offsets
-from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
+from fluss_orchestrate.core.incremental.planning.settings import ON_LATE_ROWS, ScanSettings, one_of
 
-HISTORICAL_ENABLED = "table.datalake.historical-partition.enabled"
-HISTORICAL_PARTITION = "__historical__"
-
-
-def takes_late_rows(info: TableInfo) -> bool:
-    """Return whether rows of expired partitions of a table go into a system partition."""
-    return info.properties.get(HISTORICAL_ENABLED, "false").lower() == "true"
+READ_KEYS = (
+    "the system partition of a key table has changes only, made on rows that are in the lake, so "
+    "the current rows of expired partitions cannot be read from Fluss"
+)
 
 
 def has_late_rows(names: Iterable[str]) -> bool:
@@ -45,29 +43,57 @@ async def observe_for_scan(
     Raises:
         LateRowsError: The table takes late rows, and the scan cannot or shall not read them.
     """
-    return await observe_offsets(
-        backend, alias, info, await late_partitions(backend, info, settings)
-    )
-
-
-async def late_partitions(
-    backend: Backend, info: TableInfo, settings: ScanSettings
-) -> list[PartitionInfo]:
-    """Return the system partition with late rows, if there is one and the scan reads it.
-
-    Raises:
-        LateRowsError: The table takes late rows, and the scan cannot or shall not read them.
-    """
-    if not takes_late_rows(info) or settings.on_late_rows == "note":
-        return []
-    if settings.on_late_rows == "fail":
-        raise LateRowsError(info.table_path, "the policy of this scan is on_late_rows='fail'")
-    if settings.on_partition_gone == "delete":
+    if (
+        info.takes_late_rows
+        and settings.on_partition_gone == "delete"
+        and settings.on_late_rows == "read"
+    ):
         raise LateRowsError(
             info.table_path,
             "a mirror that deletes the rows of dropped partitions (on_partition_gone='delete') "
             "would get them back one by one",
+            "Query the lake for them",
         )
+    late = await late_partitions(backend, info, settings.on_late_rows)
+    return await observe_offsets(backend, alias, info, late)
+
+
+async def observe_for_read(
+    connection: AsyncConnection, info: TableInfo, on_late_rows: str, *, changes: bool = False
+) -> TableView:
+    """Return the state of a table with the partitions that a read without a checkpoint reads.
+
+    Args:
+        connection: The connection.
+        info: The table.
+        on_late_rows: What to do about rows of expired partitions: `read`, `note` (leave them out)
+            or `fail`.
+        changes: The changelog of a key table is read, not its current rows.
+
+    Raises:
+        LateRowsError: The table takes late rows, and the read cannot or shall not read them.
+    """
+    one_of("on_late_rows", on_late_rows, ON_LATE_ROWS)
+    state = info.has_primary_key() and not changes
+    if info.takes_late_rows and state and on_late_rows == "read":
+        raise LateRowsError(info.table_path, READ_KEYS, "Read the changelog with a scan")
+    backend = backend_of(connection)
+    late = await late_partitions(backend, info, on_late_rows)
+    return await observe_offsets(backend, connection.config.resolved_alias(), info, late)
+
+
+async def late_partitions(
+    backend: Backend, info: TableInfo, on_late_rows: str
+) -> list[PartitionInfo]:
+    """Return the system partition with late rows, if there is one and it is read.
+
+    Raises:
+        LateRowsError: The table takes late rows, and they cannot or shall not be read.
+    """
+    if not info.takes_late_rows or on_late_rows == "note":
+        return []
+    if on_late_rows == "fail":
+        raise LateRowsError(info.table_path, "the policy is on_late_rows='fail'")
     try:
         listed = await backend.system_partitions(info.table_path)
     except UnsupportedByServerError as error:
@@ -75,8 +101,30 @@ async def late_partitions(
     return [p for p in listed if p.partition_name == HISTORICAL_PARTITION]
 
 
-def late_details(info: TableInfo, settings: ScanSettings) -> dict[str, Any]:
-    """Return for the history and the receipt that late rows are not covered, if so."""
-    if takes_late_rows(info) and settings.on_late_rows == "note":
+def check_not_expired(info: TableInfo, partition: str, on_late_rows: str) -> None:
+    """Refuse to take a partition that does not exist for one without rows.
+
+    Raises:
+        LateRowsError: The table takes late rows: the rows of an expired partition may be there.
+    """
+    if info.takes_late_rows and on_late_rows != "note":
+        raise LateRowsError(
+            info.table_path,
+            f"partition '{partition}' does not exist, and late rows are not in partitions of their "
+            "own",
+            "Read the whole table and choose the rows",
+        )
+
+
+def late_details(
+    info: TableInfo, settings: ScanSettings, before: Mapping[Any, int] | None = None
+) -> dict[str, Any]:
+    """Return for the history and the receipt which late rows a plan does not cover, if any.
+
+    `before` has the offsets before which a plan of the current rows does not cover them.
+    """
+    if info.takes_late_rows and settings.on_late_rows == "note":
         return {"late_rows": "not covered"}
+    if before and any(before.values()):
+        return {"late_rows": "not covered before this plan"}
     return {}

@@ -20,7 +20,14 @@ from dataclasses import replace
 from typing import Any
 
 from fluss_client import FlussConnection, TablePath
-from fluss_client.engine import Backend, Backoff, Deadline, backend_of, run_blocking
+from fluss_client.engine import (
+    Backend,
+    Backoff,
+    Deadline,
+    backend_of,
+    existing_partitions,
+    run_blocking,
+)
 from fluss_client.errors import DatabaseNotExistError, TableNotExistError
 from fluss_orchestrate.core.checkpoints.dropped import (
     NO_RECORDS,
@@ -117,7 +124,8 @@ def with_records(
 
 def is_unpartitioned(places: Iterable[Place]) -> bool:
     """Return whether these are places of a table without partitions."""
-    return any(partition_id is None for partition_id, _ in places)
+    first = next(iter(places), None)
+    return first is not None and first[0] is None
 
 
 def unseen_details(
@@ -184,7 +192,7 @@ async def partition_ids(backend: Backend) -> set[int]:
                 info = await backend.get_table_info(path)
                 if not info.is_partitioned():
                     return []
-                return [p.partition_id for p in await backend.list_partitions(path, None)]
+                return [p.partition_id for p in await existing_partitions(backend, info)]
             except TableNotExistError:
                 return []
 

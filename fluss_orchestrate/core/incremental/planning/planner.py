@@ -187,10 +187,8 @@ class Planner:
         stops: Mapping[Place, int],
         details: dict[str, Any],
     ) -> Draft:
-        places = sorted(stops, key=place_order)
-        ranges = tuple(
-            view.range_of(p, starts[p], stops[p]) for p in places if stops[p] > starts[p]
-        )
+        moved = sorted((p for p, stop in stops.items() if stop > starts[p]), key=place_order)
+        ranges = tuple(view.range_of(p, starts[p], stops[p]) for p in moved)
         kind = "changelog" if view.info.has_primary_key() else "log"
         times = {p: t for p, t in position.commit_ms.items() if position.offsets[p] == starts[p]}
         begins = TablePosition(view.identity, dict(starts), times, view.partitions)
@@ -232,7 +230,7 @@ class Planner:
         )
         starts = {**dict.fromkeys(view.latest, 0), **late}
         begins = TablePosition(view.identity, starts, {}, view.partitions)
-        details = {"until": "latest", **late_details(info, self._settings)}
+        details = {"until": "latest", **late_details(info, self._settings, late)}
         return Draft(self._plan(view, run_key, ranges, "state"), begins, details)
 
 
@@ -297,6 +295,7 @@ def plan_once(
     columns: Sequence[str] | None = None,
     metadata_columns: Sequence[str] = (),
     partition: str | None = None,
+    on_late_rows: str = "read",
 ) -> ScanPlan:
     """Plan to read a part of a log without a checkpoint: for people, exports and backfills.
 
@@ -310,6 +309,8 @@ def plan_once(
         columns: The columns to read; all by default.
         metadata_columns: The metadata columns to add.
         partition: The name of the only partition to read; all by default.
+        on_late_rows: What to do about rows of expired partitions: `read` them, leave them out
+            (`note`), or `fail`.
 
     Returns:
         The plan; `PlanReading` reads it.
@@ -324,6 +325,7 @@ def plan_once(
         columns=names_of(columns),
         metadata_columns=names_of(metadata_columns) or (),
         start=start,
+        on_late_rows="note" if partition is not None else on_late_rows,
     )
     core = async_connection(connection)
     planner = Planner(backend_of(core), core.config, settings, can_read_lake=False)

@@ -69,18 +69,18 @@ class ScanSettings:
 
     def __post_init__(self) -> None:
         check_checkpoint_name(self.name)
-        _one_of("on_pending", self.on_pending, ON_PENDING)
-        _one_of("on_retention", self.on_retention, ON_RETENTION)
-        _one_of("on_partition_gone", self.on_partition_gone, ON_PARTITION_GONE)
-        _one_of("on_partition_unseen", self.on_partition_unseen, ON_PARTITION_UNSEEN)
-        _one_of("on_late_rows", self.on_late_rows, ON_LATE_ROWS)
-        _one_of("on_recreated", self.on_recreated, ON_RECREATED)
-        _one_of("on_covered", self.on_covered, ON_COVERED)
-        _one_of("on_committed", self.on_committed, ON_COMMITTED)
+        one_of("on_pending", self.on_pending, ON_PENDING)
+        one_of("on_retention", self.on_retention, ON_RETENTION)
+        one_of("on_partition_gone", self.on_partition_gone, ON_PARTITION_GONE)
+        one_of("on_partition_unseen", self.on_partition_unseen, ON_PARTITION_UNSEEN)
+        one_of("on_late_rows", self.on_late_rows, ON_LATE_ROWS)
+        one_of("on_recreated", self.on_recreated, ON_RECREATED)
+        one_of("on_covered", self.on_covered, ON_COVERED)
+        one_of("on_committed", self.on_committed, ON_COMMITTED)
         if isinstance(self.start, str) and as_time_ms(self.start) is None:
-            _one_of("start", self.start, ("earliest", "latest", "state"))
+            one_of("start", self.start, ("earliest", "latest", "state"))
         for name in self.metadata_columns:
-            _one_of("metadata_columns", name, METADATA_COLUMNS)
+            one_of("metadata_columns", name, METADATA_COLUMNS)
         if self.columns is not None and not self.columns:
             raise ConfigError("columns must name at least one column; leave it out to read all")
         named = [*(self.columns or ()), *self.metadata_columns]
@@ -111,6 +111,7 @@ def place_offsets(offsets: Offsets) -> dict[Place, int]:
     return found
 
 
-def _one_of(what: str, value: str, allowed: Sequence[str]) -> None:
+def one_of(what: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise `ConfigError` for a setting that has another value than those that are allowed."""
     if value not in allowed:
         raise ConfigError(f"{what} is one of {', '.join(allowed)}, not '{value}'")

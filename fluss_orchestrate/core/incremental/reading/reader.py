@@ -25,6 +25,7 @@ from fluss_client.engine import (
     RangeReader,
     async_connection,
     backend_of,
+    existing_partitions,
     run_blocking,
     runtime,
 )
@@ -48,6 +49,7 @@ from fluss_orchestrate.core.incremental.planning.settings import BACKWARDS_WAIT_
 from fluss_orchestrate.core.incremental.reading.columns import Rows, Shaper
 from fluss_orchestrate.core.incremental.reading.state import StateCost, read_state
 from fluss_orchestrate.core.plan import BucketRange, Place, ScanPlan
+from fluss_orchestrate.core.row_filter import RowFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ async def explained(backend: Backend, error: FlussError, plan: ScanPlan) -> Flus
     if isinstance(error, TableNotExistError):
         return TableIdentityChangedError(plan.table, None)
     if isinstance(error, PartitionNotExistError):
-        there = await backend.list_partitions(plan.table.path, None)
+        info = await backend.get_table_info(plan.table.path)
+        there = await existing_partitions(backend, info)
         ids = {partition.partition_id for partition in there}
         gone = [r for r in plan.ranges if r.partition_id not in ids]
         return PartitionGoneError(plan.table, gone)
@@ -177,6 +180,8 @@ class ReadOptions:
     lake_reader: LakeReader | None = None
     backwards_wait_ms: int = BACKWARDS_WAIT_MS
     progress: ProgressHook | None = None
+    pruning: RowFilter | None = None
+    """Which rows the caller will keep. Servers may leave out others, of the log of a log table."""
 
 
 def prepare_plan(connection: FlussConnection, plan: ScanPlan, options: ReadOptions) -> Prepared:
@@ -307,6 +312,9 @@ class PlanReading:
     def _fetch_once(self, wanted: dict[TableBucket, tuple[int, int]]) -> Iterator[RecordBatch]:
         table, core = self._prepared.table, self._core
         projection = Projection.of(table.schema, _indexes(self.plan, table))
+        pruning = self._options.pruning
+        if pruning is not None and self.plan.kind == "log":
+            projection = replace(projection, pruning=pruning.predicate(table.schema))
 
         async def opened() -> RangeReader:
             return RangeReader(backend_of(core), table, wanted, projection, core.config, True)

@@ -1,0 +1,1 @@
+"""Remote logs and Parquet files on S3."""
