@@ -20,6 +20,7 @@ PARTS = (
     "incremental",
     "spark",
     "orchestration",
+    "growth",
     "tiering",
     "keys",
     "mirrors",

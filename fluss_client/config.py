@@ -154,6 +154,13 @@ class Config:
         whole_number(1, 1000),
         "The most unanswered batches of one bucket; at most 5 with idempotence.",
     )
+    writer_connections_per_server = Option(
+        "writer.connections-per-server",
+        2,
+        whole_number(1, 16),
+        "The number of connections to each server that carry writes; a server handles the requests "
+        "of a connection one after the other, and a bucket stays on its connection.",
+    )
     writer_buffer_memory_size = Option(
         "writer.buffer.memory-size",
         64 << 20,
@@ -227,6 +234,12 @@ class Config:
         whole_number(0),
         "The most rows of a bucket that is read by a limit scan, because it has neither a KV "
         "snapshot nor a complete changelog.",
+    )
+    scanner_state_limit_scan_bytes_max = Option(
+        "scanner.state.limit-scan.bytes-max",
+        64 << 20,
+        size(0),
+        "The most bytes of such a bucket, judged by its number of rows and the size of the first.",
     )
     scanner_state_lease_ms = Option(
         "scanner.state.lease",

@@ -55,6 +55,7 @@ from fluss_client.backend.contract import (
     FetchRequest,
     LogSlice,
     Payload,
+    WriteRoute,
 )
 from fluss_client.codec.auto_partition import (
     ENABLED,
@@ -63,8 +64,8 @@ from fluss_client.codec.auto_partition import (
     auto_partition_of,
     time_zone,
 )
-from fluss_client.codec.batches.kv_batch import decode_value
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_value
 from fluss_client.codec.partition_names import parse_partition_name, partition_names, spec_to_name
 from fluss_client.codec.rows import RowFormat, decode_row_scalar, encode_rows
 from fluss_client.config import OPTIONS, find_option
@@ -205,6 +206,7 @@ __all__ = [
     "Storage",
     "StorageProperties",
     "TimeUnit",
+    "WriteRoute",
     "all_buckets",
     "append_pinned",
     "as_filesystem",

@@ -225,27 +225,39 @@ class ScanTooLargeError(ClientError):
 
 
 class StateUnavailableError(ClientError):
-    """The key state of a bucket cannot be read without risk for the server; nothing was sent.
+    """The key state of a bucket cannot be read without risk for the server, and was not.
 
     Attributes:
         bucket: The bucket.
         rows: How many rows it has, or None if the server does not count them.
         rows_max: How many rows a limit scan may return.
+        bytes_estimated: How many bytes its rows take about, if that is why they are not read.
     """
 
     def __init__(
-        self, table: object, bucket: object, rows: int | None, rows_max: int, hint: str
+        self,
+        table: object,
+        bucket: object,
+        rows: int | None,
+        rows_max: int,
+        hint: str,
+        bytes_estimated: int | None = None,
+        bytes_max: int = 0,
     ) -> None:
-        counted = "an unknown number of" if rows is None else str(rows)
+        counted = "an unknown number of rows" if rows is None else f"{rows} rows"
+        limit = f"{rows_max} (scanner.state.limit-scan.rows-max)"
+        if bytes_estimated is not None:
+            counted += f" of about {bytes_estimated} bytes"
+            limit = f"{bytes_max} bytes (scanner.state.limit-scan.bytes-max)"
         super().__init__(
             f"{table}: the state of {bucket} cannot be read: it has no KV snapshot that this "
-            f"client can open, a part of its changelog was deleted, and it has {counted} rows, "
-            f"while a limit scan returns at most {rows_max} (scanner.state.limit-scan.rows-max). "
-            f"{hint}"
+            f"client can open, a part of its changelog was deleted, and it has {counted}, "
+            f"while a limit scan returns at most {limit}. {hint}"
         )
         self.bucket = bucket
         self.rows = rows
         self.rows_max = rows_max
+        self.bytes_estimated = bytes_estimated
 
 
 class StateScanLostError(ClientError):

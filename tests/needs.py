@@ -7,13 +7,16 @@ installs what they need.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from typing import NoReturn
 
 import pytest
 
 PREFIX = "not on this machine: "
+INSTALL = "apt-get install"
 
 
 def unavailable(what: str, command: str = "") -> NoReturn:
@@ -47,5 +50,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             reasons[reason.partition(PREFIX)[2]] += 1
     if reasons:
         terminalreporter.section("tests that were not run here")
-        for reason, count in sorted(reasons.items()):
-            terminalreporter.line(f"{count} tests need {reason}")
+        for line in lines_of(reasons):
+            terminalreporter.line(line)
+
+
+def lines_of(reasons: Mapping[str, int]) -> list[str]:
+    """What was not run, by reason, and the one command that brings all that Debian has of it."""
+    lines = [
+        f"{count} {'test needs' if count == 1 else 'tests need'} {reason}"
+        for reason, count in sorted(reasons.items())
+    ]
+    packages = sorted({name for reason in reasons for name in _packages(reason)})
+    if packages:
+        lines.append(f"to run them all: {INSTALL} {' '.join(packages)}")
+    return lines
+
+
+def _packages(reason: str) -> list[str]:
+    found = re.search(rf"{INSTALL} ([a-z0-9.+ -]+)", reason)
+    return found[1].split() if found else []

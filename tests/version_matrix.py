@@ -50,9 +50,14 @@ class Version:
         return f"{self.part} {self.name}"
 
 
-def _airflow(name: str, until: str | None = None) -> Version:
+def _on(name: str, python: str) -> str:
+    return name if python == DEFAULT_PYTHON else f"{name} on Python {python}"
+
+
+def _airflow(name: str, until: str | None = None, python: str = DEFAULT_PYTHON) -> Version:
     # protobuf is newer than what some releases of Airflow allow, so its bound is the project's.
-    return Version("airflow", name, (f"apache-airflow=={name}",), AIRFLOW, until=until)
+    packages = (f"apache-airflow=={name}",)
+    return Version("airflow", _on(name, python), packages, AIRFLOW, python, until=until)
 
 
 def _frames(part: str, name: str, *packages: str) -> Version:
@@ -60,12 +65,12 @@ def _frames(part: str, name: str, *packages: str) -> Version:
 
 
 def _dagster(name: str, python: str = DEFAULT_PYTHON) -> Version:
-    on = "" if python == DEFAULT_PYTHON else f" on Python {python}"
-    return Version("dagster", f"{name}{on}", (f"dagster=={name}",), DAGSTER, python)
+    return Version("dagster", _on(name, python), (f"dagster=={name}",), DAGSTER, python)
 
 
-def _spark(name: str) -> Version:
-    return Version("spark", name, (f"pyspark=={name}.*", *SPARK_NEEDS), SPARK)
+def _spark(name: str, python: str = DEFAULT_PYTHON) -> Version:
+    packages = (f"pyspark=={name}.*", *SPARK_NEEDS)
+    return Version("spark", _on(name, python), packages, SPARK, python)
 
 
 VERSIONS = (
@@ -73,6 +78,7 @@ VERSIONS = (
     _airflow("3.1.8"),
     _airflow("3.2.2", "2026-07-15"),
     _airflow("3.3.2"),
+    _airflow("3.3.2", python="3.14"),
     _dagster("1.12.0"),
     _dagster("1.12.22"),
     _dagster("1.13.0"),
@@ -84,6 +90,7 @@ VERSIONS = (
     _frames("polars", "1", "polars>=1.20,<2"),
     _frames("polars", "2", "polars>=2,<3"),
     *(_spark(name) for name in ("3.5", "4.0", "4.1", "4.2", "4.3")),
+    _spark("4.3", "3.14"),
     *(Version("python", name, (), FRAMES, name) for name in ("3.11", "3.12", "3.13", "3.14")),
 )
 

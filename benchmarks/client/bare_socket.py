@@ -14,7 +14,7 @@ import fluss_client as fluss
 from fluss_client.backend.contract import Backend
 from fluss_client.runtime import runtime
 from fluss_client.wire import apis
-from fluss_client.wire.framing import encode_request
+from fluss_client.wire.rpc import encode_request
 
 IN_FLIGHT = 5
 

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import fluss_client as fluss
 from benchmarks.client.bare_socket import BareSocket
 from benchmarks.harness import Measured, stopwatch
-from fluss_client.codec.batches.log_batch import LogBatchHeader, iter_log_batches
 from fluss_client.codec.keys import encode_keys, key_encoding_for
+from fluss_client.codec.log_batch import LogBatchHeader, iter_log_batches
 from fluss_client.codec.rows import RowFormat, encode_rows
 from fluss_client.wire import apis, hot
 from fluss_client.wire import fluss_pb2 as pb

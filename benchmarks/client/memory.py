@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,54 +18,57 @@ import pyarrow.compute as pc
 from benchmarks.peak import peak_kb, reset_peak
 
 Summed = tuple[int, int]
+Scanned = tuple[Summed, int, float]
+"""What the rows sum up to, by how many KB the process grew, and the seconds."""
 
 
 def main() -> None:
     who, how, address, database, table = sys.argv[1:]
     scan = {"ours": scan_ours, "pyfluss": scan_pyfluss}[who]
-    rows, total, grown = scan(address, database, table, how == "table")
-    print(json.dumps({"mb": grown / 1024, "rows": rows, "total": total}), flush=True)
+    (rows, total), grown, seconds = scan(address, database, table, how == "table")
+    found = {"mb": grown / 1024, "seconds": seconds, "rows": rows, "total": total}
+    print(json.dumps(found), flush=True)
     # At once: now and then pyfluss aborts the process while its interpreter ends.
     os._exit(0)
 
 
-def scan_ours(address: str, database: str, table: str, whole: bool) -> tuple[int, int, int]:
-    """Rows, their sum, and by how many KB the process grew."""
+def scan_ours(address: str, database: str, table: str, whole: bool) -> Scanned:
+    """Our client."""
     import fluss_client as fluss
 
     config = fluss.Config({"bootstrap.servers": address})
     with fluss.FlussConnection.create(config).result(60) as connection:
         opened = connection.get_table(fluss.TablePath(database, table)).result(60)
         scanner = opened.new_scan().create_record_batch_log_scanner().result(60)
-        before = reset_peak()
+        before, started = reset_peak(), time.perf_counter()
         scanner.subscribe(0, fluss.EARLIEST_OFFSET)
         if whole:
-            rows, total = _sum_of(scanner.to_arrow())
+            summed = _sum_of(scanner.to_arrow())
         else:
-            rows, total = _sum_each(scanner.to_arrow_batch_reader())
-        grown = peak_kb() - before
+            summed = _sum_each(scanner.to_arrow_batch_reader())
+        seconds, grown = time.perf_counter() - started, peak_kb() - before
         scanner.close()
-        return rows, total, grown
+        return summed, grown, seconds
 
 
-def scan_pyfluss(address: str, database: str, table: str, whole: bool) -> tuple[int, int, int]:
+def scan_pyfluss(address: str, database: str, table: str, whole: bool) -> Scanned:
     """The same with the official client."""
     import fluss as pyfluss
 
-    async def scan() -> tuple[int, int, int]:
+    async def scan() -> Scanned:
         config = pyfluss.Config({"bootstrap.servers": address.split(",")[0]})
         connection = await pyfluss.FlussConnection.create(config)
         opened = await connection.get_table(pyfluss.TablePath(database, table))
         scanner = await opened.new_scan().create_record_batch_log_scanner()
-        before = reset_peak()
+        before, started = reset_peak(), time.perf_counter()
         scanner.subscribe(0, pyfluss.EARLIEST_OFFSET)
         if whole:
-            rows, total = _sum_of(await scanner.to_arrow())
+            summed = _sum_of(await scanner.to_arrow())
         else:
-            rows, total = _sum_each(scanner.to_arrow_batch_reader())
-        grown = peak_kb() - before
+            summed = _sum_each(scanner.to_arrow_batch_reader())
+        seconds, grown = time.perf_counter() - started, peak_kb() - before
         await connection.close()
-        return rows, total, grown
+        return summed, grown, seconds
 
     return asyncio.run(scan())
 

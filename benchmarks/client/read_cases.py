@@ -8,6 +8,9 @@ from benchmarks.client.ours import Ours
 from benchmarks.client.subjects import IMPATIENT_WAIT_MS, Subjects
 from benchmarks.harness import Case, Measured, Subject
 
+BATCHES_MB_MAX = 40.0
+"""What a scan batch by batch shall take at most."""
+
 
 def read_cases(subjects: Subjects) -> list[Case]:
     """Every subject reads the same tables."""
@@ -67,7 +70,8 @@ def _memory(s: Subjects) -> list[Case]:
             path = s.log
             where = (s.bootstrap, path.database_name, path.table_name)
             found = in_child("benchmarks.client.memory", who, how, *where)
-            return Measured(found["mb"], (found["rows"], found["total"]))
+            speed = {"MB/s": s.bytes / 1e6 / found["seconds"]}
+            return Measured(found["mb"], (found["rows"], found["total"]), speed)
 
         return subject
 
@@ -76,11 +80,12 @@ def _memory(s: Subjects) -> list[Case]:
             name,
             "MB",
             {who: grown(who, how) for who in ("ours", "pyfluss")},
+            bound=bound,
             lower_is_better=True,
         )
-        for name, how in (
-            ("memory at peak, one table", "table"),
-            ("memory at peak, batches", "batches"),
+        for name, how, bound in (
+            ("memory at peak, one table", "table", None),
+            ("memory at peak, batches", "batches", BATCHES_MB_MAX),
         )
     ]
 

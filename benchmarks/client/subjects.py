@@ -15,6 +15,7 @@ from benchmarks.client.ours import Ours
 from benchmarks.client.tables import Tables
 
 BUCKETS = 16
+KEY_BUCKETS = 8
 IMPATIENT_WAIT_MS = 20
 
 

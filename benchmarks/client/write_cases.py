@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import fluss_client as fluss
-from benchmarks.client.subjects import BUCKETS, Subjects
+from benchmarks.client.subjects import BUCKETS, KEY_BUCKETS, Subjects
 from benchmarks.harness import Case, Measured, Subject
 
 
@@ -42,6 +42,7 @@ def write_cases(subjects: Subjects) -> list[Case]:
                 "ours": fresh(lambda path: ours.append_arrow(path, s.rows), buckets=BUCKETS),
                 "pyfluss": fresh(lambda path: peer.append_arrow(path, s.rows), buckets=BUCKETS),
             },
+            {"pyfluss": 2.2},
         ),
         Case(
             f"append, {s.sizes.partitions} partitions",
@@ -78,5 +79,18 @@ def write_cases(subjects: Subjects) -> list[Case]:
                 "socket": fresh(lambda path: limit.put(path, s.upserts), key=True),
             },
             {"pyfluss": 4, "socket": 0.75},
+        ),
+        Case(
+            f"upsert, Arrow, {KEY_BUCKETS} buckets",
+            "rows/s",
+            {
+                "ours": fresh(
+                    lambda path: ours.upsert_arrow(path, s.upserts), key=True, buckets=KEY_BUCKETS
+                ),
+                "pyfluss": fresh(
+                    lambda path: peer.upsert_rows(path, s.dicts), key=True, buckets=KEY_BUCKETS
+                ),
+            },
+            {"pyfluss": 1.5},
         ),
     ]

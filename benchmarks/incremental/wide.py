@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,21 +16,32 @@ from fluss_orchestrate import CheckpointStore, IncrementalScan, ParquetSink
 
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.string())])
 PARTITION_WAIT_S = 120.0
+PARTITIONS_AT_ONCE = 32
 MS = 1000
 
 
 @dataclass
 class WideTable:
-    """A table of buckets times partitions, and a scan of it that has read everything."""
+    """A table of buckets times partitions, and a scan of it that has read everything.
+
+    `rows` are those that each bucket gets at first, about; the table is made unless `exists`.
+    """
 
     connection: FlussConnection
     store: CheckpointStore
     path: TablePath
     buckets: int
     partitions: int
+    rows: int = 8
+    exists: bool = False
     runs: int = 0
 
     def __post_init__(self) -> None:
+        self.scan = IncrementalScan(self.connection, self.path, self.path.table_name, self.store)
+        if not self.exists:
+            self._make()
+
+    def _make(self) -> None:
         admin = self.connection.get_admin().result()
         descriptor = TableDescriptor(
             Schema(COLUMNS),
@@ -38,11 +50,13 @@ class WideTable:
             partition_keys=["day"] if self.partitions else [],
         )
         admin.create_table(self.path, descriptor).result()
-        for number in range(self.partitions):
-            admin.create_partition(self.path, {"day": day(number)}).result(PARTITION_WAIT_S)
-        self.scan = IncrementalScan(self.connection, self.path, self.path.table_name, self.store)
+        for first in range(0, self.partitions, PARTITIONS_AT_ONCE):
+            numbers = range(first, min(self.partitions, first + PARTITIONS_AT_ONCE))
+            making = [admin.create_partition(self.path, {"day": day(n)}) for n in numbers]
+            for made in making:
+                made.result(PARTITION_WAIT_S)
         # Other offsets everywhere: a record of equal ones would compress to nothing.
-        self._append(lambda number: self.buckets * (8 + number % 89), self.partitions)
+        self._append(lambda n: self.buckets * (self.rows + n % (11 * self.rows)), self.partitions)
         self.scan.skip(self.scan.plan("first"), "what is there is not measured")
 
     @property
@@ -67,7 +81,7 @@ class WideTable:
         self.change(changed_partitions)
         self.runs += 1
         started = time.perf_counter()
-        plan = self.scan.plan(f"run/{self.runs}")
+        plan = self.scan.plan(f"run/{os.getpid()}/{self.runs}")
         planned = time.perf_counter()
         done = ParquetSink(folder).write(plan, self.scan.read)
         written = time.perf_counter()
@@ -79,7 +93,7 @@ class WideTable:
             "sink_ms": (written - planned) * MS,
             "commit_ms": (committed - written) * MS,
             "changed": len(plan.ranges),
-            "record_bytes": len(head.body()),
+            "record_bytes": len(head.body(head.layers[-1].to_json())),
         }
 
 

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-import pyarrow as pa
-
 from benchmarks.child import in_child
 from benchmarks.harness import Case, Measured, Subject
 from benchmarks.orchestration.data import SIZES, Sizes
-from benchmarks.orchestration.waiting import Crowd
+from benchmarks.orchestration.waiting import Crowd, one_bucket_tables
 from benchmarks.place import Place, connected, own_database
-from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
+from fluss_client import TablePath
 
 IMPORTS = {
     "import fluss_client": ("pyfluss", "import fluss, pyarrow"),
@@ -37,7 +35,7 @@ def cases(place: Place) -> Iterator[Sequence[Case]]:
         connected(place.bootstrap) as connection,
         own_database(connection, "orchestration") as database,
     ):
-        tables = _tables(connection, database, sizes.tables)
+        tables = one_bucket_tables(connection, database, sizes.tables)
         crowds = (
             Crowd(place.bootstrap, connection, tables, count, sizes.watch_s, sizes.wakes)
             for count in sizes.waiters
@@ -47,15 +45,6 @@ def cases(place: Place) -> Iterator[Sequence[Case]]:
             *(_deferred(place, tables, count, sizes) for count in sizes.deferred),
             *_imports()[: sizes.imports],
         ]
-
-
-def _tables(connection: FlussConnection, database: str, count: int) -> list[TablePath]:
-    admin = connection.get_admin().result()
-    descriptor = TableDescriptor(Schema(pa.schema([("id", pa.int64())])), bucket_count=1)
-    paths = [TablePath(database, f"t{number}") for number in range(count)]
-    for path in paths:
-        admin.create_table(path, descriptor).result()
-    return paths
 
 
 def _waiting(crowd: Crowd, sizes: Sizes) -> Case:

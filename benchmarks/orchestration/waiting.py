@@ -9,16 +9,30 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from benchmarks.harness import Measured
 from benchmarks.orchestration.data import POLL_INTERVAL_S
-from fluss_client import FlussConnection, TablePath, aio
+from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath, aio
 from fluss_orchestrate.core.conditions import RowsCame, wait_until
 from fluss_orchestrate.core.plan import Position
 from fluss_orchestrate.core.polling import poller_of
 
 WAKE_MAX_S = 30.0
+WAITERS_PER_S = 10_000
+"""How many begin to wait within a second, at least."""
 Waiting = Sequence[tuple[TablePath, asyncio.Future[object]]]
 Wait = Callable[[aio.FlussConnection, RowsCame], Awaitable[object]]
+
+
+def one_bucket_tables(connection: FlussConnection, database: str, count: int) -> list[TablePath]:
+    """Tables to wait for."""
+    admin = connection.get_admin().result()
+    descriptor = TableDescriptor(Schema(pa.schema([("id", pa.int64())])), bucket_count=1)
+    paths = [TablePath(database, f"t{number}") for number in range(count)]
+    for path in paths:
+        admin.create_table(path, descriptor).result()
+    return paths
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,7 @@ class Crowd:
                 for path in places
             ]
             # Everybody has asked once when the watch begins.
-            await asyncio.sleep(POLL_INTERVAL_S + self.waiters / 1000)
+            await asyncio.sleep(POLL_INTERVAL_S + self.waiters / WAITERS_PER_S)
             before = poller_of(core).requests
             cpu, started = time.process_time(), time.perf_counter()
             await asyncio.sleep(self.watch_s)

@@ -22,7 +22,7 @@ from benchmarks.client.limit import decoded
 from benchmarks.harness import Case, Measured, stopwatch
 from benchmarks.place import CONNECT_S, Place, Scale, connected, own_database
 from fluss_client import FlussConnection, Schema, TableBucket, TableDescriptor, TablePath
-from fluss_client.codec.batches.log_batch import iter_log_batches
+from fluss_client.codec.log_batch import iter_log_batches
 from fluss_client.engine import (
     async_connection,
     open_storage,

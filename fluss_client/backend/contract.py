@@ -18,8 +18,9 @@ Who owns what:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -126,6 +127,18 @@ class Payload(Protocol):
     @property
     def row_count(self) -> int:
         """The number of rows."""
+
+
+class WriteRoute(NamedTuple):
+    """The way that the batches of a bucket take: one connection to the node that serves it.
+
+    Attributes:
+        node: The id of the node.
+        connection: The number of the connection among those for writes to this node.
+    """
+
+    node: int
+    connection: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +282,10 @@ class LookupAnswer:
     error: FlussError | None = None
 
 
+STATE_READ_BYTES_MAX = 8 << 20
+"""How many bytes of the key state are in memory at once, however large the rows are."""
+
+
 class StateCursor(Protocol):
     """The key state of one bucket at one offset, streamed in ascending order of encoded keys."""
 
@@ -294,6 +311,10 @@ class StateCursor(Protocol):
 
     async def read(self, rows_max: int) -> Blobs | None:
         """Return the values of the next keys, or None after the last one.
+
+        Args:
+            rows_max: The largest number of values. There are fewer if they have more than about
+                `STATE_READ_BYTES_MAX` bytes.
 
         Raises:
             CorruptDataError: The stored state is damaged.
@@ -605,14 +626,28 @@ class Backend(Protocol):
             bucket: One of its buckets.
         """
 
+    def write_connection(self, node: int) -> int:
+        """Return which connection to a node takes the batches of one more bucket.
+
+        A writer keeps it for the bucket: batches on different connections could change places.
+
+        Args:
+            node: The node that serves the bucket, from `locate`.
+        """
+
     async def append(
-        self, table: TableInfo, node: int, writes: Sequence[BucketWrite], acks: int, timeout_ms: int
+        self,
+        table: TableInfo,
+        route: WriteRoute,
+        writes: Sequence[BucketWrite],
+        acks: int,
+        timeout_ms: int,
     ) -> list[BucketAck]:
         """Write batches to a log table.
 
         Args:
             table: The table.
-            node: The node that serves the buckets, from `locate`.
+            route: The way to the node that serves the buckets.
             writes: One batch for each bucket.
             acks: How many replicas must have the batch: -1 all of them, 1 the leader, 0 none.
             timeout_ms: How long the server may wait for the replicas.
@@ -624,7 +659,7 @@ class Backend(Protocol):
     async def upsert(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         target_columns: Sequence[int] | None,
         acks: int,
@@ -634,7 +669,7 @@ class Backend(Protocol):
 
         Args:
             table: The table.
-            node: The node that serves the buckets, from `locate`.
+            route: The way to the node that serves the buckets.
             writes: One batch for each bucket.
             target_columns: The indexes of the columns of a partial update; None writes whole rows.
             acks: How many replicas must have the batch: -1 all of them, 1 the leader, 0 none.
@@ -737,7 +772,11 @@ class Backend(Protocol):
         """
 
     async def decode_values(
-        self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
+        self,
+        table: TableInfo,
+        values: Blobs,
+        columns: tuple[int, ...] | None,
+        threads: Executor | None = None,
     ) -> pa.RecordBatch:
         """Decode values of look-ups, of any schema, into the table's current schema.
 
@@ -745,6 +784,8 @@ class Backend(Protocol):
             table: The key table.
             values: The encoded values.
             columns: The indexes of the columns to decode, strictly increasing; None decodes all.
+            threads: Where the work is done; None uses threads that all calls share, or for a few
+                values the event loop.
         """
 
     # The cluster

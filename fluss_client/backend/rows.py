@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_client.backend.contract import LogSlice
-from fluss_client.codec.arrow.columns import align_to
-from fluss_client.codec.batches.kv_batch import SchemaIds
+from fluss_client.codec.arrow_columns import align_to
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import SchemaIds
 from fluss_client.codec.rows import RowFormat, decode_rows
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import KV_FORMAT, TableInfo
@@ -79,12 +79,15 @@ def decode_key_rows(
         One batch with the rows in the order of `rows`.
     """
     wanted = columns if columns is not None else tuple(range(len(table.schema.columns)))
+    wanted_ids = {table.schema.columns[position].id for position in wanted}
     batches, order = [], []
     for schema_id, schema in schemas.items():
         places = np.flatnonzero(schema_ids == schema_id)
         part = rows if len(schemas) == 1 else rows.take(places)
         types = [column.type for column in schema.columns]
-        batch = decode_rows(part, types, schema.get_column_names(), row_format(table))
+        # One column at least, because a batch without columns does not know how many rows it has.
+        held = [at for at, column in enumerate(schema.columns) if column.id in wanted_ids] or [0]
+        batch = decode_rows(part, types, schema.get_column_names(), row_format(table), held)
         batches.append(align_to(batch, schema, table.schema, wanted))
         order.append(places)
     merged = one_batch(batches, shown_schema(table, columns))

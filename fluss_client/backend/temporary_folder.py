@@ -10,12 +10,17 @@ import contextlib
 import fcntl
 import shutil
 import tempfile
+import time
 from pathlib import Path
+from typing import IO
 
 from fluss_client.errors import StorageError
 
 FOLDER_PREFIX = "fluss-state-"
 LOCK_FILE = "in-use"
+ATTEMPTS_MAX = 10
+YOUNG_S = 60.0
+"""A folder without a lock file that is younger than this is being made by another process."""
 
 
 class TemporaryFolder:
@@ -33,9 +38,7 @@ class TemporaryFolder:
         try:
             parent.mkdir(parents=True, exist_ok=True)
             sweep(parent)
-            self.path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
-            self._lock = open(self.path / LOCK_FILE, "wb")  # noqa: SIM115 (held until `close`)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.path, self._lock = _locked_folder(parent)
         except OSError as error:
             raise StorageError(
                 f"cannot make a temporary folder in {parent}: {error}; set scanner.state.folder to "
@@ -48,10 +51,40 @@ class TemporaryFolder:
         self._lock.close()
 
 
+def _locked_folder(parent: Path) -> tuple[Path, IO[bytes]]:
+    """Make a folder and lock it. The lock ends when the file is closed."""
+    for _ in range(ATTEMPTS_MAX):
+        path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
+        try:
+            lock = open(path / LOCK_FILE, "wb")  # noqa: SIM115 (held until it is closed)
+        except OSError:
+            path.rmdir()
+            raise
+        if _lock(lock) and (path / LOCK_FILE).exists():
+            return path, lock
+        # Another process swept between the two calls, and took the folder for a dead one's.
+        lock.close()
+    raise OSError(f"{ATTEMPTS_MAX} new folders were deleted by other processes at once")
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Lock a file if no other process has locked it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def sweep(base: Path) -> None:
     """Delete the folders of processes that are gone."""
     for folder in base.glob(f"{FOLDER_PREFIX}*"):
-        # A folder without a lock file is being made at this moment, or is somebody else's.
-        with contextlib.suppress(OSError), open(folder / LOCK_FILE, "rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+        # Folders of other users cannot be opened; others may be deleted at this moment.
+        with contextlib.suppress(OSError):
+            try:
+                with open(folder / LOCK_FILE, "rb") as lock:
+                    if _lock(lock):
+                        shutil.rmtree(folder, ignore_errors=True)
+            except FileNotFoundError:
+                if time.time() - folder.stat().st_mtime > YOUNG_S:
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -41,7 +41,7 @@ class ServerNode:
 
     @property
     def uid(self) -> str:
-        """Unique among all servers: `cs-0`, `ts-1`."""
+        """A name that is unique among all servers, such as `cs-0` or `ts-1`."""
         return f"{'cs' if self.server_type == 'CoordinatorServer' else 'ts'}-{self.id}"
 
 
@@ -131,11 +131,39 @@ def _codes_of(array: pa.Array) -> npt.NDArray[np.uint8]:
     if pa.types.is_integer(kind):
         codes = pc.index_in(array, value_set=pa.array(range(len(_SIGNS)), kind))
     elif kind in (pa.string(), pa.large_string(), pa.string_view()):
+        found = _codes_of_signs(array) if kind == pa.string() else None
+        if found is not None:
+            return found
         forms, code_of_form = _forms()
         codes = code_of_form.take(pc.index_in(array.cast(forms.type), value_set=forms))
     else:
         return np.full(len(array), _UNKNOWN, np.uint8)
     return np.asarray(codes.fill_null(_UNKNOWN), np.uint8)
+
+
+def _codes_of_signs(array: pa.StringArray) -> npt.NDArray[np.uint8] | None:
+    """Return the codes of texts that all have two bytes, as signs do; None if one has not.
+
+    All changes that are read here have signs, and hashing each of them would take longer.
+    """
+    count = len(array)
+    _, offsets, data = array.buffers()
+    if array.null_count or not count or data is None:
+        return None
+    bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + count + 1]
+    if (np.diff(bounds) != 2).any():
+        return None
+    pairs = np.frombuffer(data, np.uint16, count, int(bounds[0]))
+    return np.asarray(_code_of_pair()[pairs], np.uint8)
+
+
+@lru_cache(maxsize=1)
+def _code_of_pair() -> npt.NDArray[np.uint8]:
+    """Return the code of each pair of bytes."""
+    codes = np.full(1 << 16, _UNKNOWN, np.uint8)
+    for code, sign in enumerate(_SIGNS):
+        codes[np.frombuffer(sign.encode(), np.uint16)] = code
+    return codes
 
 
 @lru_cache(maxsize=1)

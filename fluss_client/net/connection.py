@@ -24,9 +24,8 @@ from fluss_client.net.stream import Stream, timed_out
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.apis import API_VERSIONS, AUTHENTICATE, Api, ApiTable, Served, negotiate
 from fluss_client.wire.auth import Credentials, authenticate, mechanism_for
-from fluss_client.wire.framing import RESPONSE_BYTES_MAX, encode_request
 from fluss_client.wire.messages import Buffer, parse
-from fluss_client.wire.rpc import Correlator
+from fluss_client.wire.rpc import RESPONSE_BYTES_MAX, Correlator, encode_request
 
 log = logging.getLogger(__name__)
 ResponseT = TypeVar("ResponseT", bound=Message)

@@ -1,10 +1,16 @@
-"""One connection per server; concurrent callers share the one that is being opened."""
+"""The connections to each server; concurrent callers share the one that is being opened.
+
+A server handles the requests of one connection one after the other. Connection 0 carries
+everything; the others carry batches of writers only, so that a server works on several buckets at
+once (`next_for_writes`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+from collections import Counter
 
 from fluss_client.config import Config
 from fluss_client.errors import (
@@ -35,14 +41,20 @@ def parse_addresses(bootstrap: str) -> list[Address]:
     return addresses
 
 
+Place = tuple[Address, int]
+"""A server, and the number of the connection to it."""
+
+
 class ConnectionPool:
     """The connections of one client on one event loop."""
 
     def __init__(self, config: Config, metrics: Metrics) -> None:
         self._config = config
         self._metrics = metrics
-        self._open: dict[Address, Connection] = {}
-        self._opening: dict[Address, asyncio.Task[Connection]] = {}
+        self._open: dict[Place, Connection] = {}
+        self._opening: dict[Place, asyncio.Task[Connection]] = {}
+        self._writing: Counter[int] = Counter()
+        """How many buckets of writers were given a connection, by the id of their server."""
         self._closed = False
         self.takes_bucket_counts = False
         """Whether any server so far knows bucket counts per partition (Fluss 1.0)."""
@@ -51,7 +63,7 @@ class ConnectionPool:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
 
-    def ready(self, address: Address) -> Connection | None:
+    def ready(self, address: Address, number: int = 0) -> Connection | None:
         """Return the connection to a server if it is open."""
         if self._pid != os.getpid():
             # The child shares the parent's sockets: its bytes would mix with the parent's.
@@ -65,24 +77,25 @@ class ConnectionPool:
                 "this connection belongs to another event loop: make a new FlussConnection on "
                 "this one, or use fluss_client, whose connections serve any loop"
             )
-        connection = self._open.get(address)
+        connection = self._open.get((address, number))
         return connection if connection is not None and not connection.closed else None
 
-    async def get(self, address: Address) -> Connection:
+    async def get(self, address: Address, number: int = 0) -> Connection:
         """Return the connection to a server; open it if needed.
 
         Callers share the task that opens it, so cancelling one caller does not affect the others.
         """
         if self._closed:
             raise ClosedError("the connection was closed; make a new FlussConnection")
-        connection = self.ready(address)
+        connection = self.ready(address, number)
         if connection is not None:
             return connection
-        task = self._opening.get(address)
+        place = (address, number)
+        task = self._opening.get(place)
         if task is None:
-            task = asyncio.ensure_future(self._connect(address))
-            self._opening[address] = task
-            task.add_done_callback(lambda done: self._opened(address, done))
+            task = asyncio.ensure_future(self._connect(place))
+            self._opening[place] = task
+            task.add_done_callback(lambda done: self._opened(place, done))
         return await asyncio.shield(task)
 
     async def any_of(self, addresses: list[Address]) -> Connection:
@@ -113,18 +126,28 @@ class ConnectionPool:
             "its address?"
         ) from failures[-1]
 
-    async def _connect(self, address: Address) -> Connection:
-        connection = await Connection.open(address, self._config, self._metrics)
+    def next_for_writes(self, node: int) -> int:
+        """Return which connection takes the batches of one more bucket to a server.
+
+        The caller keeps the number: batches of a bucket that took different connections could
+        arrive in another order.
+        """
+        number = self._writing[node] % self._config.writer_connections_per_server
+        self._writing[node] += 1
+        return number
+
+    async def _connect(self, place: Place) -> Connection:
+        connection = await Connection.open(place[0], self._config, self._metrics)
         if self._closed:
             connection.close()
             raise ClosedError("the connection was closed while it was being opened")
-        self._open[address] = connection
+        self._open[place] = connection
         self.takes_bucket_counts = self.takes_bucket_counts or connection.takes_bucket_counts
         self.serves_scan_kv = self.serves_scan_kv or connection.supports(SCAN_KV)
         return connection
 
-    def _opened(self, address: Address, task: asyncio.Task[Connection]) -> None:
-        self._opening.pop(address, None)
+    def _opened(self, place: Place, task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(place, None)
         if not task.cancelled():
             task.exception()
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from fluss_client.errors import ConnectError, FlussError, NetworkError, TimedOutError
-from fluss_client.wire.framing import HANDSHAKE_BYTES_MAX, LENGTH_BYTES, decode_length
 from fluss_client.wire.messages import Buffer
+from fluss_client.wire.rpc import HANDSHAKE_BYTES_MAX, LENGTH_BYTES, decode_length
 
 SCRATCH_BYTES = 64 * 1024
 IOV_MAX = 64

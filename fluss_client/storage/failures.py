@@ -1,4 +1,4 @@
-"""Failures of storage, each told in one sentence with what to do.
+"""Failures of storage as errors: each is one sentence with what to do.
 
 Arrow passes on what a store answered: the name of an error, and often its text. The answer to a
 HEAD request has no text, so that a wrong key, a wrong clock and a missing permission look the same

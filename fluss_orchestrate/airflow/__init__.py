@@ -42,16 +42,19 @@ if TYPE_CHECKING:
         FlussPartitionWindowOperator,
         FlussProvisionTablesOperator,
     )
-    from fluss_orchestrate.airflow.operators.scanning import FlussIncrementalScanOperator
-    from fluss_orchestrate.airflow.operators.transfers import (
+    from fluss_orchestrate.airflow.operators.scanning import (
+        FlussIncrementalScanOperator,
         FlussToIcebergOperator,
         FlussToSqlOperator,
     )
     from fluss_orchestrate.airflow.operators.writing import FlussWriteOperator
     from fluss_orchestrate.airflow.receipts import receipt_from
-    from fluss_orchestrate.airflow.sensors.lake import FlussLakeSnapshotSensor
-    from fluss_orchestrate.airflow.sensors.offsets import FlussOffsetSensor
-    from fluss_orchestrate.airflow.sensors.tables import FlussPartitionSensor, FlussTableSensor
+    from fluss_orchestrate.airflow.sensors import (
+        FlussLakeSnapshotSensor,
+        FlussOffsetSensor,
+        FlussPartitionSensor,
+        FlussTableSensor,
+    )
     from fluss_orchestrate.airflow.targets import (
         FlussTarget,
         IcebergTarget,
@@ -78,10 +81,6 @@ __getattr__ = lazy_names(
             "FlussLagCheckOperator",
             "FlussRowCountCheckOperator",
         ),
-        "operators.transfers": (
-            "FlussToIcebergOperator",
-            "FlussToSqlOperator",
-        ),
         "notifiers": ("FlussLagNotifier",),
         "assets": ("fluss_table_asset",),
         "errors": ("FlussTaskError", "FlussTaskFailedError"),
@@ -103,12 +102,19 @@ __getattr__ = lazy_names(
             "FlussPartitionWindowOperator",
             "FlussProvisionTablesOperator",
         ),
-        "operators.scanning": ("FlussIncrementalScanOperator",),
+        "operators.scanning": (
+            "FlussIncrementalScanOperator",
+            "FlussToIcebergOperator",
+            "FlussToSqlOperator",
+        ),
         "operators.writing": ("FlussWriteOperator",),
         "receipts": ("receipt_from",),
-        "sensors.lake": ("FlussLakeSnapshotSensor",),
-        "sensors.offsets": ("FlussOffsetSensor",),
-        "sensors.tables": ("FlussPartitionSensor", "FlussTableSensor"),
+        "sensors": (
+            "FlussLakeSnapshotSensor",
+            "FlussOffsetSensor",
+            "FlussPartitionSensor",
+            "FlussTableSensor",
+        ),
         "triggers.loading": ("FlussLoadTrigger",),
         "triggers.waiting": ("FlussConditionTrigger",),
         "triggers.watching": ("FlussLakeSnapshotTrigger", "FlussOffsetTrigger"),

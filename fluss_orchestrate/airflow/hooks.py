@@ -241,7 +241,7 @@ class FlussHook(BaseHook):
 
     @property
     def named_alias(self) -> str:
-        """The same from the connection alone, without the import of the client."""
+        """The cluster's alias from the connection alone, without the import of the client."""
         return alias_of(self.get_connection(self.fluss_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:

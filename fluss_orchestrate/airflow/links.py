@@ -118,7 +118,10 @@ class LakeTableLink(BaseOperatorLink):
 
 
 class FlussConsoleLink(BaseOperatorLink):
-    """The checkpoint of the task, or its table, in the console that Airflow's API server shows."""
+    """The checkpoint of the task, or its table, in the console that Airflow's API server shows.
+
+    A run over an interval leads to the checkpoint of that interval.
+    """
 
     name = "Fluss console"
 
@@ -132,7 +135,7 @@ class FlussConsoleLink(BaseOperatorLink):
         try:
             return console_url(
                 operator.fluss_conn_id,
-                getattr(operator, "checkpoint", None),
+                getattr(operator, "read_checkpoint", "") or getattr(operator, "checkpoint", None),
                 getattr(operator, "table", None),
             )
         except Exception as error:  # noqa: BLE001 - a link must not fail a task that has ended

@@ -135,6 +135,14 @@ def _config() -> dict[str, Any]:
                 "example": None,
                 "default": "False",
             },
+            "console_tabs": {
+                "description": "Whether the pages of DAGs and tasks have a tab with their "
+                "checkpoints.",
+                "version_added": None,
+                "type": "boolean",
+                "example": None,
+                "default": "True",
+            },
             "console_interval": {
                 "description": "Seconds between two looks of the console at a cluster, while "
                 "somebody looks at it.",

@@ -25,6 +25,7 @@ Tick = Callable[[datetime], datetime | None]
 """When a schedule fires next, strictly after a time; None if never."""
 LOOK_BACK_MAX = timedelta(days=5 * 366)
 """How rarely a schedule may fire."""
+RUN_KEY_PREFIX = "airflow"
 _RESOLUTION = timedelta(microseconds=1)
 
 
@@ -136,7 +137,7 @@ def call_with_context(
 def run_key(context: Context) -> str:
     """Return `airflow/dag/task/run/map index`: the same for every try of one task instance."""
     ti = context["ti"]
-    parts = ["airflow", ti.dag_id, ti.task_id, ti.run_id]
+    parts = [RUN_KEY_PREFIX, ti.dag_id, ti.task_id, ti.run_id]
     if ti.map_index is not None and ti.map_index >= 0:
         parts.append(str(ti.map_index))
     return "/".join(parts)

@@ -85,6 +85,28 @@ StoreOption = Annotated[
         "(else FLUSS_CHECKPOINT_STORE, else the default table).",
     ),
 ]
+SinkOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FIELD=VALUE", help="A field of the sink, repeatable."),
+]
+SinkEnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD=VARIABLE",
+        help="A secret field of the sink: the environment variable that holds it.",
+    ),
+]
+CatalogOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME|KEY=VALUE",
+        help="For iceberg: a catalog of your pyiceberg configuration, or its properties.",
+    ),
+]
+RunKeyOption = Annotated[
+    str | None,
+    typer.Option(help="The name of this run; a run that died is continued under the same key."),
+]
 
 
 def names(text: str | None) -> list[str] | None:

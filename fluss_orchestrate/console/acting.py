@@ -30,7 +30,6 @@ TITLES = {
     "tier": "Tier now",
     "partitions": "Create and drop partitions",
 }
-PLACES = ("latest", "earliest", "current", "start")
 UNITS = ("hour", "day", "month", "quarter", "year")
 NUMBER_LENGTH_MAX = 5
 
@@ -189,10 +188,10 @@ class ActionPages:
         to = fields.get("to", "") or "current"
         at = fields.get("at", "").strip()
         given = at if to == "time" else to
-        asked.shown = {"to": to, "at": at, "table": one.table}
+        asked.shown = {"to": to, "at": at, "choices": _choices(one)}
         asked.signed = one.pending.plan_id if one.pending is not None else ""
         asked.effects = self._reset_effects(one)
-        if to != "time" and to not in PLACES:
+        if to not in {value for value, *_ in asked.shown["choices"]}:
             asked.problem = f"'{to}' is no place to reset to"
             return
         if to == "time" and as_time_ms(at) is None:
@@ -203,18 +202,10 @@ class ActionPages:
         )
 
     def _reset_effects(self, one: CheckpointFigures) -> list[str]:
-        unread = "" if one.unread is None else f"{formats.number(one.unread)} "
         effects = [
             "The position of the checkpoint moves, and a new generation begins: rows that were "
             "written before may be written again. A sink that appends then holds them twice, "
-            "unless they are taken out first.",
-            f"To latest: the {unread}unread offsets are skipped, and never reach the sink.",
-            "To earliest: everything that the log still holds is read again.",
-            "To a time: rows committed from that time on are read again, or skipped up to it.",
-            "To current: the position stays; only a new generation begins, for example for "
-            "another sink.",
-            "To start: the next run begins as a first run does. A mirror takes only this, and is "
-            "rebuilt.",
+            "unless they are taken out first."
         ]
         if one.pending is not None:
             effects.insert(
@@ -294,6 +285,30 @@ class ActionPages:
         asked.shown["plan"] = planned
         asked.signed = _signed(planned)
         asked.work = lambda order: self._console.actions.apply_partitions(planned, order)
+
+
+def _choices(one: CheckpointFigures) -> list[tuple[str, str, str]]:
+    """Return the places to reset to, each with its name and what it does to data."""
+    unread = "The" if one.unread is None else f"The {formats.number(one.unread)}"
+    return [
+        ("latest", "Latest", f"{unread} unread offsets are skipped, and never reach the sink."),
+        ("earliest", "Earliest", "Everything that the log still holds is read again."),
+        (
+            "current",
+            "Current",
+            "The position stays; only a new generation begins, for example for another sink.",
+        ),
+        (
+            "start",
+            "Start",
+            "The next run begins as a first run does. A mirror takes only this, and is rebuilt.",
+        ),
+        (
+            "time",
+            "A time",
+            "Rows committed from that time on are read again, or those before it are skipped.",
+        ),
+    ]
 
 
 def _not_seen(what: str) -> str:

@@ -16,11 +16,18 @@ from fluss_orchestrate.console import prometheus, rendering, views
 from fluss_orchestrate.console.access import FormTokens, viewer_of
 from fluss_orchestrate.console.acting import ActionPages
 from fluss_orchestrate.console.service import Console
-from fluss_orchestrate.core.checkpoints.events import now_ms
-from fluss_orchestrate.core.overview.figures import CheckpointFigures, TableFigures
+from fluss_orchestrate.core.checkpoints.events import IntervalName, now_ms
+from fluss_orchestrate.core.overview.figures import (
+    CheckpointFigures,
+    IntervalScanFigures,
+    TableFigures,
+)
 from fluss_orchestrate.core.overview.gathering import checkpoint_figures
+from fluss_orchestrate.core.overview.intervals import interval_scan_figures, missing_times
 from fluss_orchestrate.core.overview.monitor import Look
 from fluss_orchestrate.core.overview.samples import COARSE, FINE
+
+FILTER_LENGTH_MAX = 500
 
 
 def create_app(
@@ -105,7 +112,7 @@ class Pages:
             return self._page(request, look, "overview.html", "Overview", {"sums": None})
         overview = look.gathered.overview
         checkpoints = views.by_urgency([c for c in overview.checkpoints if not c.retired])
-        tables = sorted(overview.tables, key=lambda t: (not t.problem, -(t.offsets_per_s or 0)))
+        tables = views.busiest(overview.tables)
         return self._page(
             request,
             look,
@@ -117,6 +124,8 @@ class Pages:
                 "notices_max": views.ATTENTION_MAX,
                 "checkpoints": checkpoints[: views.ROWS_ON_OVERVIEW_MAX],
                 "checkpoints_total": len(checkpoints),
+                "scans": overview.intervals[: views.ROWS_ON_OVERVIEW_MAX],
+                "scans_total": len(overview.intervals),
                 "tables": tables[: views.ROWS_ON_OVERVIEW_MAX],
                 "tables_total": len(tables),
             },
@@ -136,12 +145,14 @@ class Pages:
 
     def _list(self, request: Request, kind: str) -> Response:
         look = self._console.look()
-        text = request.query_params.get("q", "")[:200]
+        text, run = (request.query_params.get(key, "")[:FILTER_LENGTH_MAX] for key in ("q", "run"))
         found: list[Any] = []
+        scans: list[Any] = []
         if look.gathered is not None:
             overview = look.gathered.overview
             if kind == "checkpoints":
-                found = views.by_urgency(views.matching(overview.checkpoints, text))
+                found = views.by_urgency(views.matching(overview.checkpoints, text, run))
+                scans = views.matching(overview.intervals, text, run)
             else:
                 tables = [t for t in overview.tables if kind == "tables" or t.lake is not None]
                 found = views.matching(tables, text)
@@ -152,11 +163,16 @@ class Pages:
         shown = found[start : start + views.ROWS_PER_PAGE]
         if _is_api(request):
             rows = [one.to_json() if hasattr(one, "to_json") else _plain(one) for one in shown]
-            return _json(look, {kind: rows, "total": len(found), "page": number, "pages": pages})
+            value = {kind: rows, "total": len(found), "page": number, "pages": pages}
+            if kind == "checkpoints":
+                value["intervals"] = [_plain(scan) for scan in scans]
+            return _json(look, value)
         values = {
             "rows": shown,
+            "scans": scans,
             "total": len(found),
             "q": text,
+            "run": run,
             "page": number,
             "pages": pages,
             "kind": kind,
@@ -201,7 +217,7 @@ class Pages:
         one = next((c for c in overview.checkpoints if c.name == name), None) if overview else None
         events = self._console.events(name)
         if one is None and not events:
-            return self._missing(request, look, "checkpoint", name)
+            return self._scan(request, look, name)
         tables = {} if look.gathered is None else look.gathered.tables
         if one is None:
             # It is newer than the last pass, or an interval that is finished: it has a history.
@@ -219,8 +235,12 @@ class Pages:
             return _json(look, value)
         binding = None if not events else events[0].state.binding
         shown = places if "all" in request.query_params else places[: views.BUCKETS_SHOWN_MAX]
+        intervals = [] if look.gathered is None else look.gathered.intervals.get(name, [])
         values = {
             "one": one,
+            "interval": IntervalName.of(name),
+            "intervals": intervals[: views.INTERVALS_BESIDE_MAX],
+            "intervals_total": len(intervals),
             "binding": binding,
             "events": rows,
             "commits": views.commits(events),
@@ -229,6 +249,36 @@ class Pages:
             "charts": self._checkpoint_charts(request, name),
         }
         return self._page(request, look, "checkpoint.html", name, values)
+
+    def _scan(self, request: Request, look: Look, name: str) -> Response:
+        """Show a scan that reads by intervals only: it has no checkpoint but theirs."""
+        intervals = self._console.intervals(name)
+        if not intervals:
+            return self._missing(request, look, "checkpoint", name)
+        one = interval_scan_figures(name, intervals)
+        taken = self._console.taken(name, one.sink, one.table)
+        seen = None if look.gathered is None else look.gathered.tables.get(one.table)
+        places = [] if taken is None or seen is None else views.taken_places(taken, seen)
+        gaps = missing_times(intervals)
+        if _is_api(request):
+            value = {
+                "intervals": _plain(one),
+                "each": [each.to_json() for each in intervals],
+                "missing": gaps,
+                "places": None if taken is None else [place.to_json() for place in places],
+            }
+            return _json(look, value)
+        every = "all" in request.query_params
+        values = {
+            "one": one,
+            "intervals": intervals if every else intervals[: views.ROWS_PER_PAGE],
+            "intervals_total": len(intervals),
+            "gaps": gaps[-views.ROWS_ON_OVERVIEW_MAX :],
+            "known": taken is not None,
+            "places": places if every else places[: views.BUCKETS_SHOWN_MAX],
+            "places_total": len(places),
+        }
+        return self._page(request, look, "intervals.html", name, values)
 
     def lake(self, request: Request) -> Response:
         """The lake of one table: its snapshots and how far each bucket is behind."""
@@ -385,7 +435,7 @@ def _json(look: Look, value: Any) -> Response:
     return JSONResponse(body, headers={"cache-control": "no-store"})
 
 
-def _plain(figures: TableFigures | CheckpointFigures) -> dict[str, Any]:
+def _plain(figures: TableFigures | CheckpointFigures | IntervalScanFigures) -> dict[str, Any]:
     from dataclasses import asdict
 
     return asdict(figures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from fluss_orchestrate.core.checkpoints.events import now_ms
+from fluss_orchestrate.core.checkpoints.events import IntervalName, now_ms
 
 NONE = "–"  # noqa: RUF001 (typography)
 """For what does not apply. What is not known is written as `unknown`."""
@@ -98,3 +98,20 @@ def moment(at_ms: int | None) -> str:
 def iso(at_ms: int | None) -> str:
     """Return a time for machines."""
     return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
+
+
+def checkpoint(name: str) -> str:
+    """Return the name of a checkpoint for people: that of an interval with its times."""
+    parts = IntervalName.of(name)
+    if parts is None:
+        return name
+    return f"{parts.scan}, {span(parts.since_ms, parts.until_ms)}"
+
+
+def span(since_ms: int, until_ms: int) -> str:
+    """Return two times, without what the second one has in common with the first."""
+    since, until = moment(since_ms), moment(until_ms)
+    same_day = since[:10] == until[:10]
+    if since.endswith(":00") and until.endswith(":00"):
+        since, until = since[:-3], until[:-3]
+    return f"{since} to {until[11:] if same_day else until}"

@@ -28,7 +28,7 @@ ASSETS = {
 }
 FILTERS = (
     *("number", "compact", "rate", "size", "duration", "ago", "took", "counted", "until"),
-    *("moment", "iso"),
+    *("moment", "iso", "checkpoint"),
 )
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -8,16 +8,19 @@ from types import TracebackType
 
 from fluss_client import FlussConnection, TablePath
 from fluss_client.engine import table_info
-from fluss_orchestrate.core.checkpoints.events import Event
+from fluss_orchestrate.core.checkpoints.coverage import ledger_of
+from fluss_orchestrate.core.checkpoints.events import Event, IntervalName
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.lake.catalog import has_lake
 from fluss_orchestrate.core.overview.actions import ActionRecord, Actions
 from fluss_orchestrate.core.overview.figures import CheckpointFigures
 from fluss_orchestrate.core.overview.gathering import Gatherer, checkpoint_figures
+from fluss_orchestrate.core.overview.intervals import IntervalFigures, interval_figures
 from fluss_orchestrate.core.overview.lakes import LakeTable, read_lake_table
 from fluss_orchestrate.core.overview.loads import LoadFigures, LoadList
 from fluss_orchestrate.core.overview.monitor import INTERVAL_S, Answers, Look, Monitor
 from fluss_orchestrate.core.overview.samples import Samples
+from fluss_orchestrate.core.plan import BucketRange
 
 EVENTS_SHOWN_MAX = 100
 LOADS_SHOWN_MAX = 200
@@ -116,6 +119,42 @@ class Console:
             return list(store.history(name, EVENTS_SHOWN_MAX))
 
         return self._answers.get(("events", name), ask)
+
+    def intervals(self, scan: str) -> list[IntervalFigures]:
+        """Return the intervals of a scan, the latest time first; none if it has none.
+
+        Those of the last pass, or else of the store: the scan may be newer than the pass.
+        """
+
+        def ask() -> list[IntervalFigures]:
+            store = self.gatherer.store()
+            if store is None:
+                return []
+            parts = {name: IntervalName.of(name) for name in store.names()}
+            own = [name for name, part in parts.items() if part is not None and part.scan == scan]
+            found = [interval_figures(head) for head in store.heads(own).values()]
+            known = [figures for figures in found if figures is not None]
+            return sorted(known, key=lambda one: (one.since_ms, one.until_ms), reverse=True)
+
+        gathered = self.look().gathered
+        seen = None if gathered is None else gathered.intervals.get(scan)
+        return list(seen) if seen else self._answers.get(("intervals", scan), ask)
+
+    def taken(self, scan: str, sink: str, table: str) -> tuple[BucketRange, ...] | None:
+        """Return the offsets that the intervals of a scan have brought into a sink.
+
+        None is not known: the sink is a caller's own code, or no pass has seen the table.
+        """
+
+        def ask() -> tuple[BucketRange, ...] | None:
+            store, gathered = self.gatherer.store(), self.look().gathered
+            seen = None if gathered is None else gathered.tables.get(table)
+            if store is None or seen is None or not sink:
+                return None
+            ledger = ledger_of(store, sink, seen.view.identity, scan)
+            return None if ledger is None else ledger.settled()
+
+        return self._answers.get(("taken", scan, sink, table), ask)
 
     def lake(self, table: str) -> LakeTable | None:
         """Return the Iceberg table of a table; None if it has no lake, or it is not made yet.

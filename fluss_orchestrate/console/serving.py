@@ -12,6 +12,7 @@ from fluss_client.errors import ConfigError
 
 KEEP_ALIVE_S = 30
 GRACE_S = 3
+BACKLOG = 128
 log = logging.getLogger(__name__)
 
 
@@ -29,6 +30,8 @@ def serve(app: ASGIApp, host: str, port: int, announce: object = None) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        # Whoever reads the announced address may connect at once, before uvicorn accepts.
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigError(

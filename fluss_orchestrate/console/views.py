@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fluss_orchestrate.console import formats
 from fluss_orchestrate.core.checkpoints.events import Event, EventKind, now_ms
@@ -12,12 +12,15 @@ from fluss_orchestrate.core.checkpoints.report import Lag, retention_ms
 from fluss_orchestrate.core.overview.figures import (
     CheckpointFigures,
     Expiry,
+    IntervalScanFigures,
     Overview,
     TableFigures,
 )
 from fluss_orchestrate.core.overview.gathering import TableLook
 from fluss_orchestrate.core.overview.samples import Sample
+from fluss_orchestrate.core.plan import BucketRange, by_place
 
+T = TypeVar("T")
 HOUR_MS = 3_600_000
 EXPIRES_SOON_MS = 24 * HOUR_MS
 EXPIRES_VERY_SOON_MS = 6 * HOUR_MS
@@ -26,6 +29,10 @@ BUCKETS_SHOWN_MAX = 500
 ROWS_ON_OVERVIEW_MAX = 50
 ROWS_PER_PAGE = 200
 ATTENTION_MAX = 20
+RANGES_SHOWN_MAX = 4
+INTERVALS_BESIDE_MAX = 20
+"""Intervals on the page of a checkpoint that has backfills, too."""
+OWN_DATABASE = "fluss_orchestrate."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,43 @@ class PlaceRow:
         """The part of what the log holds that was read."""
         held = self.end - self.first
         return 1.0 if held <= 0 else 1 - min(held, self.unread) / held
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row as plain values."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRow:
+    """What the intervals of a scan have taken of one bucket."""
+
+    partition: str | None
+    bucket: int
+    first: int
+    end: int
+    ranges: tuple[tuple[int, int], ...]
+    """Half-open ranges of offsets, in order."""
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets were taken."""
+        return sum(stop - start for start, stop in self.ranges)
+
+    @property
+    def between(self) -> int:
+        """How many offsets between the first and the last taken one were not taken."""
+        if not self.ranges:
+            return 0
+        return self.ranges[-1][1] - self.ranges[0][0] - self.offsets
+
+    @property
+    def text(self) -> str:
+        """The ranges; of many, the last ones."""
+        shown = self.ranges[-RANGES_SHOWN_MAX:]
+        texts = [f"{formats.number(start)} to {formats.number(stop)}" for start, stop in shown]
+        hidden = len(self.ranges) - len(shown)
+        more = [f"{formats.number(hidden)} more"] if hidden else []
+        return ", ".join([*more, *texts])
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain values."""
@@ -139,14 +183,11 @@ def expiry_text(one: CheckpointFigures) -> str:
 
 
 def sums(overview: Overview) -> dict[str, Any]:
-    """Return the figures of the whole cluster."""
+    """Return the figures of the whole cluster: for each question, the worst and where it is."""
     used = [c for c in overview.checkpoints if not c.retired]
     counted = [t for t in overview.tables if t.rows is not None]
     rates = [t.offsets_per_s for t in overview.tables if t.offsets_per_s is not None]
-    lakes = [t.lake for t in overview.tables if t.lake is not None]
-    expiring = [c for c in used if c.expires_ms is not None]
-    oldest = [c.oldest_ms for c in used if c.oldest_ms is not None]
-    lake_oldest = [lake.oldest_ms for lake in lakes if lake.oldest_ms is not None]
+    lakes = [t for t in overview.tables if t.lake is not None]
     return {
         "tables": len(overview.tables),
         "buckets": sum(t.buckets for t in overview.tables),
@@ -154,16 +195,35 @@ def sums(overview: Overview) -> dict[str, Any]:
         "uncounted": len(overview.tables) - len(counted),
         "rate": sum(rates) if rates else None,
         "checkpoints": len(used),
+        "behind": sum(bool(c.unread) for c in used),
         "unread": sum(c.unread or 0 for c in used),
-        "oldest_ms": min(oldest, default=None),
+        "latest": _first(used, lambda c: c.oldest_ms if c.unread else None),
         "pending": sum(c.pending is not None for c in used),
-        "expiring": min(expiring, key=lambda c: c.expires_ms or 0, default=None),
+        "waiting": _first(used, lambda c: None if c.pending is None else c.pending.created_ms),
+        "expiring": _first(used, lambda c: c.expires_ms),
         "unknown": sum(c.expiry in (Expiry.UNKNOWN, Expiry.PARTLY) for c in used),
         "lost": sum(c.lost for c in used),
         "lakes": len(lakes),
-        "lake_behind": sum(lake.behind for lake in lakes),
-        "lake_oldest_ms": min(lake_oldest, default=None),
+        "lake_behind": sum(t.lake.behind for t in lakes if t.lake is not None),
+        "lake_unknown": sum(not t.lake.oldest_known for t in lakes if t.lake is not None),
+        "lake_oldest": _first(lakes, lambda t: None if t.lake is None else t.lake.oldest_ms),
     }
+
+
+def _first(named: Sequence[T], time_of: Callable[[T], int | None]) -> T | None:
+    """Return the one with the earliest known time; None if none has a time."""
+    known = [(at, one) for one in named if (at := time_of(one)) is not None]
+    return min(known, key=lambda each: each[0])[1] if known else None
+
+
+def busiest(tables: Sequence[TableFigures]) -> list[TableFigures]:
+    """Return tables: those with a problem, then the busiest; those of this package last."""
+
+    def order(one: TableFigures) -> tuple[Any, ...]:
+        own = one.table.startswith(OWN_DATABASE)
+        return (not one.problem, own, -(one.offsets_per_s or 0), one.table)
+
+    return sorted(tables, key=order)
 
 
 def table_places(look: TableLook) -> list[PlaceRow]:
@@ -213,6 +273,23 @@ def checkpoint_places(head: Event, look: TableLook) -> list[PlaceRow]:
     return rows
 
 
+def taken_places(ranges: Sequence[BucketRange], look: TableLook) -> list[TakenRow]:
+    """Return the buckets of a table with what intervals have taken of them, gaps first."""
+    taken = by_place(ranges)
+    rows = [
+        TakenRow(
+            partition=look.view.partition_name(place),
+            bucket=place[1],
+            first=look.earliest.get(place, 0),
+            end=end,
+            ranges=tuple((r.start, r.stop) for r in taken.get(place, ())),
+        )
+        for place, end in look.view.latest.items()
+    ]
+    rows.sort(key=lambda row: -row.between)
+    return rows
+
+
 def commits(events: Sequence[Event]) -> list[tuple[int, float, str]]:
     """Return the rows of each commit for a chart, the oldest first."""
     found = []
@@ -258,11 +335,29 @@ def points(samples: Sequence[Sample], value: int) -> list[tuple[int, float | Non
     return [(sample.at_ms, sample.values[value]) for sample in samples]
 
 
-def matching(named: Sequence[TableFigures] | Sequence[CheckpointFigures], text: str) -> list[Any]:
-    """Return those whose name or table contains a text, whatever its case."""
+Named = TableFigures | CheckpointFigures | IntervalScanFigures
+
+
+def matching(named: Sequence[Named], text: str, run: str = "") -> list[Any]:
+    """Return those whose name or table contains a text, whatever its case.
+
+    Args:
+        named: Tables, checkpoints, or scans by intervals.
+        text: The text; empty for all.
+        run: How the run key of their last event begins; empty for all.
+    """
     wanted = text.casefold()
     return [
         one
         for one in named
-        if wanted in one.table.casefold() or wanted in getattr(one, "name", "").casefold()
+        if (wanted in one.table.casefold() or wanted in getattr(one, "name", "").casefold())
+        and _is_of(one, run)
     ]
+
+
+def _is_of(one: Named, run: str) -> bool:
+    if not run or isinstance(one, TableFigures):
+        return True
+    pending = one.pending if isinstance(one, CheckpointFigures) else None
+    keys = (one.last_run, "" if pending is None else pending.run_key)
+    return any(key.startswith(run) for key in keys)

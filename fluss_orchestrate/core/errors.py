@@ -92,6 +92,23 @@ class CheckpointConflictError(CheckpointError):
         self.plan_id = plan_id
 
 
+class CheckpointHistoryError(CheckpointError):
+    """The position after an event cannot be built: the store lacks events that it had.
+
+    `sequence` is the event.
+    """
+
+    def __init__(self, name: str, sequence: int) -> None:
+        super().__init__(
+            name,
+            f"the position after event {sequence} cannot be built: an event before it is missing "
+            "in the store, or is another one; the store lost events, or was restored or exchanged. "
+            "Restore it, or `reset` the checkpoint to the receipt of its last run or to offsets of "
+            "every bucket, after a look at what the sink holds",
+        )
+        self.sequence = sequence
+
+
 class PendingPlanError(CheckpointError):
     """The plan of another run is pending, and the policy does not allow to adopt it."""
 
@@ -156,6 +173,36 @@ class RowsTakenError(CheckpointError):
         )
         self.owner = owner
         self.ranges = tuple(ranges)
+
+
+class RowsOutOfOrderError(CheckpointError):
+    """A sink that keeps the last row of a key would get older rows (`ranges`) after newer ones."""
+
+    def __init__(
+        self, name: str, owner: str, sink: str, ranges: Sequence[BucketRange], why: str = ""
+    ) -> None:
+        why = why or (
+            f"checkpoint '{owner}' has brought rows from after these into it, which the older rows "
+            "would overwrite. Run intervals in their order; write into a log table, or into a key "
+            "table with table.merge-engine=versioned; or leave these rows out"
+        )
+        super().__init__(name, f"{sink} keeps the last row of each key, and {why}")
+        self.owner = owner
+        self.ranges = tuple(ranges)
+
+
+class EarlierRowsPendingError(RowsOutOfOrderError):
+    """Rows from before these are not committed yet by another interval; try again after that."""
+
+    retriable = True
+
+    def __init__(self, name: str, owner: str, sink: str, ranges: Sequence[BucketRange]) -> None:
+        why = (
+            f"checkpoint '{owner}' brings rows from before these into it, and has not committed "
+            "them: they could overwrite newer rows. Run intervals one after the other, or try "
+            "again when it is committed"
+        )
+        super().__init__(name, owner, sink, ranges, why)
 
 
 class GuardError(ClientError):

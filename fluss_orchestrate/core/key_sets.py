@@ -1,8 +1,8 @@
 """A set of keys, and the test which rows of a batch have one of them.
 
 Numbers, dates and times are looked up in a table of bytes first, by a hash that takes one
-multiplication. Most rows that have none of the keys are told by it; the others are searched among
-the sorted numbers. Values of other types are hashed by Arrow, with all values of the set again for
+multiplication. It finds most rows that have none of the keys; the others are searched among the
+sorted numbers. Values of other types are hashed by Arrow, with all values of the set again for
 each batch: such keys are compared with large batches.
 """
 
@@ -36,17 +36,30 @@ class KeySet:
             sequences: The sequence number of each key. A key that occurs more than once has its
                 highest one.
         """
-        self._levels: list[tuple[_Numbers | _Values, npt.NDArray[np.int64]]] = []
-        codes = np.zeros(len(sequences), np.int64)
+        self._all_have: int | None = None
+        if len(columns) == 1 and len(sequences) and (sequences == sequences[0]).all():
+            values = _values_of(columns[0])
+            if isinstance(values, _Numbers):
+                # What matters is only whether a number is there, not which one it is.
+                self._all_have = int(sequences[0])
+                self._levels: list[tuple[_Numbers | _Values, npt.NDArray[np.int64] | None]]
+                self._levels = [(values, None)]
+                return
+        # Of each column: its values, and which pairs of a key so far and a value there are. Of the
+        # first column, every value is there.
+        self._levels = []
+        codes, count = np.zeros(len(sequences), np.int64), 0
         for column in columns:
             values = _values_of(column)
+            known: npt.NDArray[np.int64] | None = None
             if not self._levels:
-                known, codes = np.arange(len(values)), values.index(column)
+                codes, count = values.index(column), len(values)
             else:
                 pairs = codes * len(values) + values.index(column)
                 known, codes = np.unique(pairs, return_inverse=True)
+                count = len(known)
             self._levels.append((values, known))
-        self._sequences = np.full(len(self._levels[-1][1]), -1, np.int64)
+        self._sequences = np.full(count, -1, np.int64)
         np.maximum.at(self._sequences, codes, sequences)
 
     @property
@@ -56,6 +69,12 @@ class KeySet:
 
     def holds(self, columns: Sequence[pa.Array], sequence_number: int = -1) -> Bools:
         """Return which rows have a key whose sequence number is above `sequence_number`."""
+        if self._all_have is not None:
+            if self._all_have <= sequence_number:
+                return np.zeros(len(columns[0]), np.bool_)
+            (values, _), (column,) = self._levels[0], columns
+            assert isinstance(values, _Numbers)
+            return values.contains(column)
         found = np.zeros(len(columns[0]), np.bool_)
         rows = np.arange(len(found) if len(self._sequences) else 0)
         codes = np.zeros(len(rows), np.int64)
@@ -64,10 +83,13 @@ class KeySet:
                 return found
             index = values.index(column if len(rows) == len(found) else column.take(pa.array(rows)))
             there = np.flatnonzero(index >= 0)
+            if known is None:
+                rows, codes = there, index[there]
+                continue
             wanted = codes[there] * len(values) + index[there]
-            codes = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-            same = known[codes] == wanted
-            rows, codes = rows[there[same]], codes[same]
+            places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+            same = known[places] == wanted
+            rows, codes = rows[there[same]], places[same]
         found[rows[self._sequences[codes] > sequence_number]] = True
         return found
 
@@ -88,11 +110,22 @@ class _Values:
 
 
 class _Numbers:
-    """Different numbers of a column; most others are told by one look into a table."""
+    """Different numbers of a column; one look into a table finds most others."""
 
     def __init__(self, kind: pa.DataType, numbers: npt.NDArray[np.int64]) -> None:
         self._kind = kind
-        self._sorted = np.unique(numbers)
+        # `np.unique` hashes the numbers first, which takes ten times as long.
+        ordered = np.sort(numbers)
+        self._sorted = ordered[
+            np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]
+        ]
+        self._low = int(self._sorted[0]) if len(self._sorted) else 0
+        span = int(self._sorted[-1]) - self._low + 1 if len(self._sorted) else 0
+        self._there: Bools | None = None
+        if span <= 2 * SLOTS_PER_NUMBER * len(self._sorted):
+            # A byte for every number between the lowest and the highest: the look is exact.
+            self._there = np.zeros(span, np.bool_)
+            self._there[self._sorted - self._low] = True
         size = SLOTS_PER_NUMBER * max(1, len(self._sorted))
         self._shift = np.uint64(64 - max(1, (size - 1).bit_length()))
         self._taken = np.zeros(1 << (64 - int(self._shift)), np.bool_)
@@ -108,7 +141,7 @@ class _Numbers:
             return np.concatenate([np.zeros(0, np.int64), *parts])
         if column.type != self._kind:
             column = column.cast(self._kind)
-        numbers = _numbers(column)
+        numbers = whole_numbers(column)
         found = np.full(len(numbers), -1, np.int64)
         if not len(self._sorted) or not len(numbers):
             return found
@@ -121,22 +154,45 @@ class _Numbers:
             found[column.is_null().to_numpy(zero_copy_only=False)] = -1
         return found
 
+    def contains(self, column: pa.Array) -> Bools:
+        """Return which values are there; null is not."""
+        there = self._there
+        if there is None:
+            return self.index(column) >= 0
+        if column.type != self._kind:
+            column = column.cast(self._kind)
+        # Numbers below the lowest wrap around to large ones.
+        places = (whole_numbers(column) - np.int64(self._low)).view(np.uint64)
+        inside = places < np.uint64(len(there))
+        if inside.all():
+            found = there[places]
+        else:
+            found = np.zeros(len(places), np.bool_)
+            found[inside] = there[places[inside]]
+        if column.null_count:
+            found[column.is_null().to_numpy(zero_copy_only=False)] = False
+        return found
+
     def _slots(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         return (numbers.view(np.uint64) * _SPREAD) >> self._shift
 
 
 def _values_of(column: pa.ChunkedArray) -> _Numbers | _Values:
-    kind, is_ = column.type, pa.types
-    is_long_time = is_.is_timestamp(kind) or is_.is_time64(kind)
-    if column.null_count or not (
-        is_.is_signed_integer(kind) or is_.is_date32(kind) or is_long_time
-    ):
+    kind = column.type
+    if column.null_count or not is_whole_number(kind):
         return _Values(pc.unique(column))
-    found = [_numbers(chunk) for chunk in column.chunks]
+    found = [whole_numbers(chunk) for chunk in column.chunks]
     return _Numbers(kind, np.concatenate([np.zeros(0, np.int64), *found]))
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+def is_whole_number(kind: pa.DataType) -> bool:
+    """Return whether values of a type are whole numbers, dates or times: `whole_numbers` fits."""
+    is_ = pa.types
+    is_long_time = is_.is_timestamp(kind) or is_.is_time64(kind)
+    return bool(is_.is_signed_integer(kind) or is_.is_date32(kind) or is_long_time)
+
+
+def whole_numbers(column: pa.Array) -> npt.NDArray[np.int64]:
     """Return whole numbers, dates or times as numbers; those of nulls are arbitrary."""
     data, end = column.buffers()[1], column.offset + len(column)
     if data is None or not len(column):

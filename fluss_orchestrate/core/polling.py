@@ -12,7 +12,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -28,6 +29,9 @@ BACKOFF_MAX_S = 60.0
 INTERVAL_MIN_S = 0.001
 REPORT_GAP_FIRST_S = 1.0
 REPORT_GAP_MAX_S = 60.0
+SEEN_AGAIN_S = 10.0
+"""How often waiters look at an answer that stays the same."""
+_NOTHING = object()
 
 T = TypeVar("T")
 
@@ -48,12 +52,15 @@ class Look:
         decide: Returns the result of the wait for an answer, or None to go on waiting.
         interval_s: The time between two looks.
         failed: Is called with an error after which the question is asked again.
+        steady: Whether `decide` says the same for an equal answer, whenever it is asked. Then it is
+            not asked about every answer that equals the one before it.
     """
 
     question: Question
     decide: Callable[[Any], Any]
     interval_s: float = POLL_INTERVAL_S
     failed: Callable[[FlussError], None] | None = None
+    steady: bool = False
 
 
 class LookReport:
@@ -88,18 +95,62 @@ class _Waiter:
 
 @dataclass(eq=False)
 class _Group:
-    """All waiters for the answers to one question."""
+    """All waiters for the answers to one question. There may be 100,000 of them."""
 
-    lookers: list[tuple[_Waiter, Look]] = field(default_factory=list)
+    lookers: dict[_Waiter, Look] = field(default_factory=dict)
+    new: dict[_Waiter, Look] = field(default_factory=dict)
+    """Those that have not seen `answer`."""
+    unsteady: dict[_Waiter, Look] = field(default_factory=dict)
+    """Those that must see every answer."""
+    answer: Any = _NOTHING
+    """The last one, after which the question did not fail."""
+    decided_s: float = -math.inf
+    """When all have seen it."""
+    intervals: Counter[float] = field(default_factory=Counter)
+    """How many looks have each interval."""
     due_s: float = 0.0
     failures: int = 0
 
+    def add(self, waiter: _Waiter, look: Look) -> None:
+        """Let a waiter look at the answers, too."""
+        self.lookers[waiter] = self.new[waiter] = look
+        if not look.steady:
+            self.unsteady[waiter] = look
+        self.intervals[look.interval_s] += 1
+
+    def remove(self, waiter: _Waiter) -> None:
+        """Forget a waiter; all of them may leave after one answer."""
+        interval_s = self.lookers.pop(waiter).interval_s
+        self.new.pop(waiter, None)
+        self.unsteady.pop(waiter, None)
+        self.intervals[interval_s] -= 1
+        if not self.intervals[interval_s]:
+            del self.intervals[interval_s]
+
     def waiting(self) -> list[tuple[_Waiter, Look]]:
-        return [(w, look) for w, look in self.lookers if not w.done.done()]
+        return _waiting(self.lookers)
+
+    def asker(self) -> _Waiter | None:
+        """Return one that waits; None if nobody does."""
+        return next((waiter for waiter in self.lookers if not waiter.done.done()), None)
+
+    def concerned(self, answer: Any, now_s: float) -> list[tuple[_Waiter, Look]]:
+        """Return those that must look at an answer: all, if it is another one than before.
+
+        Otherwise the others have seen an equal one, and look again only now and then, so that the
+        reports of their waits go on.
+        """
+        if self.answer == answer and now_s - self.decided_s < SEEN_AGAIN_S:
+            found = {**self.unsteady, **self.new}
+        else:
+            found, self.decided_s = self.lookers, now_s
+        self.answer, self.new = answer, {}
+        return _waiting(found)
 
     def plan_next(self, now_s: float) -> None:
         """Set the time of the next request: a multiple of the interval, for shared requests."""
-        interval_s = max(INTERVAL_MIN_S, min(look.interval_s for _, look in self.lookers))
+        # All may have left while the question was asked.
+        interval_s = max(INTERVAL_MIN_S, min(self.intervals, default=POLL_INTERVAL_S))
         if self.failures:
             self.due_s = now_s + min(BACKOFF_MAX_S, interval_s * 2**self.failures)
         else:
@@ -121,13 +172,18 @@ class Poller:
     ) -> Any:
         """Return what the first look decides, or raise its error.
 
+        Args:
+            core: The connection.
+            looks: Looks at different questions.
+            timeout_s: How long to wait; None waits forever.
+
         Raises:
             TimeoutError: The time has passed.
         """
         waiter = _Waiter(core, asyncio.get_running_loop().create_future())
         for look in looks:
             group = self._groups.setdefault(look.question, _Group())
-            group.lookers.append((waiter, look))
+            group.add(waiter, look)
             # A new waiter need not wait until the interval of the others ends.
             group.due_s = 0.0
         self._start()
@@ -140,7 +196,7 @@ class Poller:
     def _forget(self, waiter: _Waiter, looks: Sequence[Look]) -> None:
         for look in looks:
             group = self._groups[look.question]
-            group.lookers = [pair for pair in group.lookers if pair[0] is not waiter]
+            group.remove(waiter)
             if not group.lookers:
                 del self._groups[look.question]
                 self._wake.set()
@@ -181,33 +237,38 @@ class Poller:
 
     async def _ask(self, question: Question, group: _Group, gate: asyncio.Semaphore) -> None:
         async with gate:
-            while waiting := group.waiting():
-                asker = waiting[0][0]
+            while (asker := group.asker()) is not None:
                 try:
                     self.requests += 1
                     answer = await question.ask(asker.connection)
                 except ClosedError as error:
                     # Its connection is closed; the next one may have another.
-                    asker.done.set_exception(error)
+                    if not asker.done.done():
+                        asker.done.set_exception(error)
                     continue
                 except FlussError as error:
                     if error.is_retriable:
                         group.failures += 1
                         group.plan_next(asyncio.get_running_loop().time())
                         log.debug("asking %s: %s", question, error)
-                        for _, look in waiting:
+                        group.answer = _NOTHING
+                        for _, look in group.waiting():
                             if look.failed is not None:
                                 look.failed(error)
                     else:
                         _fail(group, error)
                     return
                 group.failures = 0
-                _decide(group, answer)
+                _decide(group.concerned(answer, asyncio.get_running_loop().time()), answer)
                 return
 
 
-def _decide(group: _Group, answer: Any) -> None:
-    for waiter, look in group.waiting():
+def _waiting(lookers: Mapping[_Waiter, Look]) -> list[tuple[_Waiter, Look]]:
+    return [(waiter, look) for waiter, look in lookers.items() if not waiter.done.done()]
+
+
+def _decide(concerned: Sequence[tuple[_Waiter, Look]], answer: Any) -> None:
+    for waiter, look in concerned:
         try:
             result = look.decide(answer)
         except FlussError as error:

@@ -16,7 +16,7 @@ from fluss_client.errors import ClientError, ConfigError, FlussError, MissingExt
 from fluss_orchestrate.core.sinks.errors import SinkError
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Engine
+    from sqlalchemy import URL, Connection, Dialect, Engine
     from sqlalchemy.exc import SQLAlchemyError
 
 LOCK_TIMEOUT_S = 60
@@ -114,6 +114,32 @@ class EngineSource:
 
     def __str__(self) -> str:
         return self.url.render_as_string()
+
+
+def plain_text(dialect: Dialect, statement: str) -> str:
+    """Return a statement without parameters as the database reads it.
+
+    Args:
+        dialect: The dialect that quoted the names in the statement. It doubles each percent sign
+            in a name if its driver formats statements with parameters.
+        statement: The statement.
+    """
+    doubles = dialect.paramstyle in ("format", "pyformat")
+    return statement.replace("%%", "%") if doubles else statement
+
+
+def execute_plainly(connection: Connection, statement: str) -> None:
+    """Run a statement that has no parameters; names in it may have any characters.
+
+    `text()` would read a colon in a name as a parameter, and the driver a percent sign.
+
+    Args:
+        connection: The connection.
+        statement: The statement, whose names were quoted by the dialect of the connection.
+    """
+    connection.exec_driver_sql(
+        plain_text(connection.dialect, statement), execution_options={"no_parameters": True}
+    )
 
 
 def _is_secret(key: str) -> bool:

@@ -12,7 +12,7 @@ from fluss_client import FlussConnection, OffsetSpec, TablePath
 from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_client.errors import InvalidTableError, LogOffsetOutOfRangeError, UnsupportedError
-from fluss_orchestrate.core.checkpoints.events import Event
+from fluss_orchestrate.core.checkpoints.events import Event, IntervalName
 from fluss_orchestrate.core.checkpoints.report import Lag, lag_in
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.incremental.planning.observation import (
@@ -22,7 +22,7 @@ from fluss_orchestrate.core.incremental.planning.observation import (
 )
 from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.lake.status import LakeStatus, lake_status
-from fluss_orchestrate.core.provisioning.guards import is_interval, store_or_default
+from fluss_orchestrate.core.provisioning.guards import store_or_default
 from fluss_orchestrate.core.provisioning.spec import LAKE_ENABLED
 
 SAMPLE_ROWS = 1_000
@@ -100,7 +100,7 @@ def checkpoint_heads(
     found = store_or_default(connection, store)
     if found is None:
         return []
-    heads = [found.require(name) for name in found.names() if not is_interval(name)]
+    heads = [found.require(name) for name in found.names() if IntervalName.of(name) is None]
     return [head for head in heads if head.state.position is not None and not head.state.retired]
 
 

@@ -35,7 +35,7 @@ FRESHNESS_LEAST_S = 60.0
 """Dagster takes no shorter window."""
 LAKE_LAG_FACTOR = 3.0
 
-Judge = Callable[[FlussConnection, dg.AssetCheckExecutionContext], dg.AssetCheckResult]
+Evaluate = Callable[[FlussConnection, dg.AssetCheckExecutionContext], dg.AssetCheckResult]
 CheckedAsset = dg.AssetsDefinition | dg.AssetSpec | Key
 """What a check is about."""
 
@@ -62,7 +62,7 @@ def build_fluss_row_count_check(
     if minimum is None and maximum is None:
         raise ConfigError(f"check {name}: give minimum, maximum or both")
 
-    def judge(
+    def evaluate(
         connection: FlussConnection, context: dg.AssetCheckExecutionContext
     ) -> dg.AssetCheckResult:
         count = row_count(connection, table_info(connection, table))
@@ -77,7 +77,7 @@ def build_fluss_row_count_check(
             metadata={"fluss/rows": count},
         )
 
-    return _check(asset, name, judge, options)
+    return _check(asset, name, evaluate, options)
 
 
 def build_fluss_lag_check(
@@ -108,7 +108,7 @@ def build_fluss_lag_check(
     if max_offsets is None and max_age_s is None:
         raise ConfigError(f"check {name}: give max_offsets, max_age_s or both")
 
-    def judge(
+    def evaluate(
         connection: FlussConnection, context: dg.AssetCheckExecutionContext
     ) -> dg.AssetCheckResult:
         kept = store or FlussCheckpointStore(connection)
@@ -132,7 +132,7 @@ def build_fluss_lag_check(
             },
         )
 
-    return _check(asset, name, judge, options)
+    return _check(asset, name, evaluate, options)
 
 
 def build_fluss_schema_check(
@@ -154,7 +154,7 @@ def build_fluss_schema_check(
         **options: Further arguments of Dagster's check.
     """
 
-    def judge(
+    def evaluate(
         connection: FlussConnection, context: dg.AssetCheckExecutionContext
     ) -> dg.AssetCheckResult:
         info = table_info(connection, table)
@@ -172,7 +172,7 @@ def build_fluss_schema_check(
             wanted = {c.name: str(c.type) for c in spec.schema().columns}
         return _compared(info, wanted)
 
-    return _check(asset, name, judge, options)
+    return _check(asset, name, evaluate, options)
 
 
 def build_fluss_lake_freshness_check(
@@ -193,7 +193,7 @@ def build_fluss_lake_freshness_check(
         **options: Further arguments of Dagster's check.
     """
 
-    def judge(
+    def evaluate(
         connection: FlussConnection, context: dg.AssetCheckExecutionContext
     ) -> dg.AssetCheckResult:
         status = lake_status(connection, table)
@@ -209,7 +209,7 @@ def build_fluss_lake_freshness_check(
             },
         )
 
-    return _check(asset, name, judge, options)
+    return _check(asset, name, evaluate, options)
 
 
 def build_fluss_checks(
@@ -261,12 +261,12 @@ def _columns_check(
 ) -> dg.AssetChecksDefinition:
     wanted = {column["name"]: column["type"] for column in table.columns}
 
-    def judge(
+    def evaluate(
         connection: FlussConnection, context: dg.AssetCheckExecutionContext
     ) -> dg.AssetCheckResult:
         return _compared(table_info(connection, table.table), wanted)
 
-    return _check(key, SCHEMA_CHECK, judge, options)
+    return _check(key, SCHEMA_CHECK, evaluate, options)
 
 
 def build_fluss_check_sensor(
@@ -342,7 +342,7 @@ def build_fluss_check_schedule(
 
 
 def _check(
-    asset: CheckedAsset, name: str, judge: Judge, options: CheckOptions
+    asset: CheckedAsset, name: str, evaluate: Evaluate, options: CheckOptions
 ) -> dg.AssetChecksDefinition:
     given = checked_options(CheckOptions, options, f"check {name}")
     resource_key = given.pop("resource_key", "fluss")
@@ -350,7 +350,7 @@ def _check(
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         connection = getattr(context.resources, resource_key).connection
         try:
-            return judge(connection, context)
+            return evaluate(connection, context)
         except (TableNotExistError, DatabaseNotExistError) as error:
             return dg.AssetCheckResult(passed=False, description=f"there is none: {error.message}")
 
@@ -399,7 +399,7 @@ def _drift(wanted: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
 
 
 def lake_freshness_policy(freshness: str | TableInfo, *, factor: float = 3.0) -> dg.FreshnessPolicy:
-    """A policy from `table.datalake.freshness`: warn after it, fail at `factor` times it.
+    """Return a policy from `table.datalake.freshness`: warn after it, fail at `factor` times it.
 
     It is for the asset of `fluss_lake_freshness_asset`, which has one already. On an asset that is
     materialised for snapshots alone it would fail while nothing is written.

@@ -25,7 +25,14 @@ from fluss_orchestrate.core.incremental.planning.settings import Until
 from fluss_orchestrate.core.loading import as_reader
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import FunctionSink
-from fluss_orchestrate.core.sinks.base import ReadPlan, Sink, SinkForm, SinkResult, identity_of
+from fluss_orchestrate.core.sinks.base import (
+    ReadPlan,
+    Sink,
+    SinkForm,
+    SinkResult,
+    identity_of,
+    needs_order,
+)
 from fluss_orchestrate.core.sinks.registry import declarations
 from fluss_orchestrate.dagster.compat import pool_of
 from fluss_orchestrate.dagster.options import AssetOptions, Dep, Key, checked_options
@@ -141,6 +148,10 @@ class TransformingSink:
             same rows. It may be called once per range of a plan, so it does not see the rows of
             other ranges.
         pass_plan: Pass the plan to `transform` as a second argument.
+
+    Raises:
+        ConfigError: The sink reads the rows by itself (`SparkIcebergSink`), so that they cannot be
+            changed on their way.
     """
 
     changes_rows = True
@@ -148,24 +159,42 @@ class TransformingSink:
     def __init__(
         self, sink: Sink, transform: Callable[..., Any], *, pass_plan: bool = False
     ) -> None:
+        if getattr(sink, "reads_itself", False):
+            raise ConfigError(
+                f"{identity_of(sink)} reads the rows of a plan by itself (on Spark), so nothing "
+                "could change them on their way: use IcebergSink, or leave the function out"
+            )
         self._sink = sink
         self._transform = transform
         self._pass_plan = pass_plan
 
     @property
     def identity(self) -> str:
-        """That of the sink."""
+        """The same as of the inner sink."""
         return identity_of(self._sink)
 
     @property
     def form(self) -> SinkForm | None:
-        """That of the sink."""
+        """The same as of the inner sink."""
         return self._sink.form
+
+    @property
+    def contract(self) -> Mapping[str, Any] | None:
+        """The contract of the inner sink, if it has one."""
+        return getattr(self._sink, "contract", None)
 
     @property
     def exactly_once(self) -> bool:
         """What the sink itself promises."""
         return self._sink.exactly_once
+
+    def needs_order(self, plan: ScanPlan) -> bool:
+        """Return whether the inner sink must get rows in the order of the log.
+
+        Args:
+            plan: A plan of the table that is read.
+        """
+        return needs_order(self._sink, plan)
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         """Write the changed rows of a plan.

@@ -57,7 +57,7 @@ def fluss_mirror_asset(
     pool: str | None = None,
     **asset_options: Unpack[AssetOptions],
 ) -> dg.AssetsDefinition:
-    """An asset whose materialisation brings a sink up to the current rows of a key table.
+    """Return an asset whose runs bring a sink up to the current rows of a key table.
 
     Its metadata have the receipt, the lineage of the columns and the number of rows. Runs of one
     asset queue in a pool of their own, so that a limit of one makes them take turns.
@@ -234,7 +234,7 @@ def build_fluss_mirror_check(
     name: str = CHECK_NAME,
     **options: Unpack[CheckOptions],
 ) -> dg.AssetChecksDefinition:
-    """A check that passes while a mirror holds exactly the rows of its table.
+    """Return a check that passes while a mirror holds exactly the rows of its table.
 
     Counts and checksums are compared per bucket at the mirror's offsets; the description names the
     first keys that differ. Writers of the table need not stop.

@@ -115,7 +115,7 @@ class FlussTableProps:
         return path.database_name, path.table_name
 
     def metadata(self) -> dict[str, Any]:
-        """What Dagster shows of the table."""
+        """Return what Dagster shows of the table."""
         found: dict[str, Any] = {TABLE_NAME: self.table, STORAGE: STORAGE_KIND}
         if self.uri:
             found[URI] = self.uri

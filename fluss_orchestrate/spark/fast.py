@@ -24,8 +24,7 @@ from fluss_client import Config, FlussConnection, TableInfo, TablePath
 from fluss_client.engine import all_buckets, backend_of, run_blocking
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.clusters import ClusterRef
-from fluss_orchestrate.core.loading.counts import listed_counts
-from fluss_orchestrate.core.loading.units import Placer
+from fluss_orchestrate.core.loading.units import Placer, listed_counts
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource

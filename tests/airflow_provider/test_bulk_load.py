@@ -102,10 +102,8 @@ def _kill_in_the_middle(task: Any, config: Config) -> None:
         return any("python" in name and "bulk_load" in said for name, said in found)
 
     def terminate() -> None:
-        while not driver_runs():
+        while not (driver_runs() and any("java" in command for command in commands)):
             time.sleep(0.2)
-        time.sleep(1.0)
-        driver_runs()
         os.kill(os.getpid(), signal.SIGTERM)
 
     killer = threading.Thread(target=terminate, daemon=True)

@@ -47,7 +47,7 @@ def test_airflow_lists_the_provider_and_all_its_parts() -> None:
         assert getattr(provider, name).__name__ == name
 
 
-@pytest.mark.parametrize("folder", ["operators", "sensors", "triggers"])
+@pytest.mark.parametrize("folder", ["operators", "triggers"])
 def test_names_are_also_in_the_folder_of_their_module(folder: str) -> None:
     import fluss_orchestrate.airflow as provider
 
@@ -62,6 +62,16 @@ def test_names_are_also_in_the_folder_of_their_module(folder: str) -> None:
             with pytest.raises(AttributeError, match=name):
                 getattr(package, name)
     assert inside > 2
+
+
+def test_sensors_are_also_in_their_module() -> None:
+    import fluss_orchestrate.airflow as provider
+
+    module = importlib.import_module("fluss_orchestrate.airflow.sensors")
+    named = [name for name in provider.__all__ if name.endswith("Sensor")]
+    assert len(named) == 4
+    for name in named:
+        assert getattr(module, name) is getattr(provider, name)
 
 
 def test_info_fits_airflows_own_schema() -> None:

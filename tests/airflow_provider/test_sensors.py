@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +10,9 @@ import pytest
 
 from fluss_client import FlussConnection
 from fluss_client.model.table import TablePath
+from fluss_orchestrate.core import conditions
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
+from fluss_orchestrate.core.conditions import holds
 from fluss_orchestrate.core.loading import load_rows
 from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.rows import numbered, numbers_spec
@@ -21,14 +22,25 @@ pytestmark = pytest.mark.usefixtures("airflow_home")
 
 
 @pytest.fixture
-def later() -> Iterator[Callable[[Callable[[], Any]], None]]:
-    """Do something a second from now, on another thread; its failure is the test's."""
+def later(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], Any]], None]]:
+    """Do something after a sensor's first look, on another thread; its failure is the test's."""
     threads: list[threading.Thread] = []
     failures: list[BaseException] = []
+    looked = threading.Event()
+
+    def looking(*given: Any) -> Any:
+        try:
+            return holds(*given)
+        finally:
+            looked.set()
+
+    monkeypatch.setattr(conditions, "holds", looking)
 
     def begin(work: Callable[[], Any]) -> None:
+        looked.clear()
+
         def main() -> None:
-            time.sleep(1.0)
+            assert looked.wait(60), "no sensor has looked"
             try:
                 work()
             except BaseException as error:

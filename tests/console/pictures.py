@@ -28,19 +28,22 @@ MINUTES = 170
 PICTURES = {
     "console-overview": ("/", "light"),
     "console-checkpoint": (f"/checkpoint?name={quote(f'{DATABASE}/to-files')}", "dark"),
+    "console-intervals": (f"/checkpoint?name={quote(f'{DATABASE}/hourly')}", "light"),
     "console-reset": (f"/act/reset?name={quote(f'{DATABASE}/to-files')}", "light"),
 }
 
 
-def main() -> None:
+def take(folder_of_pictures: Path) -> None:
     """Take all pictures."""
+    folder_of_pictures.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        before = Path.cwd()
         os.chdir(folder)  # so that the pages show no path of this machine
         config = Config({"bootstrap.servers": "embedded:fluss", "cluster.alias": "shop"})
         with FlussConnection.create(config).result(60) as connection:
             store = FlussCheckpointStore(connection, DATABASE, "checkpoints")
             connection.get_admin().result().create_database(DATABASE).result()
-            fill(connection, DATABASE, store)
+            fill(connection, DATABASE, store, hostile="to-reports")
             samples = Samples(Path(folder) / "samples.sqlite")
             console = console_of(connection, store, samples, interval_s=5)
             _remember(samples, console.gatherer.gather().overview)
@@ -53,9 +56,11 @@ def main() -> None:
                         color_scheme=scheme,  # type: ignore[arg-type]
                     )
                     page.goto(url + path)
-                    page.screenshot(path=IMAGES / f"{name}.png")
+                    page.screenshot(path=folder_of_pictures / f"{name}.png")
                     page.close()
             browser.close()
+            samples.close()
+        os.chdir(before)
 
 
 def _remember(samples: Samples, overview: Overview) -> None:
@@ -79,4 +84,4 @@ def _remember(samples: Samples, overview: Overview) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    take(IMAGES)

@@ -13,16 +13,27 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from fluss_client import FlussConnection, TablePath
-from fluss_orchestrate import IncrementalScan, TableSpec, apply_tables, load_rows, tier_table
+from fluss_orchestrate import (
+    FunctionSink,
+    IncrementalScan,
+    IntervalScan,
+    TableSpec,
+    apply_tables,
+    load_rows,
+    tier_table,
+)
 from fluss_orchestrate.console.access import LocalAccess
 from fluss_orchestrate.console.app import create_app
 from fluss_orchestrate.console.service import Console, Settings
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
+from fluss_orchestrate.core.checkpoints.events import now_ms
+from fluss_orchestrate.core.job import run_interval
 from fluss_orchestrate.core.overview.samples import Samples
 
 HOSTILE = "<script>document.title='taken'</script>"
 USER = "maria"
 START_S = 30.0
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,12 @@ def rows(count: int, first: int = 0) -> pa.Table:
     return pa.table({"id": ids, "item": [f"item {n}" for n in range(first, first + count)]})
 
 
-def fill(connection: FlussConnection, database: str, store: FlussCheckpointStore) -> None:
+def fill(
+    connection: FlussConnection,
+    database: str,
+    store: FlussCheckpointStore,
+    hostile: str = HOSTILE,
+) -> None:
     """Make tables, and checkpoints that are behind, pending, retired, and hostile by name."""
     columns = {"id": "bigint", "item": "string"}
     events = {"table": f"{database}.events", "columns": columns, "buckets": 2, "lake": True}
@@ -65,23 +81,42 @@ def fill(connection: FlussConnection, database: str, store: FlussCheckpointStore
     }
     apply_tables(connection, [TableSpec.from_mapping(each) for each in (events, days, customers)])
     admin = connection.get_admin().result()
+    began = now_ms()
     today = f"{datetime.now(UTC):%Y%m%d}"
     for day in ("20200101", today):
         admin.create_partition(TablePath(database, "days"), {"day": day}).result()
     load_rows(connection, f"{database}.events", rows(300), "first")
     tier_table(connection, f"{database}.events", allow_tiering=True)
-    for name in ("to-files", HOSTILE, "retired"):
+    for name in ("to-files", hostile, "retired"):
         scan = IncrementalScan(connection, f"{database}.events", f"{database}/{name}", store)
         with scan.run(f"airflow/hourly/{name}/run 1") as run:
             run.to_arrow()
     store.retire(f"{database}/retired", "it is not needed any more")
+    middle = now_ms()
     load_rows(connection, f"{database}.events", rows(40, 300), "second")
+    fill_intervals(connection, database, store, began, middle)
     loaded = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "day": ["20200101", today, today]})
     load_rows(connection, f"{database}.days", loaded, "days")
     scan = IncrementalScan(connection, f"{database}.days", f"{database}/to-sql", store)
     assert scan.plan("dagster/run 7/days").offsets == 3
     named = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["ann", HOSTILE]})
     load_rows(connection, f"{database}.customers", named, "customers")
+
+
+def fill_intervals(
+    connection: FlussConnection, database: str, store: FlussCheckpointStore, since: int, until: int
+) -> None:
+    """A scan by intervals with a time that was not read and a pending plan, and one backfill."""
+    table = f"{database}.events"
+    scan = IntervalScan(connection, table, f"{database}/hourly", store, settle_ms=0)
+    sink = FunctionSink(lambda reader: reader.read_all(), identity="report")
+    early = since - 3 * HOUR_MS
+    run_interval(scan, sink, "airflow/hourly/report/run 1", early, early + HOUR_MS)
+    run_interval(scan, sink, "airflow/hourly/report/run 3", since, until)
+    scan.plan("airflow/hourly/report/run 4", until, now_ms(), sink=sink)
+    backfill = IntervalScan(connection, table, f"{database}/to-files", store, settle_ms=0)
+    with backfill.run("airflow/hourly/to-files/backfill", since, until) as run:
+        run.to_arrow()
 
 
 @contextmanager

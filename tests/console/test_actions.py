@@ -41,7 +41,7 @@ def test_a_reset_says_what_it_does_and_records_why(place: Place, page: Page) -> 
     page.get_by_role("link", name="Reset…").click()
     expect(page.locator(".effects")).to_contain_text("a new generation begins")
     expect(page.locator(".effects")).to_contain_text("of run run 2 is abandoned first")
-    page.get_by_label("earliest: read everything again").check()
+    page.get_by_label("Earliest").check()
     page.get_by_role("button", name="Reset a checkpoint").click()
     # The browser itself asks for the reason.
     assert page.url.endswith(quote(name, safe="")) or "act/reset" in page.url

@@ -22,7 +22,7 @@ from fluss_orchestrate.console.static_page import static_page
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore, SqlCheckpointStore
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
-from fluss_orchestrate.core.overview.commit_times import CommitTimes
+from fluss_orchestrate.core.overview.commit_times import KnownTimes
 from fluss_orchestrate.core.overview.figures import CheckpointFigures, Expiry, Overview
 from fluss_orchestrate.core.overview.gathering import Gathered, Gatherer
 from fluss_orchestrate.core.overview.monitor import Answers, Monitor
@@ -105,7 +105,7 @@ def test_what_is_not_known_is_not_guessed(
     read_all(here, path, "cp")
     load_rows(here, path, rows(4000), "many")
     gatherer = Gatherer(here)
-    gatherer._times = CommitTimes(probes_max=1)
+    gatherer._times = KnownTimes(probes_max=1)
     first = only(gatherer.gather())
     assert first.buckets_behind == 8
     assert (first.expiry, first.buckets_unknown) == (Expiry.PARTLY, 7)
@@ -113,7 +113,7 @@ def test_what_is_not_known_is_not_guessed(
     # The next passes ask for the rest, and keep what they know.
     for left in (6, 5):
         assert only(gatherer.gather()).buckets_unknown == left
-    gatherer._times = CommitTimes(probes_max=0)
+    gatherer._times = KnownTimes(probes_max=0)
     unknown = only(gatherer.gather())
     assert (unknown.expiry, unknown.expires_ms) == (Expiry.UNKNOWN, None)
     assert views.expiry_text(unknown) == "unknown"

@@ -9,8 +9,17 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from fluss_orchestrate.console import formats
+from fluss_orchestrate.console import formats, prometheus
+from fluss_orchestrate.console.static_page import static_page
 from fluss_orchestrate.core.checkpoints.events import now_ms
+from fluss_orchestrate.core.overview.figures import (
+    CheckpointFigures,
+    IntervalScanFigures,
+    LakeFigures,
+    Overview,
+    PendingFigures,
+    TableFigures,
+)
 from tests.console.accessibility import audit
 from tests.console.place import HOSTILE, Place
 
@@ -20,6 +29,7 @@ WAIT_MS = 20_000
 def paths_of(place: Place) -> dict[str, str]:
     """Every page, by its name."""
     hostile, pending = quote(place.name(HOSTILE)), quote(place.name("to-sql"))
+    hourly = quote(place.name("hourly"))
     return {
         "overview": "/",
         "tables": "/tables",
@@ -31,6 +41,7 @@ def paths_of(place: Place) -> dict[str, str]:
         "partitioned": f"/table?name={place.database}.days",
         "checkpoint": f"/checkpoint?name={pending}",
         "hostile": f"/checkpoint?name={hostile}",
+        "intervals": f"/checkpoint?name={hourly}",
         "days": f"/checkpoint?name={pending}&span=days",
         "lake": f"/lake?name={place.database}.events",
         "reset": f"/act/reset?name={hostile}",
@@ -79,7 +90,8 @@ def test_the_overview_says_who_is_behind_and_what_expires(place: Place, page: Pa
 
 def test_a_checkpoint_shows_its_history_its_plan_and_every_bucket(place: Place, page: Page) -> None:
     page.goto(f"{place.url}/checkpoints?q={place.database}")
-    page.get_by_role("link", name=place.name("to-files")).click()
+    # The scan of its backfills has the same name, in the list below.
+    page.get_by_role("link", name=place.name("to-files")).first.click()
     expect(page.locator("h1")).to_contain_text("to-files")
     kinds = page.locator(".timeline li .kind").all_inner_texts()
     assert kinds == ["commit", "plan"]
@@ -151,6 +163,26 @@ def test_json_and_metrics_have_the_same_figures(place: Place) -> None:
             assert client.get(path).status_code == 200
         missing = client.get("/api/table", params={"name": "no.table"})
         assert missing.status_code == 404
+
+
+def test_a_table_called_script_is_text_on_every_page() -> None:
+    """Servers refuse such names today; the pages do not rely on that."""
+    now = now_ms()
+    lake = LakeFigures(1, 4, now)
+    table = TableFigures(HOSTILE, "log", buckets=1, rows=4, lake=lake)
+    broken = TableFigures(f"{HOSTILE}.2", problem=HOSTILE)
+    pending = PendingFigures(HOSTILE, HOSTILE, HOSTILE, now, 1, 1)
+    one = CheckpointFigures(
+        HOSTILE, HOSTILE, unread=4, oldest_ms=now, expires_ms=now, pending=pending, last_run=HOSTILE
+    )
+    other = CheckpointFigures(f"{HOSTILE}2", HOSTILE, problem=HOSTILE)
+    scan = IntervalScanFigures(HOSTILE, HOSTILE, HOSTILE, until_ms=now)
+    shown = Overview(now, 1, HOSTILE, HOSTILE, 1, (table, broken), (one, other), (scan,))
+    text = static_page(shown)
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;") >= 12
+    for line in prometheus.exposition(shown).splitlines():
+        assert line.startswith(("#", "fluss_"))
 
 
 def test_names_are_text_also_where_nothing_is_found(place: Place) -> None:

@@ -175,7 +175,8 @@ class WorkerMemory(threading.Thread):
         while not self._over.wait(0.1):
             for pid in _descendants(os.getpid()):
                 try:
-                    if b"pyspark" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    # The JVM, whose command line has "pyspark-shell", is not a worker.
+                    if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
                         now = memory_mb(pid)
                         self.most_mb = max(self.most_mb, now - self.first.setdefault(pid, now))
                 except OSError:

@@ -18,7 +18,7 @@ import asyncio, gc, json, os, sys, threading, time
 import fluss_client as fluss
 from fluss_client import aio
 
-ROUNDS = 4
+ROUNDS = 2
 settings, path = json.loads(sys.argv[1])
 PATH = fluss.TablePath(*path)
 
@@ -41,8 +41,9 @@ def idle():
 
 def used():
     table = connect().get_table(PATH).result(60)
-    writer = table.new_upsert().create_writer()
-    writer.upsert((1, "a")).wait().result(60)
+    for _ in range(2):  # the second one has another connection to the server
+        writer = table.new_upsert().create_writer()
+        writer.upsert((1, "a")).wait().result(60)
     assert table.new_lookup().create_lookuper().lookup((1,)).result(60) is not None
     scanner = table.new_scan().create_log_scanner().result(60)
     scanner.subscribe(0, -2)

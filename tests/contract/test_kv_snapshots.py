@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fluss_client.backend.temporary_folder import FOLDER_PREFIX
 from fluss_client.engine import StateReader, run_blocking
 from fluss_client.errors import CorruptDataError, SchemaNotExistError, StorageError
 from fluss_client.net.rate import RateLimit
+from fluss_orchestrate import read_table
 from tests.disk import full_disk
 
 ROWS = 20_000
@@ -116,6 +118,37 @@ def test_a_missing_file_is_an_error(
         count(connection, path)
 
 
+@pytest.mark.parametrize("way", ["deleted", "cut short"])
+def test_files_that_vanish_while_they_are_read(
+    connection: Any, path: fluss.TablePath, lake_cluster: Any, way: str
+) -> None:
+    """Rows are all there or an error is raised: a read never ends early."""
+    core = connection.core
+
+    async def read() -> int:
+        info = await core.backend.get_table_info(path)
+        bucket = fluss.TableBucket(info.table_id, 0)
+        reader = StateReader(core.backend, info, bucket, core.config, batch_rows=100)
+        try:
+            await reader.open()
+            batches = reader.batches()
+            rows = (await anext(batches)).num_rows
+            for file in snapshot_files(lake_cluster, path):
+                if way == "deleted":
+                    file.unlink()
+                else:
+                    os.truncate(file, file.stat().st_size // 2)
+            return rows + sum([batch.num_rows async for batch in batches])
+        finally:
+            await reader.close()
+
+    if way == "deleted":  # RocksDB has them open.
+        assert run_blocking(read()) == ROWS
+    else:
+        with pytest.raises(CorruptDataError, match="is damaged"):
+            run_blocking(read())
+
+
 def test_a_folder_that_cannot_be_made_is_an_error(
     connection: Any, path: fluss.TablePath, folder: Path
 ) -> None:
@@ -192,6 +225,45 @@ def test_cost_and_progress_are_logged(
     assert f"exact at offset {ROWS}: from KV snapshot" in opened
     assert " s old) of offset" in opened
     assert f"{ROWS} rows in all" in ended
+
+
+def test_snapshots_are_looked_up_once_for_all_buckets_of_a_partition(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server looks up each bucket of a partition for each such request."""
+    admin = connection.get_admin().result(30)
+    path = fluss.TablePath("fluss", f"many_{os.getpid()}_{time.monotonic_ns()}")
+    arrow = pa.schema([("id", pa.int64()), ("region", pa.string())])
+    schema = fluss.Schema(arrow, primary_keys=["id", "region"])
+    descriptor = fluss.TableDescriptor(schema, partition_keys=["region"], bucket_count=4)
+    admin.create_table(path, descriptor).result(60)
+    for region in ("a", "b"):
+        admin.create_partition(path, {"region": region}).result(60)
+    with connection.get_table(path).result(30).new_upsert().create_writer() as writer:
+        rows = [{"id": key, "region": region} for key in range(100) for region in ("a", "b")]
+        writer.write_arrow(pa.Table.from_pylist(rows, arrow))
+    deadline = time.monotonic() + 30
+    while any(
+        snapshot.snapshot_id is None
+        for region in ("a", "b")
+        for snapshot in admin.list_kv_snapshots(path, region).result(30)
+    ):
+        assert time.monotonic() < deadline, "no snapshots came"
+        time.sleep(0.1)
+
+    asked: list[str | None] = []
+    backend = connection.core.backend
+    ask = backend.list_kv_snapshots
+
+    def counted(table: Any, partition: str | None) -> Any:
+        asked.append(partition)
+        return ask(table, partition)
+
+    monkeypatch.setattr(backend, "list_kv_snapshots", counted)
+    for times in (1, 2):
+        assert read_table(connection, path).read_all().num_rows == 200
+        assert Counter(asked) == {"a": times, "b": times}
+    admin.drop_table(path).result(30)
 
 
 @pytest.mark.parametrize("way", ["state", "log"])

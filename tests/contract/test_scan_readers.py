@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -16,6 +17,14 @@ from tests.contract.tables import POLL_MS, Tables, done
 
 EVENTS = {"id": pa.int64()}
 USERS = {"id": pa.int32(), "name": pa.string()}
+
+
+@pytest.fixture(autouse=True)
+def short_collections() -> Iterator[None]:
+    """The tests collect garbage, and what the whole run holds takes longer than they do."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def _table(tables: Tables, *, batches: int = 3, buckets: int = 1) -> fluss.FlussTable:

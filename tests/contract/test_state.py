@@ -7,6 +7,9 @@ changelog alone.
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import logging
 import random
 import time
 from typing import Any
@@ -16,6 +19,7 @@ import pytest
 
 import fluss_client as fluss
 from fluss_client.aio.state.changes import Changes
+from fluss_client.backend.contract import STATE_READ_BYTES_MAX
 from fluss_client.engine import StateReader, StateSource, run_blocking
 from fluss_client.errors import StorageError, UnsupportedError
 from tests.disk import full_disk
@@ -172,6 +176,51 @@ def test_a_changelog_without_old_rows_goes_forward_only(
             table.state(first_stop)
 
 
+def test_large_rows_come_in_small_batches(table: Table) -> None:
+    """What is in memory at once depends on bytes, not on the number of rows alone."""
+    text = "x" * (512 << 10)
+    with table.table.new_upsert().create_writer() as writer:
+        for key in range(60):
+            writer.upsert({"id": key, "name": f"{key} {text}", "amount": 0.0})
+    wait_for_snapshot(table, 60)
+    _, source, found = table.read()
+    assert found.num_rows == 60
+    if source.kind != "log":
+        sizes = [chunk.nbytes for chunk in found["name"].chunks]
+        assert max(sizes) <= STATE_READ_BYTES_MAX + (512 << 10) + 1000
+
+
+@pytest.mark.parametrize("way", ["leave", "cancel"])
+def test_a_read_that_ends_early_leaves_nothing_at_work(
+    table: Table, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next rows are read ahead on a thread; the files stay open until it has ended."""
+    table.write(random.Random(2), 2000, 1500)
+    wait_for_snapshot(table, 1)
+    core = table.connection.core
+
+    async def read() -> None:
+        info = await core.backend.get_table_info(table.path)
+        bucket = fluss.TableBucket(info.table_id, 0)
+        for _ in range(20):
+            reader = StateReader(core.backend, info, bucket, core.config, batch_rows=500)
+            await reader.open()
+            batches = reader.batches()
+            first = await anext(batches)
+            assert first.num_rows
+            if way == "cancel":
+                following = asyncio.ensure_future(anext(batches))
+                await asyncio.sleep(0)
+                following.cancel()
+                await asyncio.wait([following])
+            await reader.close()
+
+    with caplog.at_level(logging.WARNING):
+        run_blocking(read())
+        gc.collect()
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("backend_kind", ["embedded"], indirect=True)
 def test_changes_on_a_full_disk(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes that do not fit into memory have no room: one sentence with the way out."""
@@ -180,7 +229,7 @@ def test_changes_on_a_full_disk(table: Table, monkeypatch: pytest.MonkeyPatch) -
     table.write(random.Random(3), 2000, 2000)
     with (
         full_disk(file_bytes_max=8 << 10),
-        pytest.raises(StorageError, match=r"^cannot write \d+ bytes .* Set scanner.state.folder"),
+        pytest.raises(StorageError, match=r"^cannot write changes .* Set scanner.state.folder"),
     ):
         table.state(stop=1)  # The base is taken back by all changes after the first.
     assert table.state()[2] == table.rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 import fluss_client as fluss
 from fluss_client import errors
+from fluss_client.aio.state import limit_scan
+from fluss_client.engine import StateReader
 from fluss_client.runtime import runtime
 from fluss_client.testing import LocalCluster
 from tests.contract.tables import Tables, done, eventually
@@ -156,6 +159,102 @@ def test_key_snapshots_show_when_they_are_taken(strict_tables: Tables) -> None:
     assert found[0].bucket == fluss.TableBucket(table.get_table_info().table_id, 0)
     assert found[0].snapshot_id is not None
     assert found[0].log_offset == 50
+
+
+KEY_ROWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def cut_off(strict_connection: fluss.FlussConnection) -> fluss.FlussTable:
+    """A key table whose changelog has lost its beginning."""
+    tables = Tables(strict_connection, done(strict_connection.get_admin()), "strict")
+    properties = {
+        "table.log.ttl": "1s",
+        "table.log.tiered.local-segments": "1",
+        "table.log.arrow.compression.type": "NONE",
+    }
+    table = tables.create(ROW, ["id"], buckets=1, properties=properties)
+    for start in range(0, KEY_ROWS, 2_000):
+        tables.upsert(table, _rows(start, start + 2_000, width=160))
+    path = table.get_table_path()
+    earliest = fluss.OffsetSpec.earliest()
+    assert eventually(
+        lambda: done(tables.admin.list_offsets(path, [0], earliest))[0], lambda first: first > 0
+    )
+    return table
+
+
+def _state(
+    connection: fluss.FlussConnection, table: fluss.FlussTable, **settings: str
+) -> tuple[str, pa.Table]:
+    """The rows of a bucket, and where they came from."""
+    core, info = connection.core, table.get_table_info()
+    config = fluss.Config({key.replace("_", "."): value for key, value in settings.items()})
+
+    async def read() -> tuple[str, pa.Table]:
+        bucket = fluss.TableBucket(info.table_id, 0)
+        reader = await StateReader(core.backend, info, bucket, config).open()
+        try:
+            return reader.source.kind, pa.Table.from_batches([b async for b in reader.batches()])
+        finally:
+            await reader.close()
+
+    return runtime().call(read())
+
+
+@pytest.fixture
+def no_rocksdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package of the extra `keys` is not installed."""
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+
+
+def test_a_small_bucket_is_collected_by_its_server(
+    strict_connection: fluss.FlussConnection,
+    strict_tables: Tables,
+    cut_off: fluss.FlussTable,
+    no_rocksdict: None,
+) -> None:
+    kind, found = _state(strict_connection, cut_off)
+    assert kind == "limit-scan"
+    assert found.sort_by("id").to_pydict() == _rows(0, KEY_ROWS, width=160).to_pydict()
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ({"scanner_state_limit-scan_rows-max": "1000"}, r"20000 rows, .* at most 1000 \("),
+        (
+            {"scanner_state_limit-scan_bytes-max": "100kb"},
+            r"20000 rows of about [34]\d{6} bytes, .* at most 102400 bytes \(",
+        ),
+    ],
+    ids=["rows", "bytes"],
+)
+def test_a_large_bucket_is_not_collected(
+    strict_connection: fluss.FlussConnection,
+    cut_off: fluss.FlussTable,
+    no_rocksdict: None,
+    setting: dict[str, str],
+    why: str,
+) -> None:
+    with pytest.raises(errors.StateUnavailableError, match=why) as raised:
+        _state(strict_connection, cut_off, **setting)
+    assert raised.value.rows == KEY_ROWS
+    assert "pip install 'fluss-orchestrate[keys]'" in raised.value.message
+
+
+def test_rows_that_come_after_they_were_counted_are_not_cut_off(
+    strict_connection: fluss.FlussConnection,
+    cut_off: fluss.FlussTable,
+    no_rocksdict: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def counted_before(*_: object) -> int:
+        return 10
+
+    monkeypatch.setattr(limit_scan, "_row_count", counted_before)
+    with pytest.raises(errors.StateUnavailableError, match="1001 rows"):
+        _state(strict_connection, cut_off, **{"scanner_state_limit-scan_rows-max": "1000"})
 
 
 @pytest.mark.supports("Replication factor above 1")

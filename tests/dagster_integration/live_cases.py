@@ -113,7 +113,7 @@ def report() -> None:
 
 windows = incremental_fluss_asset(
     "windows",
-    table=ORDERS,
+    table=f"{DATABASE}.in_windows",
     sink=ParquetSink(HOME / "windows"),
     checkpoint=f"{DATABASE}/windows",
     partitions_def=minutes,

@@ -17,17 +17,41 @@ from fluss_orchestrate import FlussCheckpointStore, FlussTableSink, ParquetSink
 from fluss_orchestrate.core.checkpoints.report import list_checkpoints
 from fluss_orchestrate.core.errors import CheckpointBindingError
 from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.sinks.contract import ContractSink
 from fluss_orchestrate.dagster import (
     FlussResource,
     fluss_incremental,
     incremental_fluss_asset,
 )
+from fluss_orchestrate.dagster.incremental import TransformingSink
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
 
 
 def file_ids(folder: Path) -> list[int]:
     files = sorted(folder.glob("*.parquet"))
     return sorted(i for file in files for i in pq.read_table(file)["id"].to_pylist())
+
+
+class ReadsItself:
+    """As `SparkIcebergSink`: executors read the rows, and not the sink."""
+
+    identity, form, exactly_once, reads_itself = "spark", None, True, True
+
+    def write(self, plan: ScanPlan, read: Any) -> Any:
+        raise AssertionError("nothing is written")
+
+
+def test_rows_that_a_sink_reads_itself_cannot_be_changed() -> None:
+    with pytest.raises(ConfigError, match="reads the rows of a plan by itself"):
+        TransformingSink(ReadsItself(), lambda reader: reader)
+
+
+def test_a_transforming_sink_is_bound_as_its_inner_sink(tmp_path: Path) -> None:
+    good, bad = ParquetSink(tmp_path / "good"), ParquetSink(tmp_path / "bad")
+    inner = ContractSink(good, ["id < 5"], "quarantine", bad)
+    made = TransformingSink(inner, lambda reader: reader)
+    assert made.contract == inner.contract
+    assert TransformingSink(good, lambda reader: reader).contract is None
 
 
 def events_of(result: dg.ExecuteInProcessResult, key: str) -> list[dict[str, Any]]:

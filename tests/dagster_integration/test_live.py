@@ -258,7 +258,7 @@ def materialized(dev: Dev, key: list[str]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Cases:
-    """A table for the definitions of `live_cases.py`, and the minute in which it got its rows."""
+    """Tables for the definitions of `live_cases.py`, and the minute in which they were filled."""
 
     fluss: FlussResource
     database: str
@@ -287,8 +287,9 @@ def cases(lake_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) 
     address = str(lake_cluster.info.bootstrap_servers)
     fluss = FlussResource(bootstrap_servers=address, cluster_alias="cases")
     database = f"cases_{os.getpid()}"
-    path = make_table(fluss.connection, TablePath(database, "orders"))
-    append(fluss.connection, path, orders(ORDERS))
+    for name in ("orders", "in_windows"):
+        path = make_table(fluss.connection, TablePath(database, name))
+        append(fluss.connection, path, orders(ORDERS))
     yield Cases(fluss, database, tmp_path_factory.mktemp("cases"), datetime.now(UTC))
     admin = fluss.connection.get_admin().result()
     admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
@@ -336,17 +337,11 @@ def test_what_users_write_runs(dev: Dev, cases: Cases) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_second_round_of_runs(dev: Dev, cases: Cases) -> None:
-    """Nothing new, a checkpoint that belongs to another asset, and a window that has ended."""
-    ended = cases.filled_at.replace(second=0, microsecond=0) + timedelta(minutes=1, seconds=2)
-    dev.wait_for("end of the minute", lambda: datetime.now(UTC) > ended, 90)
-    timed = [["windows"], ["timed_rows"], [cases.database, "timed"]]
+    """Nothing new, and a checkpoint that belongs to another asset."""
     copied, shared = (dev.launch(CASES.name, [[key]]) for key in ("copied", "shared"))
-    windows = dev.launch(CASES.name, timed, partition=cases.minute)
     assert dev.finished(copied, RUN_TIMEOUT_S) == "SUCCESS"
     check_nothing_new(dev)
     check_the_other_sink(dev.finished(shared, RUN_TIMEOUT_S), cases)
-    assert dev.finished(windows, RUN_TIMEOUT_S) == "SUCCESS"
-    check_the_windows(dev, cases)
 
 
 def check_nothing_new(dev: Dev) -> None:
@@ -361,16 +356,6 @@ def check_the_other_sink(said: str, cases: Cases) -> None:
     assert said.startswith("FAILURE")
     assert "CheckpointBindingError" in said
     assert not (cases.home / "shared").exists()
-
-
-def check_the_windows(dev: Dev, cases: Cases) -> None:
-    """Rows by their commit time and by a column of theirs; a finished window holds nothing back."""
-    assert told(dev, "timed_rows") == {"rows": 1}
-    assert told(dev, "windows")["fluss/rows"] == ORDERS
-    assert file_ids(cases.home / "windows") == list(range(ORDERS))
-    kept = list_checkpoints(FlussCheckpointStore(cases.fluss.connection))
-    own = [line for line in kept if line.name.startswith(f"{cases.database}/windows/")]
-    assert [line.retired for line in own] == [True]
 
 
 @pytest.mark.timeout(900)
@@ -424,6 +409,25 @@ def test_the_lakes_stay_fresh(dev: Dev, shops: dict[str, LiveShop]) -> None:
             return status == "HEALTHY"
 
         dev.wait_for("fresh lake", fresh, RUN_TIMEOUT_S)
+
+
+@pytest.mark.timeout(900)
+def test_a_window_that_has_ended(dev: Dev, cases: Cases) -> None:
+    """Rows by their commit time and by a column of theirs; a finished window holds nothing back.
+
+    It is the last test of the module, so that the minute has ended when it begins.
+    """
+    ended = cases.filled_at.replace(second=0, microsecond=0) + timedelta(minutes=1, seconds=2)
+    dev.wait_for("end of the minute", lambda: datetime.now(UTC) > ended, 90)
+    timed = [["windows"], ["timed_rows"], [cases.database, "timed"]]
+    run = dev.launch(CASES.name, timed, partition=cases.minute)
+    assert dev.finished(run, RUN_TIMEOUT_S) == "SUCCESS"
+    assert told(dev, "timed_rows") == {"rows": 1}
+    assert told(dev, "windows")["fluss/rows"] == ORDERS
+    assert file_ids(cases.home / "windows") == list(range(ORDERS))
+    kept = list_checkpoints(FlussCheckpointStore(cases.fluss.connection))
+    own = [line for line in kept if line.name.startswith(f"{cases.database}/windows/")]
+    assert [line.retired for line in own] == [True]
 
 
 def told(dev: Dev, key: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from fluss_orchestrate.dagster import (
     fluss_lake_asset,
     incremental_fluss_asset,
 )
-from fluss_orchestrate.dagster.io.conversion import storable
+from fluss_orchestrate.dagster.io.writing import storable
 from fluss_orchestrate.dagster.runs import duration_text
 from tests.dagster_integration.tables import append, make_table, orders
 

@@ -1,4 +1,6 @@
-"""Every public name has a docstring, and the docstring explains every parameter.
+"""Every public name has a docstring that says what it does, and explains every parameter.
+
+The docstring of a function begins with a sentence in the imperative ("Return the rows").
 
 A parameter is explained if the docstring lists it (`Args:` or `Attributes:`), if it names it in
 backticks, or, for a field of a class, if a string below the field explains it. A class that users
@@ -28,6 +30,11 @@ PUBLIC_MODULES = (
 )
 # How a class says that users do not construct it; the sentence also says where one comes from.
 MADE_ELSEWHERE = re.compile(r"do\s+not\s+call\s+the\s+constructor", re.IGNORECASE)
+# How a text begins that is no sentence, and so does not say what a function does.
+NO_SENTENCE = re.compile(
+    r"(A|All|An|As|By|Each|Every|For|From|How|In|Its|Like|No|Of|One|Same|That|The|This|What|When"
+    r"|Where|Whether|Which|Why)\b|[a-z`]"
+)
 LISTING_SECTIONS = {
     griffe.DocstringSectionKind.parameters,
     griffe.DocstringSectionKind.attributes,
@@ -45,6 +52,10 @@ def packages() -> griffe.ModulesCollection:
 
 def text_of(item: griffe.Object) -> str:
     return item.docstring.value if item.docstring else ""
+
+
+def first_line(item: griffe.Object) -> str:
+    return text_of(item).partition("\n\n")[0].rstrip()
 
 
 def listed_in(item: griffe.Object) -> set[str]:
@@ -94,6 +105,8 @@ def explained_below(item: griffe.Class, name: str) -> bool:
 def faults_of_function(name: str, function: griffe.Function) -> Iterator[str]:
     if not text_of(function):
         yield f"{name}: no docstring"
+    elif NO_SENTENCE.match(text_of(function)) or not first_line(function).endswith("."):
+        yield f"{name}: the docstring does not begin with a sentence that says what it does"
     elif missing := unexplained(function, parameters_of(function)):
         yield f"{name}: the docstring does not explain {', '.join(missing)}"
 
@@ -162,6 +175,12 @@ def named(a):
 def silent(a, b):
     """Do it with `a`."""
 
+def noun():
+    """The questions."""
+
+def unended():
+    """Return the questions"""
+
 class Fields:
     """Values.
 
@@ -182,6 +201,10 @@ class Made:
     faults = [fault for name, item in module.members.items() for fault in faults_of(name, item)]
     assert faults == [
         "silent: the docstring does not explain b",
+        *(
+            f"{name}: the docstring does not begin with a sentence that says what it does"
+            for name in ("noun", "unended")
+        ),
         "Fields.bare: no docstring",
         "Fields: the docstring does not explain c",
     ]

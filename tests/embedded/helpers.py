@@ -18,6 +18,7 @@ from fluss_client.backend.contract import (
     BucketWrite,
     FetchPosition,
     FetchRequest,
+    WriteRoute,
 )
 from fluss_client.backend.embedded.backend import EmbeddedBackend
 from fluss_client.codec.binary.blobs import Blobs
@@ -98,7 +99,7 @@ async def append(
         place or place_of(table), backend.encode_append(table, batch), writer_id, sequence
     )
     node = await backend.locate(table, write.bucket)
-    return (await backend.append(table, node, [write], -1, 30_000))[0]
+    return (await backend.append(table, WriteRoute(node), [write], -1, 30_000))[0]
 
 
 def encode(
@@ -132,7 +133,7 @@ async def upsert(
     payload = encode(backend, table, rows, deletes)
     write = BucketWrite(place or place_of(table), payload, writer_id, sequence)
     node = await backend.locate(table, write.bucket)
-    return (await backend.upsert(table, node, [write], targets, -1, 30_000))[0]
+    return (await backend.upsert(table, WriteRoute(node), [write], targets, -1, 30_000))[0]
 
 
 async def read_log(

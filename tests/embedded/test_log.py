@@ -13,7 +13,7 @@ import pytest
 from fluss_client.backend.contract import BucketWrite, FetchPosition, FetchRequest, TableChange
 from fluss_client.backend.embedded.backend import EmbeddedBackend
 from fluss_client.backend.embedded.log.batches import SPLIT_BYTES_MIN, encode_batch
-from fluss_client.codec.arrow.body import Compression
+from fluss_client.codec.arrow_body import Compression
 from fluss_client.errors import (
     InvalidRequiredAcksError,
     InvalidTimestampError,

@@ -76,6 +76,27 @@ def test_writing_drops_what_has_expired(tmp_path: Path) -> None:
     assert check(tmp_path) == []
 
 
+def test_a_ttl_of_zero_keeps_rows_for_ever(tmp_path: Path) -> None:
+    """As a server does: `table.log.ttl` of 0 switches retention off."""
+
+    async def fill() -> TableInfo:
+        async with opened(tmp_path) as backend:
+            table = await make_table(backend, properties={"table.log.ttl": "0 s"})
+            await append(backend, table, [{"id": 1, "name": "x"}])
+            return table
+
+    async def look(table: TableInfo) -> None:
+        async with opened(tmp_path) as backend:
+            await append(backend, table, [{"id": 2, "name": "y"}])
+            assert await earliest(backend, table) == 0
+            assert len(await read_rows(backend, table)) == 2
+
+    table = on_loop(fill())
+    on_loop(asyncio.sleep(0.01))
+    assert vacuum(tmp_path).batches_expired == 0
+    on_loop(look(table))
+
+
 def test_an_expired_changelog_leaves_the_key_state_alone(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as backend:

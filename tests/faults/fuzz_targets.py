@@ -13,21 +13,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss_client.codec.arrow.body import Compression, decode_body, encode_body
-from fluss_client.codec.arrow.columns import to_wire
-from fluss_client.codec.batches.kv_batch import (
+from fluss_client.codec.arrow_body import Compression, decode_body, encode_body
+from fluss_client.codec.arrow_columns import to_wire
+from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import (
     decode_kv_batch,
     decode_value,
     decode_value_batch,
     encode_kv_batch,
 )
-from fluss_client.codec.batches.log_batch import (
+from fluss_client.codec.log_batch import (
     decode_log_batches,
     encode_log_batch,
     encode_log_body,
     iter_log_batches,
 )
-from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, decode_row_scalar, decode_rows, encode_rows
 from fluss_client.errors import FlussError
 from fluss_client.model.json import (
@@ -41,7 +41,7 @@ from fluss_client.model.schema import Schema
 from fluss_client.model.table import TableDescriptor
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire import hot
-from fluss_client.wire.framing import decode_response
+from fluss_client.wire.rpc import decode_response
 from fluss_orchestrate.cli.presentation.failures import UsageError
 from fluss_orchestrate.core.checkpoints.events import event_of
 from fluss_orchestrate.core.row_filter import RowFilter

@@ -19,7 +19,7 @@ from fluss_orchestrate.cli.parsing import time_ms
 from fluss_orchestrate.cli.presentation.failures import UsageError
 from fluss_orchestrate.core.identity import parse_table_uri
 from fluss_orchestrate.core.provisioning.spec import load_table_specs, read_type
-from fluss_orchestrate.dagster.sensors.cursors import read_cursor
+from fluss_orchestrate.dagster.sensors.ticks import read_cursor
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "addresses": parse_addresses,

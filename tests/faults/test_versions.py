@@ -22,7 +22,7 @@ from fluss_orchestrate.core.checkpoints.transfer import export_checkpoints, impo
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec
-from fluss_orchestrate.dagster.sensors.cursors import read_cursor
+from fluss_orchestrate.dagster.sensors.ticks import read_cursor
 from tests.faults.specimens import (
     EVENT,
     LATER_EVENT,

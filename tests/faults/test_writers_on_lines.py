@@ -27,6 +27,8 @@ ROWS = 20
 CHANCE = 0.35
 STALL_S = 0.7
 AT_ONCE = 5
+BUCKETS = 4
+"""So that each writer has several connections to a server."""
 
 
 @dataclass
@@ -66,8 +68,8 @@ def resumed_every(lines: FaultyLines, seconds: float) -> Iterator[None]:
 
 def write(ground: Ground, lines: FaultyLines, faults: list[Fault], rounds: int) -> list[Written]:
     """Append to a log table and upsert into a key table, round after round."""
-    log = ground.tables.create(SCHEMA)
-    keys = ground.tables.create(SCHEMA, ["id"])
+    log = ground.tables.create(SCHEMA, buckets=BUCKETS)
+    keys = ground.tables.create(SCHEMA, ["id"], buckets=BUCKETS)
     outcomes = [Written(), Written()]
     config = fluss.Config({"bootstrap.servers": lines.bootstrap_servers, **PATIENCE})
     with done(fluss.FlussConnection.create(config)) as connection:
@@ -131,3 +133,34 @@ def test_acknowledged_rows_are_there_once(
             doubled=sum(o.doubled for o in outcomes),
             seed=fault_seed,
         )
+
+
+def test_the_buckets_of_a_writer_share_a_few_lines(
+    ground: Ground, plain_cluster: LocalCluster, make_lines: Callable[..., FaultyLines]
+) -> None:
+    table = ground.tables.create(SCHEMA, ["id"], buckets=3 * BUCKETS)
+    info = plain_cluster.info
+    lines = make_lines(info.sasl_bootstrap_servers)
+    limit = 3
+    user, password = next(iter(info.users.items()))
+    config = fluss.Config(
+        {
+            "bootstrap.servers": lines.bootstrap_servers,
+            "security.protocol": "sasl",
+            "security.sasl.username": user,
+            "security.sasl.password": password,
+            "writer.connections-per-server": limit,
+        }
+    )
+    with done(fluss.FlussConnection.create(config)) as connection:
+        writer = done(connection.get_table(table.get_table_path())).new_upsert().create_writer()
+        for start in range(0, 3 * ROWS, ROWS):
+            writer.write_arrow(rows(range(start, start + ROWS)))
+            done(writer.flush())
+        carrying = [calls for calls in lines.histories if apis.PUT_KV.key in calls]
+        opened = lines.open_lines
+    tablets = ground.nodes - 1
+    assert all(apis.AUTHENTICATE.key in calls for calls in carrying)
+    assert len(carrying) == limit * tablets, "each server leads more buckets than it has lines"
+    assert opened <= limit * tablets + 1, "the coordinator has one line"
+    assert ground.tables.log(table).num_rows == 3 * ROWS

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
-from fluss_client.codec.arrow.body import compression_of
-from fluss_client.codec.arrow.columns import as_wire
-from fluss_client.codec.batches.kv_batch import KvBatch, decode_kv_batch
-from fluss_client.codec.batches.log_batch import encode_log_batch, encode_log_body
+from fluss_client.codec.arrow_body import compression_of
+from fluss_client.codec.arrow_columns import as_wire
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import KvBatch, decode_kv_batch
+from fluss_client.codec.log_batch import encode_log_batch, encode_log_body
 from fluss_client.codec.rows import RowFormat, decode_rows
 from fluss_client.errors import (
     FlussError,

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # From the bottom to the top; names on one line may import each other. A new module or folder of
 # fluss_client belongs on the lowest line that lets it import what it needs.
 LAYERS = (
-    ("errors", "error_codes", "_version"),
+    ("errors", "error_codes", "lazy", "_version"),
     ("config", "options", "runtime", "storage"),
     ("model",),
     ("codec",),

@@ -12,7 +12,8 @@ from fluss_client.errors import AuthenticationError
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.auth import Credentials, Plain, authenticate
-from fluss_client.wire.framing import (
+from fluss_client.wire.messages import parse
+from fluss_client.wire.rpc import (
     LENGTH_BYTES,
     Failure,
     Success,
@@ -20,7 +21,6 @@ from fluss_client.wire.framing import (
     decode_response,
     encode_request,
 )
-from fluss_client.wire.messages import parse
 
 VECTORS: dict[str, str] = json.loads(
     Path(__file__).with_name("wire-vectors.json").read_text(encoding="utf-8")

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fluss_client.codec.batches.kv_batch import (
+from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import (
     HEADER_SIZE,
     decode_kv_batch,
     decode_value,
@@ -18,7 +19,6 @@ from fluss_client.codec.batches.kv_batch import (
     kv_record_sizes,
     seal_kv_records,
 )
-from fluss_client.codec.binary.blobs import Blobs
 
 VECTORS = json.loads((Path(__file__).parent / "wire-vectors.json").read_text())
 KV = {entry["name"]: bytes.fromhex(entry["hex"]) for entry in VECTORS["kv"]}

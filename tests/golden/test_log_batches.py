@@ -8,15 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fluss_client.codec.arrow.body import Compression, encode_body
-from fluss_client.codec.batches.log_batch import (
+from fluss_client.codec.arrow_body import Compression, encode_body
+from fluss_client.codec.binary.crc32c import seal
+from fluss_client.codec.log_batch import (
     LogBatchHeader,
     decode_log_batch,
     encode_log_batch,
     encode_log_body,
     iter_log_batches,
 )
-from fluss_client.codec.binary.crc32c import seal
 from fluss_client.model.schema import Schema
 
 VECTORS = json.loads((Path(__file__).parent / "wire-vectors.json").read_text())

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 import fluss_client as fluss
 from fluss_client import col
-from fluss_client.codec.batches.kv_batch import decode_kv_batch
+from fluss_client.codec.kv_batch import decode_kv_batch
 from fluss_client.engine import BlockingState, async_connection, backend_of, run_blocking
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb

@@ -75,3 +75,17 @@ def test_many_numbers_are_told_apart() -> None:
     rows = np.concatenate([known[:500], random.integers(-(2**62), 2**62, 20_000), known + 1])
     assert (made.holds([pa.array(rows)]) == np.isin(rows, known)).all()
     assert not made.holds([pa.array(rows)], 0).any()
+
+
+@pytest.mark.parametrize("spread", [1, 3, 1000])
+def test_numbers_that_lie_close_together(spread: int) -> None:
+    """Sets without gaps are looked up without a hash; numbers far outside do not wrap into them."""
+    random = np.random.default_rng(4)
+    known = random.permutation(5_000) * spread - 7_000
+    made = KeySet([pa.chunked_array([known[:100], known[100:]])], np.full(len(known), 9))
+    ends = [-(2**63), 2**63 - 1, 2**63 - 7_001, -7_001, 0, known.max() + 1]
+    rows = np.concatenate([known[:500], random.integers(-9_000, 9_000, 5_000), np.array(ends)])
+    assert (made.holds([pa.array(rows)], 8) == np.isin(rows, known)).all()
+    assert not made.holds([pa.array(rows)], 9).any()
+    with_null = made.holds([pa.array([None, int(known[0])], pa.int64())])
+    assert with_null.tolist() == [False, True]

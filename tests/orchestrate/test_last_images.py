@@ -126,13 +126,18 @@ def test_spills_beyond_the_limit_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_large_hash_partition_is_spread_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_images, "HASH_PARTITIONS", 2)
+    depths: set[int] = set()
+    real = last_images.hash_partitions
+    monkeypatch.setattr(
+        last_images, "hash_partitions", lambda keys, depth: depths.add(depth) or real(keys, depth)
+    )
     changes = [(k, "x", k, "+I") for k in range(2_000)]
     with LastImages(["a", "b"], 4_000) as images:
         for start in range(0, 2_000, 50):
             images.add(batch_of(changes[start : start + 50]))
-        sizes = [part.upserts.num_rows for part in images.images()]
-    assert sum(sizes) == 2_000
-    assert len(sizes) > 4
+        values = [v for part in images.images() for v in part.upserts.column("v").to_pylist()]
+    assert values == list(range(2_000)), "in the order of the changes"
+    assert len(depths) > 1
 
 
 VALUES: list[tuple[pa.DataType, list[Any]]] = [
@@ -203,3 +208,31 @@ def test_columns_may_have_any_name() -> None:
     upserts = [row for images in found for row in images.upserts.to_pylist()]
     assert upserts == [{"id": 1, **dict.fromkeys(names, "b")}]
     assert sum(images.deletes.num_rows for images in found) == 1
+
+
+@pytest.mark.parametrize("limit", [500, 1 << 20])
+@pytest.mark.parametrize("columns", [["a"], ["a", "b"], ["a", "b", "c"], ["d", "c"]])
+def test_keys_of_far_numbers(columns: list[str], limit: int) -> None:
+    """Keys become one number each, which two keys never share."""
+    pools: dict[str, tuple[pa.DataType, list[Any]]] = {
+        "a": (pa.int64(), [-(2**63), -1, 0, 1, 2**62, 2**63 - 1]),
+        "b": (pa.int64(), [-(2**62), 5, 2**63 - 1]),
+        "c": (pa.decimal128(20, 2), [decimal.Decimal(n) for n in (-1, 0, 10**15)]),
+        "d": (pa.bool_(), [True, False]),
+    }
+    generator = np.random.default_rng(11)
+    wanted: dict[Any, int] = {}
+    with LastImages(columns, limit) as images:
+        for start in range(0, 400, 40):
+            rows = {
+                name: [pools[name][1][at] for at in generator.integers(0, len(pools[name][1]), 40)]
+                for name in columns
+            }
+            for at, key in enumerate(zip(*rows.values(), strict=True)):
+                wanted[key] = start + at
+            arrays = {name: pa.array(values, pools[name][0]) for name, values in rows.items()}
+            numbers = {"v": np.arange(start, start + 40), "_change_type": ["+U"] * 40}
+            images.add(pa.RecordBatch.from_pydict({**arrays, **numbers}))
+        rows_found = [row for part in images.images() for row in part.upserts.to_pylist()]
+    assert {tuple(row[name] for name in columns): row["v"] for row in rows_found} == wanted
+    assert [row["v"] for row in rows_found] == sorted(wanted.values())

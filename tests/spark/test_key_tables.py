@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from fluss_orchestrate.core.sinks import ParquetSink, SinkFormError
 from fluss_orchestrate.core.sinks.contract import ContractSink
 from fluss_orchestrate.spark.iceberg import SparkIcebergSink, SparkRangeWriter
 from fluss_orchestrate.spark.lake_maintenance import SparkGroupWriter
+from fluss_orchestrate.spark.source.options import offsets_json
 from tests.fix_either import own_database
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.lake.key_programs import KeyTable, make_key_table
@@ -157,6 +159,13 @@ def test_tiering_and_reading_a_key_table(
     assert by_spark(spark, lake_place, table, "lake") == table.in_lake
     assert by_spark(spark, lake_place, table, "union") == table.model
     assert by_spark(spark, lake_place, table, "current") == table.model
+    target, then = table.moment()
+    at = json.dumps(offsets_json(target.offsets))
+    table.upsert([chance.randrange(24) for _ in range(6)])
+    for read in ("union", "current"):
+        assert by_spark(spark, lake_place, table, read, as_of=at) == then
+    with pytest.raises(Exception, match="lake snapshot is read as it is"):
+        by_spark(spark, lake_place, table, "lake", as_of=at)
 
 
 def test_maintenance_by_executors(
@@ -226,7 +235,7 @@ def test_a_job_that_fails_commits_nothing(
     table.check()
 
 
-def by_spark(spark: SparkSession, place: Place, table: KeyTable, read: str) -> Any:
-    options = place.options(str(table.path), read=read)
+def by_spark(spark: SparkSession, place: Place, table: KeyTable, read: str, **more: str) -> Any:
+    options = place.options(str(table.path), read=read, **more)
     frame = spark.read.format("fluss").options(**options).load()
     return table.by_key(frame.toArrow())

@@ -26,6 +26,7 @@ from fluss_orchestrate.spark.source import datasource, planning
 from fluss_orchestrate.spark.source.datasource import FlussDataSource
 from fluss_orchestrate.spark.source.parts import parts_of
 from fluss_orchestrate.spark.source.types import arrow_schema
+from tests.orchestrate.incremental.events import once_final
 from tests.spark.conftest import Place
 
 if TYPE_CHECKING:
@@ -175,8 +176,8 @@ def test_a_time_window(spark: SparkSession, place: Place) -> None:
     middle = int(time.time() * 1000)
     time.sleep(0.05)
     place.append(table, words(10, 10))
-    time.sleep(1.2)  # a cut at a time is final only once nothing before it can still show
-    assert flat(direct(place.options(table, until=str(middle)))) == list(range(10))
+    until = place.options(table, until=str(middle))
+    assert once_final(lambda: flat(direct(until))) == list(range(10))
     stamp = dt.datetime.fromtimestamp(middle / 1000, dt.UTC).isoformat()
     late = {**place.options(table), "scan.incremental.start.timestamp": stamp}
     assert ids(read(spark, late)) == list(range(10, 20))

@@ -1,11 +1,13 @@
 """What an earlier version left behind opens and goes on: directories, checkpoints, plans, sinks.
 
 `made_by_0_1.tar.gz` was written by `make_golden.py` with the code of 0.1.0 (commit 69c611a), before
-checkpoints had generations and belonged to a sink.
+checkpoints had generations and belonged to a sink. `wide_checkpoint.db.gz` was written by
+`make_wide_checkpoint.py` with commit 8d817fc, before records had changes of positions.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import tarfile
 from collections.abc import Iterator
@@ -36,6 +38,7 @@ from fluss_orchestrate.core.errors import (
 from fluss_orchestrate.core.job import run_interval
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
+from tests.upgrade import make_wide_checkpoint as wide
 from tests.upgrade.make_golden import rows
 
 GOLDEN = Path(__file__).parent / "made_by_0_1.tar.gz"
@@ -169,3 +172,29 @@ def test_changes_of_a_key_table_go_on(left: Left) -> None:
         left.connection, "db.keyed", "keyed", settle_ms=0, metadata_columns=["_change_type"]
     )
     assert run_increment(scan, left.files("changes"), "run-2").rows == 0
+
+
+def test_a_large_checkpoint_goes_on_with_changes(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoints.db"
+    file.write_bytes(gzip.decompress((GOLDEN.parent / "wide_checkpoint.db.gz").read_bytes()))
+    store = SqlCheckpointStore(f"sqlite:///{file}")
+    before = list(store.history(wide.NAME))[::-1]
+    assert [event.state.position for event in before] == [
+        *(wide.position(1, commits) for commits in (0, 1, 1, 2)),
+        *(wide.position(9, commits) for commits in (0, 0, 1, 1)),
+    ]
+    pending = before[-1].state.pending
+    assert pending is not None
+    wide.commit(store, pending)
+    for number in range(4, 9):
+        wide.commit(store, wide.plan(store, f"run-{number}"))
+    again = SqlCheckpointStore(f"sqlite:///{file}")
+    head = again.require(wide.NAME)
+    assert head.state.position == wide.position(9, 7)
+    assert [event.to_json() for event in again.history(wide.NAME)][-8:] == [
+        event.to_json() for event in before[::-1]
+    ]
+    assert head.layers[0].sequence == 7, "the last record of the earlier release"
+    assert head.layers[-1].whole is None
+    store.close()
+    again.close()

@@ -16,8 +16,8 @@ import pyarrow as pa
 from fluss_client.aio.existence import PartitionIds
 from fluss_client.aio.lookup.keys import EncodedKeys, KeyLike, KeyMaker
 from fluss_client.backend.contract import Backend, LookupAnswer
-from fluss_client.codec.batches.kv_batch import decode_value
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_value
 from fluss_client.codec.rows import RowFormat, decode_row_scalar
 from fluss_client.config import Config
 from fluss_client.errors import (
@@ -32,9 +32,13 @@ from fluss_client.errors import (
 from fluss_client.model.table import KV_FORMAT, TableBucket, TableInfo
 from fluss_client.net.retry import Backoff, Deadline, retrying
 
+NO_ROW = -1
 KEYS_PER_REQUEST_MAX = 8_192
 REQUESTS_IN_FLIGHT_MAX = 4
 
+DECODED_APART_MIN = 1_024
+"""Values of one answer that are decoded while other answers are awaited; fewer are decoded together
+at the end, because each batch has a cost of its own."""
 PLACED_MAX = 4
 """How often the keys of one look-up are placed, if the bucket count of a partition changes."""
 
@@ -296,21 +300,24 @@ class _KeyedReader:
                 rows.extend(batch.to_pylist())
         return rows
 
-    async def many(self, encoded: EncodedKeys) -> tuple[Blobs, np.ndarray, np.ndarray]:
-        """Return all values, the position of the key of each value, and the count of each key."""
+    async def many(self, encoded: EncodedKeys) -> tuple[pa.Table, np.ndarray]:
+        """Return all rows, and for each of them the position of its key."""
         limit = asyncio.Semaphore(REQUESTS_IN_FLIGHT_MAX)
         found = await asyncio.gather(
             *(self._of_partition(limit, encoded, name, at) for name, at in _partitioned(encoded))
         )
         groups = [group for part in found for group in part]
-        counts = np.zeros(len(encoded.keys), np.int64)
-        owners = []
-        for at, answer in groups:
-            counts[at] = answer.counts
-            owners.append(np.repeat(at, answer.counts))
-        values = Blobs.concat([answer.values for _, answer in groups])
+        groups.sort(key=lambda group: group.rows is None)
+        batches = [group.rows for group in groups if group.rows is not None]
+        left = [group.answer.values for group in groups if group.rows is None]
+        if left or not batches:
+            batches.append(await self._decoded(Blobs.concat(left)))
+        owners = [np.repeat(group.at, group.answer.counts) for group in groups]
         places = np.concatenate(owners) if owners else np.zeros(0, np.int64)
-        return values, places, counts
+        return pa.Table.from_batches(batches), places
+
+    async def _decoded(self, values: Blobs) -> pa.RecordBatch:
+        return await self._places.backend.decode_values(self._places.table, values, None)
 
     async def _of_partition(
         self, limit: asyncio.Semaphore, encoded: EncodedKeys, name: str | None, at: np.ndarray
@@ -335,7 +342,7 @@ class _KeyedReader:
                 if answer is None:
                     left.append(group)
                 else:
-                    found.append((group, answer))
+                    found.append(_Group(group, *answer))
             if not left:
                 return found
         raise InvalidBucketRoutingError(
@@ -372,8 +379,11 @@ class _KeyedReader:
         count: int,
         encoded: EncodedKeys,
         at: np.ndarray,
-    ) -> LookupAnswer | None:
-        """Return the answer for keys of one bucket; None if they must be placed anew."""
+    ) -> tuple[LookupAnswer, pa.RecordBatch | None] | None:
+        """Return the answer for keys of one bucket; None if they must be placed anew.
+
+        Its rows are with it if there are many.
+        """
         places = self._places
         wanted = encoded.keys.take(at)
 
@@ -393,7 +403,7 @@ class _KeyedReader:
 
         async with limit:
             try:
-                return await retrying(
+                answer = await retrying(
                     ask,
                     places.deadline(),
                     on_error=lambda error: places.forget(partition_id, error),
@@ -401,11 +411,20 @@ class _KeyedReader:
             except PartitionNotExistError:
                 if encoded.partition_codes is not None:
                     places.check_not_expired(encoded.partitions[encoded.partition_codes[at[0]]])
-                return LookupAnswer(Blobs.from_list([]), np.zeros(len(at), np.int64))
+                answer = LookupAnswer(Blobs.from_list([]), np.zeros(len(at), np.int64))
+        if answer is None:
+            return None
+        # The next request is under way meanwhile.
+        apart = len(answer.values) >= DECODED_APART_MIN
+        return answer, await self._decoded(answer.values) if apart else None
 
 
-_Group = tuple[np.ndarray, LookupAnswer]
-"""The positions of some keys, and the answer for them."""
+class _Group(NamedTuple):
+    """The positions of some keys, the answer for them, and its rows if they are decoded."""
+
+    at: np.ndarray
+    answer: LookupAnswer
+    rows: pa.RecordBatch | None
 
 
 def _partitioned(encoded: EncodedKeys) -> list[tuple[str | None, np.ndarray]]:
@@ -430,8 +449,6 @@ class Lookuper:
         maker = KeyMaker(table, table.primary_keys, table.physical_primary_keys)
         self._reader = _KeyedReader(places, maker, backend.lookup, prefix=False)
         self._maker = maker
-        self._backend = backend
-        self._table = table
 
     async def lookup(self, pk: KeyLike) -> dict[str, Any] | None:
         """Return the row of a key.
@@ -466,17 +483,17 @@ class Lookuper:
         if isinstance(keys, str | bytes | Mapping):
             raise RowError("lookup_many takes several keys: a list of them or an Arrow table")
         encoded = self._maker.encode_many(keys)
-        values, owners, counts = await self._reader.many(encoded)
-        batch = await self._backend.decode_values(self._table, values, None)
-        row_of_key = np.zeros(len(counts), np.int64)
-        row_of_key[owners] = np.arange(len(owners))
-        indices = pa.array(row_of_key, mask=counts == 0)
-        schema = pa.schema([field.with_nullable(True) for field in batch.schema])
-        taken = pa.Table.from_batches([batch]).cast(schema).take(indices)
+        rows, owners = await self._reader.many(encoded)
+        rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
+        if not np.array_equal(owners, np.arange(len(encoded.keys))):
+            row_of_key = np.full(len(encoded.keys), NO_ROW, np.int64)
+            row_of_key[owners] = np.arange(len(owners))
+            rows = rows.take(pa.array(row_of_key, mask=row_of_key == NO_ROW))
         if isinstance(keys, pa.Table | pa.RecordBatch):
-            return taken
-        found = counts.tolist()
-        return [row if n else None for row, n in zip(taken.to_pylist(), found, strict=True)]
+            return rows
+        found = np.zeros(len(encoded.keys), np.bool_)
+        found[owners] = True
+        return [row if n else None for row, n in zip(rows.to_pylist(), found.tolist(), strict=True)]
 
 
 class PrefixLookuper:

@@ -2,7 +2,8 @@
 
 `Changes` keeps one change per key: the last one, which takes a state forward, or the first one with
 its old row, which takes a state back. Memory is bounded: beyond a limit, the changes are written to
-a file as a run that is sorted by key. `take_until` then merges all runs in key order.
+a file as a run that is sorted by key. `parts_until` then merges all runs in key order, a batch of
+each run at a time.
 
 A change is *present* if its key has a row afterwards (or had one before, when going back), and is
 not present if the key has none.
@@ -10,7 +11,8 @@ not present if the key has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +25,11 @@ from fluss_client.errors import StorageError
 from fluss_client.model.cluster import ChangeType
 
 MEMORY_BYTES_MAX = 32 << 20
-"""Changes beyond this are written to disk. Sorting them takes about five times as much memory."""
-RUN_BATCH_ROWS = 1 << 14
+"""Changes beyond this are written to disk. Sorting them takes about twice as much memory more."""
+RUN_BATCH_BYTES = 512 << 10
+"""How much of each run is in memory while runs are merged."""
+RUNS_MAX = 64
+"""So many runs are merged into one, which bounds the files that are open."""
 
 # No column of a table begins with this character.
 _KEY = "\x01key"
@@ -65,6 +70,7 @@ class Changes:
         folder: Where sorted runs are written when the changes need more than `memory_bytes_max`.
         back: Keep the first change of each key and its old row, instead of the last change.
         memory_bytes_max: How many bytes of changes are kept in memory.
+        runs_max: How many runs of one size are kept before they are merged into one.
     """
 
     def __init__(
@@ -74,6 +80,7 @@ class Changes:
         *,
         back: bool,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
+        runs_max: int = RUNS_MAX,
     ) -> None:
         self._schema = schema.append(pa.field(_KEY, pa.binary())).append(
             pa.field(_PRESENT, pa.bool_())
@@ -81,12 +88,16 @@ class Changes:
         self._folder = folder
         self._back = back
         self._memory_bytes_max = memory_bytes_max
+        self._runs_max = runs_max
         self._kinds = np.full(256, -1, np.int8)
         for kind, present in (_BACK if back else _FORWARD).items():
             self._kinds[int(kind)] = present
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
-        self._files: list[Path] = []
+        # The files of each size, which is how often their changes were merged, in log order: all
+        # files of a size are older than those of the sizes before it.
+        self._files: list[list[Path]] = []
+        self._file_count = 0
         self._runs: list[_Run] | None = None
         self.count = 0
 
@@ -115,75 +126,93 @@ class Changes:
 
     def _compact(self) -> None:
         """Keep one change per key; write them to a file if they still need much memory."""
-        one = self._one_per_key(self._pending)
-        self._pending, self._pending_bytes = [one], one.nbytes
+        one = self._take_pending()
         if one.nbytes > self._memory_bytes_max // 2:
-            path = self._folder / f"changes-{len(self._files)}.arrow"
-            try:
-                self._write(one, path)
-            except OSError as error:
-                raise StorageError(
-                    f"cannot write {one.nbytes} bytes of changes into {self._folder}: {error}. Set "
-                    "scanner.state.folder to a folder with more room, or read again after the "
-                    "next KV snapshot, when there are fewer changes"
-                ) from error
-            self._files.append(path)
-            self._pending, self._pending_bytes = [], 0
+            self._add_file(0, self._write(_slices(one)))
+        else:
+            self._pending, self._pending_bytes = [one], one.nbytes
 
-    def _write(self, run: pa.RecordBatch, path: Path) -> None:
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, self._schema) as writer:
-            writer.write_table(pa.Table.from_batches([run]), RUN_BATCH_ROWS)
+    def _take_pending(self) -> pa.RecordBatch:
+        """Remove the pending changes, and return the one of each key that counts, in key order."""
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
+        together = pa.concat_batches(pending)
+        del pending  # Not in memory twice while they are sorted.
+        return _one_per_key(together, first=self._back)
 
-    def _one_per_key(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-        """Return the change of each key that counts, in key order."""
-        table = pa.concat_batches(batches)
-        order = pc.array_sort_indices(table.column(_KEY))  # stable: equal keys keep their order
-        ordered = table.take(order)
-        return ordered.filter(pa.array(_counts(ordered.column(_KEY), first=self._back)))
+    def _add_file(self, size: int, path: Path) -> None:
+        if size == len(self._files):
+            self._files.append([])
+        files = self._files[size]
+        files.append(path)
+        if len(files) == self._runs_max:
+            runs = [_Run(_file_batches(file)) for file in (files[::-1] if self._back else files)]
+            parts = (_slices(self._rows_of(found)) for found in _merged_parts(runs, None))
+            merged = self._write(itertools.chain.from_iterable(parts))
+            for file in files:
+                file.unlink()
+            files.clear()
+            self._add_file(size + 1, merged)
 
-    def _opened(self) -> list[_Run]:
-        """All runs, from the one whose changes count least to the one whose changes count most."""
-        if self._runs is None:
-            runs = [_Run(_file_batches(path)) for path in self._files]
-            if self._pending:
-                one = self._one_per_key(self._pending)
-                runs.append(_Run(_slices(one)))
-                self._pending = []
-            self._runs = runs[::-1] if self._back else runs
-        return self._runs
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Path:
+        path = self._folder / f"changes-{self._file_count}.arrow"
+        self._file_count += 1
+        try:
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, self._schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+        except OSError as error:
+            raise StorageError(
+                f"cannot write changes into {self._folder}: {error}. Set scanner.state.folder to a "
+                "folder with more room, or read again after the next KV snapshot, when there are "
+                "fewer changes"
+            ) from error
+        return path
 
-    def take_until(self, bound: bytes) -> KeyedRows | None:
-        """Remove and return the changes with keys up to and including `bound`.
+    def _rows_of(self, found: KeyedRows) -> pa.RecordBatch:
+        columns = [*found.rows.columns, found.keys, found.present]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def parts_until(self, bound: bytes | None = None) -> Iterator[KeyedRows]:
+        """Remove and return the changes with keys up to and including `bound`, by default all.
 
         Returns:
-            The changes in key order, or None if there are none.
+            Parts of bounded size, in key order. A part has at least one change, and the keys of the
+            parts ascend.
         """
-        return self._merged([run.take_until(bound) for run in self._opened()])
+        if self._runs is None:
+            files = [file for files in self._files[::-1] for file in files]
+            self._runs = [_Run(_file_batches(file)) for file in files]
+            if self._pending:
+                self._runs.append(_Run(_slices(self._take_pending())))
+            if self._back:
+                self._runs.reverse()
+        yield from _merged_parts(self._runs, bound)
 
-    def rest(self) -> Iterator[KeyedRows]:
-        """Remove and return all changes that are left, in key order, in bounded batches."""
-        while True:
-            ends = [run.last_key() for run in self._opened()]
-            bounds = [end for end in ends if end is not None]
-            if not bounds:
-                return
-            found = self.take_until(min(bounds))
-            if found is not None:
-                yield found
 
-    def _merged(self, parts: list[list[pa.RecordBatch]]) -> KeyedRows | None:
-        batches = [batch for part in parts for batch in part]
-        if not batches:
-            return None
-        if sum(1 for part in parts if part) > 1:
-            table = pa.concat_batches(batches)
-            ordered = table.take(pc.array_sort_indices(table.column(_KEY)))
+def _one_per_key(changes: pa.RecordBatch, *, first: bool) -> pa.RecordBatch:
+    """Return the first or the last change of each key, in key order."""
+    keys = changes.column(_KEY)
+    order = pc.array_sort_indices(keys)  # stable: equal keys keep their order
+    return changes.take(order.filter(pa.array(_counts(keys.take(order), first=first))))
+
+
+def _merged_parts(runs: Sequence[_Run], bound: bytes | None) -> Iterator[KeyedRows]:
+    """Merge runs up to a key; of the changes of one key, that of the last run counts."""
+    while True:
+        ends = [run.last_key for run in runs if run.last_key is not None]
+        if not ends:
+            return
+        # No run has a change up to the least of these keys beyond the batch that it has in memory.
+        end = min(ends) if bound is None else min(*ends, bound)
+        parts = [part for part in (run.take_until(end) for run in runs) if part is not None]
+        if len(parts) > 1:
             # Later runs count more, and a stable sort keeps them behind.
-            batch = ordered.filter(pa.array(_counts(ordered.column(_KEY), first=False)))
-        else:
-            batch = pa.concat_batches(batches)
-        names = self._schema.names[:-2]
-        return KeyedRows(batch.column(_KEY), batch.select(names), batch.column(_PRESENT))
+            parts = [_one_per_key(pa.concat_batches(parts), first=False)]
+        for part in parts:
+            rows = part.select(part.schema.names[:-2])
+            yield KeyedRows(part.column(_KEY), rows, part.column(_PRESENT))
+        if end == bound:
+            return
 
 
 def _counts(keys: pa.Array, *, first: bool) -> Bools:
@@ -199,12 +228,14 @@ def _counts(keys: pa.Array, *, first: bool) -> Bools:
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    for start in range(0, batch.num_rows, RUN_BATCH_ROWS):
-        yield batch.slice(start, RUN_BATCH_ROWS)
+    rows = max(1, RUN_BATCH_BYTES * batch.num_rows // max(1, batch.nbytes))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
 
 
 def _file_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(str(path)) as file:
+    # Not mapped into memory: what was read would stay there.
+    with pa.OSFile(str(path), "rb") as file:
         reader = pa.ipc.open_file(file)
         for number in range(reader.num_record_batches):
             yield reader.get_batch(number)
@@ -215,29 +246,31 @@ class _Run:
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
-        self._batch: pa.RecordBatch | None = None
         self._advance()
 
     def _advance(self) -> None:
         self._batch = next(self._batches, None)
+        self.last_key: bytes | None = None
+        """The last key of the batch in memory, or None at the end."""
+        if self._batch is not None:
+            self.last_key = self._batch.column(_KEY)[-1].as_py()
 
-    def last_key(self) -> bytes | None:
-        """Return the last key of the current batch, or None at the end."""
-        return None if self._batch is None else self._batch.column(_KEY)[-1].as_py()
-
-    def take_until(self, bound: bytes) -> list[pa.RecordBatch]:
-        """Remove and return the changes with keys up to and including `bound`."""
-        taken = []
-        while self._batch is not None:
-            # The keys ascend, so those up to the bound are the first ones.
-            end = pc.sum(pc.less_equal(self._batch.column(_KEY), pa.scalar(bound))).as_py()
-            if end:
-                taken.append(self._batch.slice(0, end))
-            if end < self._batch.num_rows:
-                self._batch = self._batch.slice(end)
-                break
+    def take_until(self, bound: bytes) -> pa.RecordBatch | None:
+        """Remove and return the changes of the batch in memory with keys up to `bound`."""
+        batch = self._batch
+        if batch is None:
+            return None
+        if bound == self.last_key:
             self._advance()
-        return taken
+            return batch
+        end = count_until(batch.column(_KEY), bound)
+        self._batch = batch.slice(end)
+        return batch.slice(0, end) if end else None
+
+
+def count_until(keys: pa.Array, bound: bytes) -> int:
+    """Return how many of some ascending keys are not greater than `bound`."""
+    return pc.sum(pc.less_equal(keys, pa.scalar(bound, keys.type))).as_py() or 0
 
 
 def lay_over(keys: pa.Array, rows: pa.RecordBatch, changes: KeyedRows) -> pa.RecordBatch:

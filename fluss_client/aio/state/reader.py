@@ -9,8 +9,7 @@ of each key's first change.
 Without a base, three ways are tried in this order:
 
 1. The changelog from offset 0, if nothing of it was deleted: it contains every row.
-2. A limit scan, if the server counts at most `scanner.state.limit-scan.rows-max` rows. The server
-   builds the answer in its memory, so this is for small buckets only.
+2. A limit scan, if the bucket is small (`limit_scan`): the server builds the answer in its memory.
 3. `StateUnavailableError`, which says what to change.
 
 A scan that the server ends before its last row is opened again. The new one is exact at a later
@@ -22,10 +21,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from types import TracebackType
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,22 +34,18 @@ import pyarrow.compute as pc
 from fluss_client.aio.connection import FlussConnection
 from fluss_client.aio.lookup.keys import KeyMaker
 from fluss_client.aio.scanning.ranges import read_ranges
-from fluss_client.aio.state.changes import Changes, lay_over
+from fluss_client.aio.state.changes import Changes, count_until, lay_over
+from fluss_client.aio.state.limit_scan import scan_small_bucket
 from fluss_client.backend.contract import Backend, StateCursor
 from fluss_client.backend.temporary_folder import TemporaryFolder
+from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.config import Config
-from fluss_client.errors import (
-    AuthorizationError,
-    InvalidTableError,
-    StateScanLostError,
-    StateUnavailableError,
-    UnsupportedByServerError,
-    UnsupportedError,
-)
+from fluss_client.errors import StateScanLostError, UnsupportedError
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.runtime import runtime
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 BATCH_ROWS = 1 << 15
 PROGRESS_LOG_S = 30.0
@@ -155,7 +152,10 @@ class StateReader:
         self._batch_rows = batch_rows
         self._keys = KeyMaker(table, table.primary_keys, table.physical_primary_keys)
         self._given_stop = stop
+        # Each thread that allocates keeps memory for itself, so one does all decoding and merging.
+        self._thread = ThreadPoolExecutor(1, "fluss-state")
         self._cursor: StateCursor | None = None
+        self._reading: asyncio.Task[Blobs | None] | None = None
         self._base: pa.RecordBatch | None = None
         self._changes: Changes | None = None
         self._folder: TemporaryFolder | None = None
@@ -182,10 +182,10 @@ class StateReader:
     async def _open(self) -> None:
         self._cursor = await self._backend.open_state(self._table, self._bucket)
         if self._cursor is not None:
-            await self._set_stop()
+            await self._set_stop(self._cursor.offset)
             await self._begin_at(self._cursor)
         elif await self._earliest() == 0:
-            await self._set_stop()
+            await self._set_stop(0)
             self.source = StateSource("log", 0)
             await self._read_changes(0)
         else:
@@ -214,22 +214,24 @@ class StateReader:
     async def _begin_again(self, lost: StateScanLostError, last: bytes | None) -> None:
         """Open a new scan for the rows behind the key `last`, which was returned already."""
         log.info("%s; it is opened again", lost)
-        await self.close()
+        await self._release()
         self._cursor = cursor = await self._backend.open_state(self._table, self._bucket)
         if cursor is None:
             raise lost
         if last is None:
-            await self._set_stop()
+            await self._set_stop(cursor.offset)
         elif cursor.offset > self.stop and not has_old_rows(self._table):
             # The changelog cannot take the rest of the rows back to the offset of the first part.
             raise lost
         await self._begin_at(cursor)
         if last is not None and self._changes is not None:
-            await asyncio.to_thread(self._changes.take_until, last)
+            # The rows up to there were returned with their changes.
+            await self._on_thread(deque, self._changes.parts_until(last), 0)
 
-    async def _set_stop(self) -> None:
+    async def _set_stop(self, base_offset: int) -> None:
         if self._given_stop is None:
-            self.stop = await self._latest()
+            # A server applies rows to the state a moment before it counts them as committed.
+            self.stop = max(await self._latest(), base_offset)
 
     async def _read_changes(self, base_offset: int) -> None:
         """Read what makes a base exact at `self.stop` that is exact at `base_offset`."""
@@ -251,7 +253,7 @@ class StateReader:
             assert part.change_types is not None
             kinds = part.change_types.to_numpy()
             # Sorting and hashing whole batches takes CPU: not on the event loop.
-            await asyncio.to_thread(self._add, changes, part.batch, kinds)
+            await self._on_thread(self._add, changes, part.batch, kinds)
         self._changes = changes
         self.source = replace(self.source, changes=changes.count)
 
@@ -260,14 +262,10 @@ class StateReader:
         changes.add(self._keys.encode_many(rows).keys.to_arrow(), kinds, rows)  # type: ignore[arg-type]
 
     async def _limit_scan(self) -> None:
-        rows_max = self._config.scanner_state_limit_scan_rows_max
-        rows = await self._row_count()
-        if rows is None or rows > rows_max:
-            raise StateUnavailableError(
-                self._table.table_path, self._bucket, rows, rows_max, self._hint()
-            )
         before = await self._latest()
-        scanned = await self._backend.limit_scan(self._table, self._bucket, rows_max, self._columns)
+        scanned = await scan_small_bucket(
+            self._backend, self._table, self._bucket, self._config, self._columns
+        )
         after = await self._latest()
         self.source = StateSource("limit-scan", before)
         # The scan saw some offset between `before` and `after`. Going back from `after` with the
@@ -285,21 +283,6 @@ class StateReader:
         rows_of = pa.RecordBatch.from_arrays(scanned.columns, schema=self._schema)
         keys = self._keys.encode_many(rows_of).keys.to_arrow()
         self._base = rows_of.take(pc.array_sort_indices(keys))
-
-    def _hint(self) -> str:
-        if self._backend.capabilities.kv_snapshots and find_spec("rocksdict") is None:
-            return "KV snapshots need a package: pip install 'fluss-orchestrate[keys]'"
-        return (
-            "Servers make a snapshot every kv.snapshot.interval (10 minutes by default): wait for "
-            "the next one, or set table.log.ttl so that the changelog is kept"
-        )
-
-    async def _row_count(self) -> int | None:
-        try:
-            counts = await self._backend.get_table_stats(self._table, [self._bucket])
-        except (InvalidTableError, UnsupportedByServerError, AuthorizationError):
-            return None
-        return counts.get(self._bucket)
 
     async def _earliest(self) -> int:
         return await self._offset(OffsetSpec.earliest())
@@ -347,37 +330,57 @@ class StateReader:
             try:
                 async for rows in self._base_rows():
                     if attempt and last is not None:
-                        rows = await asyncio.to_thread(self._behind, last, rows)
+                        rows = await self._on_thread(self._behind, last, rows)
                         if not rows.num_rows:
                             continue
                     last = self._keys.encode_many(rows.slice(rows.num_rows - 1)).keys[0]
-                    # Merging takes CPU: not on the event loop.
-                    yield (
-                        rows
-                        if self._changes is None
-                        else await asyncio.to_thread(self._changed, rows, last)
-                    )
+                    if self._changes is None:
+                        yield rows
+                        continue
+                    async for merged in self._each(self._changed(self._changes, rows, last)):
+                        yield merged
                 break
             except StateScanLostError as lost:
                 if attempt == SCANS_MAX - 1:
                     raise
                 await self._begin_again(lost, last)
-        if self._changes is not None:
-            for rest in self._changes.rest():
-                yield rest.rows.filter(rest.present)
+        async for rows in self._each(self._rest()):
+            yield rows
+
+    def _on_thread(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    async def _each(self, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+        # Merging takes CPU: not on the event loop.
+        while (batch := await self._on_thread(next, batches, None)) is not None:
+            yield batch
 
     def _behind(self, last: bytes, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows whose keys are greater than `last`."""
         keys = self._keys.encode_many(rows).keys.to_arrow()
         return rows.filter(pc.greater(keys, pa.scalar(last, keys.type)))
 
-    def _changed(self, rows: pa.RecordBatch, last: bytes) -> pa.RecordBatch:
-        """Return rows of the base with the changes of their keys and of the keys between them."""
-        assert self._changes is not None
-        over = self._changes.take_until(last)
-        if over is None:
-            return rows
-        return lay_over(self._keys.encode_many(rows).keys.to_arrow(), rows, over)
+    def _changed(
+        self, changes: Changes, rows: pa.RecordBatch, last: bytes
+    ) -> Iterator[pa.RecordBatch]:
+        """Return rows of the base with the changes of their keys and of the keys between them.
+
+        Where many keys were inserted between two rows, they come in many batches.
+        """
+        keys = None
+        for over in changes.parts_until(last):
+            if keys is None:
+                keys = self._keys.encode_many(rows).keys.to_arrow()
+            count = count_until(keys, over.keys[-1].as_py())
+            yield lay_over(keys[:count], rows[:count], over)
+            keys, rows = keys[count:], rows[count:]
+        yield rows
+
+    def _rest(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows of the changes behind the last row of the base."""
+        if self._changes is not None:
+            for rest in self._changes.parts_until():
+                yield rest.rows.filter(rest.present)
 
     async def _base_rows(self) -> AsyncIterator[pa.RecordBatch]:
         if self._base is not None:
@@ -385,19 +388,32 @@ class StateReader:
                 yield self._base.slice(start, self._batch_rows)
         elif self._cursor is not None:
             cursor = self._cursor
-            # The next chunk is read on a thread while this one is decoded.
-            reading = asyncio.ensure_future(cursor.read(self._batch_rows))
-            try:
-                while values := await reading:
-                    reading = asyncio.ensure_future(cursor.read(self._batch_rows))
-                    rows = await self._backend.decode_values(self._table, values, self._columns)
-                    yield pa.RecordBatch.from_arrays(rows.columns, schema=self._schema)
-            finally:
-                # A thread that still reads must end before the cursor is closed.
-                await asyncio.wait([reading])
+            reading = self._read_ahead(cursor)
+            # A cancelled reader leaves the thread of the cursor at its work; `close` waits for it.
+            while values := await asyncio.shield(reading):
+                # The next chunk is read on a thread while this one is decoded.
+                reading = self._read_ahead(cursor)
+                rows = await self._backend.decode_values(
+                    self._table, values, self._columns, self._thread
+                )
+                yield pa.RecordBatch.from_arrays(rows.columns, schema=self._schema)
+
+    def _read_ahead(self, cursor: StateCursor) -> asyncio.Task[Blobs | None]:
+        self._reading = asyncio.create_task(cursor.read(self._batch_rows))
+        return self._reading
 
     async def close(self) -> None:
         """Release the base and delete temporary files. May be called more than once."""
+        await self._release()
+        self._thread.shutdown(wait=False)
+
+    async def _release(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            # The files must not be closed under a thread that reads them. Nobody wants the rows.
+            await asyncio.wait([reading])
+            if not reading.cancelled():
+                reading.exception()
         cursor, self._cursor = self._cursor, None
         if cursor is not None:
             await cursor.close()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from fluss_client.codec.arrow.columns import to_wire
+from fluss_client.codec.arrow_columns import to_wire
 from fluss_client.errors import MissingExtraError, RowError
 from fluss_client.model.schema import Schema
 from fluss_client.model.types import DataType

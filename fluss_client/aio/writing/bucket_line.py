@@ -21,7 +21,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from fluss_client.aio.writing.accumulator import NO_SEQUENCE, Batch
-from fluss_client.backend.contract import NO_WRITER
+from fluss_client.backend.contract import NO_WRITER, WriteRoute
 from fluss_client.errors import (
     AuthorizationError,
     DeletionDisabledError,
@@ -93,7 +93,8 @@ class BucketLine:
         self.bucket = bucket
         self.rules = rules
         self.state = State.NEW
-        self.node = -1
+        self.route: WriteRoute | None = None
+        """Where its batches are sent; set before the first one. Its connection never changes."""
         self.queue: deque[Batch] = deque()
         self.inflight: list[Batch] = []
         self._resend: deque[Batch] = deque()

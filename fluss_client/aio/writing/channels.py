@@ -16,7 +16,7 @@ from fluss_client.aio.writing.accumulator import (
     combined,
     joined_deletes,
 )
-from fluss_client.backend.contract import Backend, BucketAck, BucketWrite, Payload
+from fluss_client.backend.contract import Backend, BucketAck, BucketWrite, Payload, WriteRoute
 from fluss_client.codec.binary.blobs import Blobs, offsets_of
 from fluss_client.codec.keys import encode_keys, key_encoding_for
 from fluss_client.codec.rows import RowFormat, encode_rows
@@ -42,7 +42,7 @@ class Channel(Protocol):
     def encode(self, slices: Sequence[RecordSlice]) -> Payload:
         """Encode the rows of a batch, prepared or not. This is CPU work for a worker thread."""
 
-    async def send(self, node: int, writes: Sequence[BucketWrite]) -> list[BucketAck]:
+    async def send(self, route: WriteRoute, writes: Sequence[BucketWrite]) -> list[BucketAck]:
         """Make one request to one server."""
 
 
@@ -64,8 +64,8 @@ class AppendChannel:
         rows, _ = combined(slices)
         return self._backend.encode_append(self._table, rows)
 
-    async def send(self, node: int, writes: Sequence[BucketWrite]) -> list[BucketAck]:
-        return await self._backend.append(self._table, node, writes, self._acks, self._timeout_ms)
+    async def send(self, route: WriteRoute, writes: Sequence[BucketWrite]) -> list[BucketAck]:
+        return await self._backend.append(self._table, route, writes, self._acks, self._timeout_ms)
 
 
 class UpsertChannel:
@@ -131,9 +131,9 @@ class UpsertChannel:
             self._table, whole.keys, values, whole.deletes, whole.arrow
         )
 
-    async def send(self, node: int, writes: Sequence[BucketWrite]) -> list[BucketAck]:
+    async def send(self, route: WriteRoute, writes: Sequence[BucketWrite]) -> list[BucketAck]:
         return await self._backend.upsert(
-            self._table, node, writes, self._target_columns, self._acks, self._timeout_ms
+            self._table, route, writes, self._target_columns, self._acks, self._timeout_ms
         )
 
 

@@ -24,7 +24,14 @@ from fluss_client.aio.writing.accumulator import NEVER, Batch
 from fluss_client.aio.writing.bucket_line import BucketLine, LineRules, State
 from fluss_client.aio.writing.channels import Channel
 from fluss_client.aio.writing.corrections import Corrections, Reroute
-from fluss_client.backend.contract import NO_WRITER, Backend, BucketAck, BucketWrite, Payload
+from fluss_client.backend.contract import (
+    NO_WRITER,
+    Backend,
+    BucketAck,
+    BucketWrite,
+    Payload,
+    WriteRoute,
+)
 from fluss_client.config import Config
 from fluss_client.errors import (
     ClosedError,
@@ -40,9 +47,9 @@ from fluss_client.net.retry import Backoff
 from fluss_client.runtime import workers
 
 log = logging.getLogger(__name__)
-REQUESTS_PER_NODE_MAX = 8
-"""Requests of one writer to one server without an answer; batches that are ready meanwhile share
-the next request."""
+REQUESTS_PER_CONNECTION_MAX = 8
+"""Requests of one writer on one connection without an answer; batches that are ready meanwhile
+share the next request."""
 EXISTENCE_CHECK_EVERY = 4
 """Failed attempts after which the sender asks whether table and partition still exist."""
 
@@ -80,7 +87,11 @@ class Preparer:
                     raise gone
         if line.needs_writer:
             line.adopt_writer(await self._writer_id(line))
-        line.node = await self._backend.locate(self._table, line.bucket)
+        node = await self._backend.locate(self._table, line.bucket)
+        if line.route is None:
+            line.route = WriteRoute(node, self._backend.write_connection(node))
+        else:
+            line.route = line.route._replace(node=node)
 
     def _pause_ms(self, line: BucketLine) -> float:
         pause_ms = self._backoff.delay_ms(line.failures - 1)
@@ -146,7 +157,7 @@ class Sender:
         self._rules = rules
         self._lines: dict[TableBucket, BucketLine] = {}
         self._ready: dict[TableBucket, BucketLine] = {}
-        self._node_requests: Counter[int] = Counter()
+        self._route_requests: Counter[WriteRoute] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pumping = False
         self.counters: Counter[str] = Counter()
@@ -225,13 +236,13 @@ class Sender:
         """Send all that can be sent: requests of one batch per bucket, several at a time."""
         self._pumping = False
         while requests := self._gather():
-            for node, entries in requests.items():
-                self._start_request(node, entries)
+            for route, entries in requests.items():
+                self._start_request(route, entries)
 
-    def _gather(self) -> dict[int, list[Entry]]:
-        """Return at most one request per server, from the buckets that have waited longest."""
-        requests: dict[int, list[Entry]] = {}
-        sizes: Counter[int] = Counter()
+    def _gather(self) -> dict[WriteRoute, list[Entry]]:
+        """Return at most one request per connection, from the buckets that have waited longest."""
+        requests: dict[WriteRoute, list[Entry]] = {}
+        sizes: Counter[WriteRoute] = Counter()
         now, resume_at = time.monotonic(), NEVER
         for bucket, line in list(self._ready.items()):
             head = line.sendable()
@@ -239,18 +250,19 @@ class Sender:
                 del self._ready[bucket]
                 continue
             assert head.payload is not None
-            node, size = line.node, head.payload.nbytes
+            assert line.route is not None
+            route, size = line.route, head.payload.nbytes
             if self._corrections is not None and self._corrections.blocks(bucket.partition_id):
                 continue
-            if self._node_requests[node] >= REQUESTS_PER_NODE_MAX:
+            if self._route_requests[route] >= REQUESTS_PER_CONNECTION_MAX:
                 continue
             if line.resume_at > now:
                 resume_at = min(resume_at, line.resume_at)
                 continue
-            if sizes[node] and sizes[node] + size > self._request_bytes_max:
+            if sizes[route] and sizes[route] + size > self._request_bytes_max:
                 continue
-            sizes[node] += size
-            requests.setdefault(node, []).append((line, line.take()))
+            sizes[route] += size
+            requests.setdefault(route, []).append((line, line.take()))
             # To the end of the order: a bucket with much to send must not starve the others.
             del self._ready[bucket]
             self._ready[bucket] = line
@@ -258,27 +270,27 @@ class Sender:
             asyncio.get_running_loop().call_later(resume_at - now, self._pump_soon)
         return requests
 
-    def _start_request(self, node: int, entries: list[Entry]) -> None:
-        self._node_requests[node] += 1
-        self._spawn(self._request(node, entries))
+    def _start_request(self, route: WriteRoute, entries: list[Entry]) -> None:
+        self._route_requests[route] += 1
+        self._spawn(self._request(route, entries))
 
-    async def _request(self, node: int, entries: list[Entry]) -> None:
+    async def _request(self, route: WriteRoute, entries: list[Entry]) -> None:
         answers: dict[TableBucket, BucketAck] = {}
         failure: FlussError = CorruptDataError("the server gave no answer for this bucket")
         try:
-            acks = await self._channel.send(node, [_write(batch) for _, batch in entries])
+            acks = await self._channel.send(route, [_write(batch) for _, batch in entries])
             answers = {ack.bucket: ack for ack in acks}
         except FlussError as error:
             failure = error
         except OSError as error:
-            failure = NetworkError(f"the line to server {node} broke: {error}")
+            failure = NetworkError(f"the line to server {route.node} broke: {error}")
             failure.__cause__ = error
         except asyncio.CancelledError:
             failure = ClosedError("the client was closed while rows were being written")
         except Exception as error:  # noqa: BLE001 - a fault must fail its rows, not hang them
             failure = CorruptDataError(f"sending failed: {error!r}")
             failure.__cause__ = error
-        self._node_requests[node] -= 1
+        self._route_requests[route] -= 1
         self.counters["requests"] += 1
         for line, batch in entries:
             ack = answers.get(batch.bucket) or BucketAck(batch.bucket, error=failure)

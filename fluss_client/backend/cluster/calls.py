@@ -142,6 +142,7 @@ class Calls:
         api: Api[Any, Any],
         make: Callable[[Connection], Sequence[Buffer]],
         timeout_ms: float | None = None,
+        connection_number: int = 0,
     ) -> memoryview:
         """Send a call to one tablet server, once. If its connection breaks, forget its buckets.
 
@@ -150,9 +151,11 @@ class Calls:
             api: The call.
             make: Makes the message for what this server understands.
             timeout_ms: How long to wait; the request timeout if None.
+            connection_number: Which of the connections to the server carries the call.
         """
         try:
-            connection = await self.pool.get(self.metadata.tablet_address(node))
+            address = self.metadata.tablet_address(node)
+            connection = await self.pool.get(address, connection_number)
             return await connection.request(api, make(connection), timeout_ms)
         except FlussError as error:
             if error.stale_metadata:

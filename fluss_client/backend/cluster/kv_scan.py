@@ -18,8 +18,8 @@ import contextlib
 from collections.abc import Sequence
 
 from fluss_client.backend.cluster.reads import ReadCalls
-from fluss_client.codec.batches.kv_batch import decode_value_blobs
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_value_blobs
 from fluss_client.errors import (
     ClosedError,
     CorruptDataError,

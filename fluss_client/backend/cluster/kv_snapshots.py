@@ -5,11 +5,12 @@ A lease keeps one for longer, so the order of calls is: find the latest snapshot
 its files. A server grants a lease on a snapshot that is gone already; then the files are not found,
 and all begins again.
 
-Files in remote storage are copied into a temporary folder under their RocksDB names. Files on a
-local disk are linked there instead. RocksDB opens the folder read-only. The lease is renewed
-while the cursor is open, released when it is closed, and expires by itself if the process dies.
+Files in remote storage are copied into a temporary folder under their RocksDB names; then the lease
+is released. Files on a local disk are linked there instead, and the lease is renewed while the
+cursor is open and released when it is closed. If the process dies, the lease expires by itself.
+RocksDB opens the folder read-only.
 
-A snapshot whose lease may have expired is not read any further: its files may be gone.
+Files whose lease may have expired are not read any further: they may be gone.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ import asyncio
 import contextlib
 import errno
 import importlib.util
-import itertools
+import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from fluss_client.backend.cluster.cluster_admin import ClusterAdminCalls
 from fluss_client.backend.cluster.kv_scan import ScanCursor
 from fluss_client.backend.cluster.reads import ReadCalls
+from fluss_client.backend.contract import STATE_READ_BYTES_MAX
 from fluss_client.backend.temporary_folder import TemporaryFolder
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.config import Config
 from fluss_client.errors import (
     ClosedError,
     CorruptDataError,
@@ -41,14 +45,23 @@ from fluss_client.errors import (
     TooManyScannersError,
     UnsupportedByServerError,
 )
+from fluss_client.model.cluster import KvSnapshot
 from fluss_client.model.table import TableBucket, TableInfo
+from fluss_client.net.connection import Address
 from fluss_client.storage.locations import parse_location
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 ATTEMPTS_MAX = 10
 """How often a snapshot is looked for again that was removed before it was leased."""
 RENEWALS_PER_LEASE = 3
+PROGRESS_LOG_S = 30.0
+"""A copy that takes longer than this tells how far it is, as often."""
+LATEST_KEPT_MAX, LATEST_KEPT_S = 64, 10.0
+"""Of how many partitions it is known, and how long, which snapshot of a bucket is the latest."""
+NAMES_KEPT_MAX = 100_000
 OPEN_FILES_MAX = 64
 READ_AHEAD_BYTES = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -61,6 +74,13 @@ def can_open_snapshots() -> bool:
 
 class StateCalls(ReadCalls, ClusterAdminCalls):
     """The key state of buckets, streamed from KV snapshots."""
+
+    def __init__(self, bootstrap: list[Address], config: Config) -> None:
+        super().__init__(bootstrap, config)
+        # What one answer said about the buckets of a partition, and until when it is used. A bucket
+        # takes its snapshot once, so who reads a bucket again gets a new answer.
+        self._latest: dict[tuple[int, int | None], tuple[float, dict[TableBucket, KvSnapshot]]] = {}
+        self._partition_names: dict[int, str] = {}
 
     async def open_state(
         self, table: TableInfo, bucket: TableBucket
@@ -92,14 +112,10 @@ class StateCalls(ReadCalls, ClusterAdminCalls):
     async def _open_snapshot(self, table: TableInfo, bucket: TableBucket) -> SnapshotCursor | None:
         if not can_open_snapshots():
             return None
-        partition = None
-        if bucket.partition_id is not None:
-            partition = await self._partition_name(table, bucket.partition_id)
         failed: StorageError | None = None
         failed_id = None
         for _ in range(ATTEMPTS_MAX):
-            latest = await self.list_kv_snapshots(table, partition)
-            found = next((s for s in latest if s.bucket.bucket_id == bucket.bucket_id), None)
+            found = await self._latest_snapshot(table, bucket)
             if found is None or found.snapshot_id is None or found.log_offset is None:
                 return None
             if failed is not None and failed_id == found.snapshot_id:
@@ -128,13 +144,40 @@ class StateCalls(ReadCalls, ClusterAdminCalls):
             "times before it could be opened; try again"
         )
 
+    async def _latest_snapshot(self, table: TableInfo, bucket: TableBucket) -> KvSnapshot | None:
+        """Return the latest snapshot of a bucket; one request serves all buckets of a partition.
+
+        The server looks up every bucket for each request: a request per bucket would cost the
+        square of their number.
+        """
+        place = bucket.table_id, bucket.partition_id
+        until_s, known = self._latest.get(place, (0.0, {}))
+        if bucket not in known or until_s < time.monotonic():
+            name = None
+            if bucket.partition_id is not None:
+                name = await self._partition_name(table, bucket.partition_id)
+            known = {one.bucket: one for one in await self.list_kv_snapshots(table, name)}
+            if bucket not in known and bucket.partition_id is not None:
+                # The name belongs to another partition now, because this one was dropped.
+                self._partition_names.pop(bucket.partition_id, None)
+                await self._partition_name(table, bucket.partition_id)
+            if len(self._latest) >= LATEST_KEPT_MAX:
+                self._latest.clear()
+            self._latest[place] = time.monotonic() + LATEST_KEPT_S, known
+        return known.pop(bucket, None)
+
     async def _partition_name(self, table: TableInfo, partition_id: int) -> str:
-        for info in await self.list_partitions(table.table_path, None):
-            if info.partition_id == partition_id:
-                return info.partition_name
-        raise PartitionNotExistError(
-            f"partition {partition_id} of table {table.table_path} does not exist"
-        )
+        if partition_id not in self._partition_names:
+            if len(self._partition_names) >= NAMES_KEPT_MAX:
+                self._partition_names.clear()
+            for info in await self.list_partitions(table.table_path, None):
+                self._partition_names[info.partition_id] = info.partition_name
+        name = self._partition_names.get(partition_id)
+        if name is None:
+            raise PartitionNotExistError(
+                f"partition {partition_id} of table {table.table_path} does not exist"
+            )
+        return name
 
 
 class SnapshotCursor:
@@ -156,6 +199,7 @@ class SnapshotCursor:
         self.snapshot_id = snapshot_id
         self.offset = offset
         self.bytes_fetched = 0
+        self._told_s = 0.0
         self._lease_id = f"fluss-orchestrate-{uuid.uuid4()}"
         self._lease_ms = calls.config.scanner_state_lease_ms
         self._renewal: asyncio.Task[None] | None = None
@@ -166,6 +210,8 @@ class SnapshotCursor:
         self._folder: TemporaryFolder | None = None
         self._database: Any = None
         self._values: Iterator[bytes] = iter(())
+        # Each thread that allocates keeps memory for itself, so one does all the reading.
+        self._thread = ThreadPoolExecutor(1, "fluss-state-read")
         self._last_value: bytes | None = None
         self._ended = False
 
@@ -182,8 +228,15 @@ class SnapshotCursor:
         self._renewal = asyncio.create_task(self._renew())
         base = self._calls.config.scanner_state_folder
         self._folder = await asyncio.to_thread(TemporaryFolder, base)
-        await asyncio.gather(*(self._fetch(remote, name) for remote, name in files))
-        await asyncio.to_thread(self._open_database)
+        await self._fetch_all(files)
+        self._check_lease()
+        if not self._in_place:
+            # Nobody can delete the copies.
+            await self._end_lease()
+        await self._on_thread(self._open_database)
+
+    def _on_thread(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     async def _acquire(self) -> None:
         request = pb.AcquireKvSnapshotLeaseRequest(
@@ -243,6 +296,18 @@ class SnapshotCursor:
                 f"may be deleted: {why}. Read again"
             )
 
+    async def _fetch_all(self, files: Sequence[tuple[str, str]]) -> None:
+        self._told_s = time.monotonic()
+        fetches = [asyncio.create_task(self._fetch(remote, name)) for remote, name in files]
+        try:
+            await asyncio.gather(*fetches)
+        except BaseException:
+            # The folder is deleted now: no other copy may begin in it.
+            for fetch in fetches:
+                fetch.cancel()
+            await asyncio.wait(fetches)
+            raise
+
     async def _fetch(self, remote: str, name: str) -> None:
         assert self._folder is not None
         target = self._folder.path / name
@@ -254,8 +319,8 @@ class SnapshotCursor:
             else:
                 await self._calls.download(remote, target)
             found = target.stat()
-            self.bytes_fetched += found.st_size
             self.made_ms = max(self.made_ms or 0, int(found.st_mtime * 1000))
+            self._count(found.st_size)
         except StorageRefusedError as error:
             raise StorageRefusedError(f"{self._table.table_path}: {error}") from error
         except (OSError, StorageError) as error:
@@ -265,6 +330,18 @@ class SnapshotCursor:
                 "to the cluster's remote storage (remote.data.dir), and room in the temporary "
                 "folder (scanner.state.folder)"
             ) from error
+
+    def _count(self, size: int) -> None:
+        self.bytes_fetched += size
+        if time.monotonic() - self._told_s > PROGRESS_LOG_S:
+            self._told_s = time.monotonic()
+            log.info(
+                "%s: %d bytes of KV snapshot %d of %s are here so far",
+                self._table.table_path,
+                self.bytes_fetched,
+                self.snapshot_id,
+                self._bucket,
+            )
 
     def _open_database(self) -> None:
         from rocksdict import AccessType, Options, Rdict, ReadOptions
@@ -289,27 +366,25 @@ class SnapshotCursor:
             raise ClosedError("the cursor was closed")
         if self._in_place:
             await self._calls.rate.ready()
-        values = None if self._ended else await asyncio.to_thread(self._next, rows_max)
+        values = None if self._ended else await self._on_thread(self._next, rows_max)
         # What was read while the lease held is right; afterwards a file may have been missing.
-        self._check_lease()
+        if self._in_place:
+            self._check_lease()
         return values
 
     def _next(self, rows_max: int) -> Blobs | None:
         try:
-            values = list(itertools.islice(self._values, rows_max))
+            values = Blobs.from_iterator(self._values, rows_max, STATE_READ_BYTES_MAX)
         except Exception as error:  # noqa: BLE001 (rocksdict raises plain Exception)
             raise self._damage(error) from None
-        if values:
-            self._last_value = values[-1]
-        if len(values) < rows_max:
+        if not len(values):
             self._check_end()
             self._ended = True
-        if not values:
             return None
-        blobs = Blobs.from_list(values)
+        self._last_value = values[len(values) - 1]
         if self._in_place:
-            self._calls.rate.add(blobs.data.size)
-        return blobs
+            self._calls.rate.add(values.data.size)
+        return values
 
     def _check_end(self) -> None:
         """Raise if the iteration ended at a damaged block, which it does without an error.
@@ -347,18 +422,20 @@ class SnapshotCursor:
         )
 
     async def close(self) -> None:
+        database, self._database = self._database, None
+        folder, self._folder = self._folder, None
+        self._values = iter(())
+        await asyncio.to_thread(_dispose, database, folder)
+        self._thread.shutdown(wait=False)
+        await self._end_lease()
+
+    async def _end_lease(self) -> None:
+        """Stop renewing the lease, and release it."""
         if self._renewal is not None:
             self._renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._renewal
             self._renewal = None
-        database, self._database = self._database, None
-        folder, self._folder = self._folder, None
-        self._values = iter(())
-        await asyncio.to_thread(_dispose, database, folder)
-        await self._release()
-
-    async def _release(self) -> None:
         lease_id, self._lease_id = self._lease_id, ""
         if not lease_id:
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,8 @@ import pyarrow as pa
 
 from fluss_client.backend.cluster.reads import ReadCalls
 from fluss_client.backend.contract import LookupAnswer
-from fluss_client.codec.batches.kv_batch import decode_values
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_values
 from fluss_client.errors import (
     CorruptDataError,
     FlussError,
@@ -124,10 +126,18 @@ class LookupCalls(ReadCalls):
         return answers
 
     async def decode_values(
-        self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
+        self,
+        table: TableInfo,
+        values: Blobs,
+        columns: tuple[int, ...] | None,
+        threads: Executor | None = None,
     ) -> pa.RecordBatch:
-        schema_ids, rows = decode_values(values)
-        return await self.decode_rows_of(table, schema_ids, rows, columns)
+        if threads is None:
+            schema_ids, rows = decode_values(values)
+        else:
+            loop = asyncio.get_running_loop()
+            schema_ids, rows = await loop.run_in_executor(threads, decode_values, values)
+        return await self.decode_rows_of(table, schema_ids, rows, columns, threads)
 
 
 def _bucket_keys(keys: Mapping[TableBucket, Blobs], count: int | None) -> list[hot.BucketKeys]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,8 +16,7 @@ import pyarrow as pa
 
 from fluss_client.backend.cluster.admin import AdminCalls
 from fluss_client.backend.cluster.predicates import predicate_pb
-from fluss_client.backend.cluster.remote_files import RemoteFiles
-from fluss_client.backend.cluster.remote_log import RemoteLog
+from fluss_client.backend.cluster.remote_files import RemoteFiles, RemoteLog
 from fluss_client.backend.contract import (
     DecodedSlice,
     FetchedBucket,
@@ -25,15 +25,15 @@ from fluss_client.backend.contract import (
     LogSlice,
 )
 from fluss_client.backend.rows import decode_key_rows, distinct_ids, last_rows, shown_schema
-from fluss_client.codec.arrow.columns import align_to
-from fluss_client.codec.batches.kv_batch import SchemaIds, decode_value_batch
-from fluss_client.codec.batches.log_batch import (
+from fluss_client.codec.arrow_columns import align_to
+from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import SchemaIds, decode_value_batch
+from fluss_client.codec.log_batch import (
     DecodedBatch,
     LogBatchHeader,
     decode_log_batches,
     iter_log_batches,
 )
-from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.config import Config
 from fluss_client.errors import (
     AuthorizationError,
@@ -400,12 +400,16 @@ class ReadCalls(AdminCalls):
         schema_ids: SchemaIds,
         rows: Blobs,
         columns: tuple[int, ...] | None,
+        threads: Executor | None = None,
     ) -> pa.RecordBatch:
         """Decode rows of the key state into the table's current schema."""
         schemas = {i: await self.schema_of(table, i) for i in distinct_ids(schema_ids)}
-        if len(rows) <= DECODED_ON_LOOP_MAX:
+        if threads is None and len(rows) <= DECODED_ON_LOOP_MAX:
             return decode_key_rows(table, schemas, schema_ids, rows, columns)
-        return await asyncio.to_thread(decode_key_rows, table, schemas, schema_ids, rows, columns)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            threads, decode_key_rows, table, schemas, schema_ids, rows, columns
+        )
 
 
 def _sent_predicate(request: FetchRequest) -> pb.PbPredicate | None:

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from fluss_client.backend.cluster.admin import AdminCalls
 from fluss_client.backend.cluster.calls import path_pb
-from fluss_client.backend.contract import BucketAck, BucketWrite
-from fluss_client.codec.arrow.body import compression_of
-from fluss_client.codec.arrow.columns import as_wire
-from fluss_client.codec.batches.kv_batch import HEADER_SIZE, encode_kv_batch, seal_kv_records
-from fluss_client.codec.batches.log_batch import encode_log_batch, encode_log_body
+from fluss_client.backend.contract import BucketAck, BucketWrite, WriteRoute
+from fluss_client.codec.arrow_body import compression_of
+from fluss_client.codec.arrow_columns import as_wire
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.binary.crc32c import Sealed, seal
+from fluss_client.codec.kv_batch import HEADER_SIZE, encode_kv_batch, seal_kv_records
+from fluss_client.codec.log_batch import encode_log_batch, encode_log_body
 from fluss_client.errors import CorruptDataError, UnsupportedError
 from fluss_client.model.table import LOG_FORMAT, TableBucket, TableInfo, TablePath
 from fluss_client.net.connection import Connection
@@ -107,10 +107,13 @@ class WriteCalls(AdminCalls):
         body = seal_kv_records(keys, rows, deletes)
         return UpsertPayload(body, table.schema_id, len(keys))
 
+    def write_connection(self, node: int) -> int:
+        return self.pool.next_for_writes(node)
+
     async def append(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         acks: int,
         timeout_ms: int,
@@ -120,14 +123,14 @@ class WriteCalls(AdminCalls):
             return encode_produce_log(table.table_id, records, acks=acks, timeout_ms=timeout_ms)
 
         limit_ms = timeout_ms + min(ANSWER_GRACE_MS, self.config.request_timeout_ms)
-        body = await self.on_node(node, apis.PRODUCE_LOG, make, limit_ms)
+        body = await self.on_node(route.node, apis.PRODUCE_LOG, make, limit_ms, route.connection)
         answer = parse(pb.ProduceLogResponse, body)
         return _acks(table, writes, {_place(p): (p, p.base_offset) for p in answer.buckets_resp})
 
     async def upsert(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         target_columns: Sequence[int] | None,
         acks: int,
@@ -143,7 +146,7 @@ class WriteCalls(AdminCalls):
             )
 
         limit_ms = timeout_ms + min(ANSWER_GRACE_MS, self.config.request_timeout_ms)
-        body = await self.on_node(node, apis.PUT_KV, make, limit_ms)
+        body = await self.on_node(route.node, apis.PUT_KV, make, limit_ms, route.connection)
         answer = parse(pb.PutKvResponse, body)
         ends = {_place(p): (p, p.log_end_offset) for p in answer.buckets_resp}
         return _acks(table, writes, ends)

@@ -11,6 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +29,7 @@ from fluss_client.backend.contract import (
     LogSlice,
     LookupAnswer,
     StateCursor,
+    WriteRoute,
 )
 from fluss_client.backend.embedded.admin import AdminOperations
 from fluss_client.backend.embedded.keys import payload, state, upserts
@@ -46,8 +48,8 @@ from fluss_client.backend.embedded.store.catalog import (
 from fluss_client.backend.embedded.store.database import Database, Settings
 from fluss_client.backend.embedded.store.engine import NODE_ID, Engine
 from fluss_client.backend.rows import decode_key_rows, distinct_ids, last_rows, shown_schema
-from fluss_client.codec.batches.kv_batch import decode_values
 from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.kv_batch import decode_values
 from fluss_client.config import EMBEDDED_SCHEME, Config
 from fluss_client.errors import (
     ConfigError,
@@ -169,7 +171,11 @@ class ReadOperations(Engine):
         return await self._read(look, snapshot=False)
 
     async def decode_values(
-        self, table: TableInfo, values: Blobs, columns: tuple[int, ...] | None
+        self,
+        table: TableInfo,
+        values: Blobs,
+        columns: tuple[int, ...] | None,
+        threads: Executor | None = None,
     ) -> pa.RecordBatch:
         schema_ids, rows = decode_values(values)
         needed = distinct_ids(schema_ids)
@@ -177,6 +183,8 @@ class ReadOperations(Engine):
         if any(i != table.schema_id for i in needed):
             schemas = await self._read(partial(self._schemas, table, needed))
         decode = partial(decode_key_rows, table, schemas, schema_ids, rows, columns)
+        if threads is not None:
+            return await asyncio.get_running_loop().run_in_executor(threads, decode)
         return decode() if len(values) <= INLINE_VALUES_MAX else await _on_worker(decode)
 
     def _schemas(
@@ -245,10 +253,13 @@ class WriteOperations(Engine):
     async def forget_location(self, table: TableInfo, bucket: TableBucket) -> None:
         self.known_buckets.discard(bucket)
 
+    def write_connection(self, node: int) -> int:
+        return 0
+
     async def append(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         acks: int,
         timeout_ms: int,
@@ -265,7 +276,7 @@ class WriteOperations(Engine):
     async def upsert(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         target_columns: Sequence[int] | None,
         acks: int,

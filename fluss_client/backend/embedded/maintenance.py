@@ -32,14 +32,13 @@ from fluss_client.backend.embedded.log.batches import decode_batch
 from fluss_client.backend.embedded.log.reader import HEADER, Header, load
 from fluss_client.backend.embedded.log.retention import expire_everything, reclaim_step
 from fluss_client.backend.embedded.store.catalog import Bucket, Catalog, Stored, now_ms
-from fluss_client.backend.embedded.store.database import Database, Settings
+from fluss_client.backend.embedded.store.database import Database, Settings, WriteLock
 from fluss_client.backend.embedded.store.layout import NO_PARTITION, OFFSET_BITS, OFFSET_MAX
-from fluss_client.backend.embedded.store.write_lock import WriteLock
 from fluss_client.backend.rows import decode_key_rows, distinct_ids, row_format
-from fluss_client.codec.arrow.columns import align_to
-from fluss_client.codec.batches.kv_batch import decode_values
+from fluss_client.codec.arrow_columns import align_to
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.keys import encode_keys, key_encoding_for
+from fluss_client.codec.kv_batch import decode_values
 from fluss_client.codec.rows import encode_rows
 from fluss_client.errors import FlussError
 from fluss_client.model.table import TableInfo

@@ -6,6 +6,8 @@ that Arrow's kernels, which copy string by string in native code, can copy them.
 
 `load` and `store` read and write many numbers at any byte positions at once. They index a window: a
 view of the bytes in which element i is the number that begins at byte i.
+
+Bitmaps are Arrow's: one bit per value, the lowest bit of a byte first.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
@@ -21,14 +23,48 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_client.codec.arrow.bitmaps import null_mask
 from fluss_client.errors import CorruptDataError
+
+Bools = npt.NDArray[np.bool_]
+
+
+def null_mask(array: pa.Array) -> Bools | None:
+    """Return True where the array is null; None if it has no nulls."""
+    if array.null_count == 0:
+        return None
+    validity = array.buffers()[0]
+    if validity is None:
+        return np.ones(len(array), np.bool_)
+    nulls: Bools = unpack_bits(validity, array.offset, len(array)) == 0
+    return nulls
+
+
+def unpack_bits(bitmap: pa.Buffer, offset: int, count: int) -> npt.NDArray[np.uint8]:
+    """Return bits `offset` to `offset + count` of a bitmap as bytes of 0 and 1."""
+    first = offset // 8
+    packed = np.frombuffer(bitmap, np.uint8)[first : (offset + count + 7) // 8]
+    bits = np.unpackbits(packed, bitorder="little")
+    return bits[offset - first * 8 : offset - first * 8 + count]
+
+
+def pack_bits(bits: npt.NDArray[np.generic]) -> pa.Buffer:
+    """Return a bitmap with a one where `bits` is not zero."""
+    return pa.py_buffer(np.packbits(bits.astype(np.bool_, copy=False), bitorder="little"))
+
+
+def validity(nulls: Bools | None) -> pa.Buffer | None:
+    """Return the validity bitmap of an array with these nulls."""
+    return None if nulls is None else pack_bits(~nulls)
+
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 FEW = 16
 """Up to this many strings, a loop in Python costs less than the start-up of array operations."""
+
+TAKEN_FIRST, TAKEN_AT_ONCE_MAX = 16, 256
+"""How many strings of an iterator are taken before their bytes are counted."""
 
 SLACK = 16
 """Bytes that must follow the last position given to `load` or `store`: the widest number."""
@@ -96,6 +132,27 @@ class Blobs:
         """Return the Python byte `strings` as Blobs."""
         ends = np.fromiter(accumulate(map(len, strings), initial=0), np.int64, len(strings) + 1)
         return Blobs(np.frombuffer(b"".join(strings), np.uint8), ends)
+
+    @staticmethod
+    def from_iterator(strings: Iterator[bytes], count_max: int, bytes_max: int) -> Blobs:
+        """Return the next strings of an iterator, and none only at its end.
+
+        Args:
+            strings: The iterator.
+            count_max: The largest number of strings.
+            bytes_max: About how many bytes there are at most.
+        """
+        found: list[bytes] = []
+        size, at_once = 0, TAKEN_FIRST
+        while len(found) < count_max and size < bytes_max:
+            some = list(islice(strings, min(at_once, count_max - len(found))))
+            if not some:
+                break
+            found += some
+            size += sum(map(len, some))
+            fitting = (bytes_max - size) * len(found) // max(1, size)
+            at_once = max(1, min(TAKEN_AT_ONCE_MAX, fitting))
+        return Blobs.from_list(found)
 
     @staticmethod
     def from_arrow(array: pa.Array) -> Blobs:

@@ -13,8 +13,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fluss_client.codec.arrow.bitmaps import Bools
-from fluss_client.codec.binary.blobs import FEW, SLACK, Blobs, Bytes, Ints, load, offsets_of, store
+from fluss_client.codec.binary.blobs import (
+    FEW,
+    SLACK,
+    Blobs,
+    Bools,
+    Bytes,
+    Ints,
+    load,
+    offsets_of,
+    store,
+)
 from fluss_client.errors import CorruptDataError
 
 MAX_INT32_BYTES = 5

@@ -22,17 +22,19 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 import pyarrow as pa
 
-from fluss_client.codec.arrow.bitmaps import Bools, null_mask, validity
 from fluss_client.codec.binary.blobs import (
     SLACK,
     Blobs,
+    Bools,
     Bytes,
     Ints,
     join,
     load,
+    null_mask,
     offsets_of,
     splice,
     store,
+    validity,
     with_slack,
 )
 from fluss_client.codec.rows import compacted, indexed

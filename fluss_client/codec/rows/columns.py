@@ -20,8 +20,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from fluss_client.codec.arrow.bitmaps import Bools, null_mask, pack_bits, unpack_bits, validity
-from fluss_client.codec.binary.blobs import Blobs, Bytes, Ints, join, load, offsets_of, padded_to
+from fluss_client.codec.binary.blobs import (
+    Blobs,
+    Bools,
+    Bytes,
+    Ints,
+    join,
+    load,
+    null_mask,
+    offsets_of,
+    pack_bits,
+    padded_to,
+    unpack_bits,
+    validity,
+)
 from fluss_client.codec.rows.physical import Found, Physical, refuse
 from fluss_client.errors import CorruptDataError, RowError
 from fluss_client.model.arrow import arrow_type, wire_type

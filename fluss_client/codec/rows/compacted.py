@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fluss_client.codec.arrow.bitmaps import Bools
-from fluss_client.codec.binary.blobs import Blobs, Bytes, Ints, join, load, offsets_of
+from fluss_client.codec.binary.blobs import Blobs, Bools, Bytes, Ints, join, load, offsets_of
 from fluss_client.codec.binary.varints import (
     MAX_INT32_BYTES,
     MAX_INT64_BYTES,

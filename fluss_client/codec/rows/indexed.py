@@ -16,8 +16,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from fluss_client.codec.arrow.bitmaps import Bools
-from fluss_client.codec.binary.blobs import Blobs, Bytes, Ints, join, load, padded_to
+from fluss_client.codec.binary.blobs import Blobs, Bools, Bytes, Ints, join, load, padded_to
 from fluss_client.codec.rows.compacted import advance, fixed_part
 from fluss_client.codec.rows.physical import (
     Found,

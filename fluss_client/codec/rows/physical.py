@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from fluss_client.codec.arrow.bitmaps import Bools
-from fluss_client.codec.binary.blobs import Blobs, Bytes, Ints
+from fluss_client.codec.binary.blobs import Blobs, Bools, Bytes, Ints
 from fluss_client.errors import CorruptDataError
 from fluss_client.model.types import DataType
 

@@ -14,7 +14,7 @@ import os
 import threading
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -23,11 +23,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fluss_client.errors import FlussError
 from fluss_orchestrate.airflow.console import rights
 from fluss_orchestrate.airflow.hooks import FlussHook, client_for
+from fluss_orchestrate.airflow.run_context import RUN_KEY_PREFIX
 from fluss_orchestrate.airflow.version_compat import AirflowNotFoundException, conf
 
 IDLE_S = 120.0
 INTERVAL_S = 10.0
 CONSOLES_MAX = 64
+RUN_PART_LENGTH_MAX = 250
 ENVIRONMENT_PREFIX = "AIRFLOW_CONN_"
 log = logging.getLogger(__name__)
 
@@ -93,9 +95,12 @@ class AirflowConsoles:
         found = await asyncio.to_thread(fluss_connections)
         shown = [each for each in found if await rights.may_look(user, each)]
         root = request.scope.get("root_path", "")
+        run = _runs_of(request)
+        path = f"checkpoints?{urlencode({'run': run})}" if run else ""
         if len(shown) == 1:
-            return RedirectResponse(f"{root}/{quote(shown[0], safe='')}/")
-        return rendering.page(request, "connections.html", {"connections": shown})
+            return RedirectResponse(f"{root}/{quote(shown[0], safe='')}/{path}")
+        values = {"connections": shown, "path": path, "run": run}
+        return rendering.page(request, "connections.html", values)
 
     def _app(self, connection_id: str) -> ASGIApp:
         key = (os.getpid(), connection_id)
@@ -106,6 +111,14 @@ class AirflowConsoles:
                     raise AirflowNotFoundException(f"more than {CONSOLES_MAX} consoles")
                 found = self._apps[key] = _made(connection_id)
         return found
+
+
+def _runs_of(request: Request) -> str:
+    """Return how the run keys of a DAG or a task begin, if a tab asks for one; else empty."""
+    parts = [request.query_params.get(name, "")[:RUN_PART_LENGTH_MAX] for name in ("dag", "task")]
+    if not parts[0]:
+        return ""
+    return "/".join([RUN_KEY_PREFIX, *(part for part in parts if part), ""])
 
 
 def _made(connection_id: str) -> ASGIApp:

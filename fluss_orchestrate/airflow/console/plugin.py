@@ -1,4 +1,4 @@
-"""The plugin by which Airflow shows the console: an application and an entry in the navigation.
+"""The plugin by which Airflow shows the console: an application, an entry in the navigation, tabs.
 
 Every component of Airflow loads plugins, so nothing heavy is imported here. The console is made in
 the API server when the first request comes.
@@ -37,8 +37,27 @@ def _address() -> str:
     return f"{urlsplit(server).path.rstrip('/')}{CONSOLE_PREFIX}/"
 
 
+def _views() -> list[dict[str, Any]]:
+    """Return the entry in the navigation, and the tabs of DAGs and tasks.
+
+    Airflow finds a view by its route alone, so each needs one of its own.
+    """
+    if not CAPABILITIES.plugin_pages:
+        return []
+    views = [{"destination": "nav", "category": "browse", "url_route": "fluss", "href": _address()}]
+    if conf.getboolean("fluss", "console_tabs", fallback=True):
+        views += [
+            {"destination": place, "url_route": f"fluss-{place}", "href": f"{_address()}?{query}"}
+            for place, query in (
+                ("dag", "dag={DAG_ID}"),
+                ("task", "dag={DAG_ID}&task={TASK_ID}"),
+            )
+        ]
+    return [{"name": NAME, **view} for view in views]
+
+
 class FlussPlugin(AirflowPlugin):
-    """The console of each Fluss connection, in the navigation under Browse."""
+    """The console of each Fluss connection: under Browse, and the checkpoints of a DAG or task."""
 
     name = "fluss"
     fastapi_apps = (
@@ -46,16 +65,4 @@ class FlussPlugin(AirflowPlugin):
         if CAPABILITIES.plugin_pages
         else []
     )
-    external_views = (
-        [
-            {
-                "name": NAME,
-                "href": _address(),
-                "destination": "nav",
-                "category": "browse",
-                "url_route": "fluss",
-            }
-        ]
-        if CAPABILITIES.plugin_pages
-        else []
-    )
+    external_views = _views()

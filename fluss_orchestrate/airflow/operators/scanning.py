@@ -11,6 +11,7 @@ from fluss_orchestrate.airflow.flows import Flow, copies, named_table, table_nod
 from fluss_orchestrate.airflow.operators.base import FlussOperator
 from fluss_orchestrate.airflow.run_context import Window, call_with_context, run_key
 from fluss_orchestrate.airflow.scans import scan_into, until_of, window_of
+from fluss_orchestrate.airflow.targets import IcebergTarget, SqlTarget
 from fluss_orchestrate.airflow.task_log import Progress, log_plan, log_result
 from fluss_orchestrate.deprecated import accepts_old_parameters
 
@@ -92,6 +93,8 @@ class FlussIncrementalScanOperator(FlussOperator):
         self.max_offsets = max_offsets
         self.settle_timeout = settle_timeout
         self.scan_options = dict(scan_options or {})
+        self.read_checkpoint = ""
+        """The checkpoint that the run has used, for its link; empty before it begins."""
 
     def work(self, context: Context) -> dict[str, Any]:
         """Plan, write and commit.
@@ -108,6 +111,7 @@ class FlussIncrementalScanOperator(FlussOperator):
             until = until_of(self.until, client)
             max_offsets = None if self.max_offsets is None else int(self.max_offsets)
             scan, sink = self._scan(client, window), self._sink(client, context)
+        self.read_checkpoint = _checkpoint_of(scan, window)
         progress = Progress(self.log, "read")
         result = scan_into(
             scan,
@@ -182,6 +186,15 @@ class FlussIncrementalScanOperator(FlussOperator):
         call_with_context(self.function, (reader,), context)
 
 
+def _checkpoint_of(scan: IncrementalScan | IntervalScan, window: Window | None) -> str:
+    """Return the checkpoint of a run; each interval has one of its own."""
+    from fluss_orchestrate.core.incremental import IntervalScan
+
+    if window is None or not isinstance(scan, IntervalScan):
+        return scan.name
+    return scan.interval_name(window.since, window.until)
+
+
 def check_scan_options(options: Mapping[str, Any]) -> None:
     """Check the names of scan options.
 
@@ -219,3 +232,61 @@ def checked_sink(sink: Any) -> Any:
         "IcebergTarget(table, catalog), SqlTarget(table, conn_id), FlussTarget(table), or a "
         "function that takes an Arrow reader"
     )
+
+
+class FlussToIcebergOperator(FlussIncrementalScanOperator):
+    """Bring what is new in a table into an Iceberg table, exactly once.
+
+    It is `FlussIncrementalScanOperator` with an `IcebergTarget`.
+
+    Args:
+        iceberg_table: The Iceberg table, as `namespace.table`; it is created with the first
+            increment.
+        catalog: The properties of the catalog, by the names of pyiceberg. No secrets.
+        catalog_conn_id: The Airflow connection with the other properties of the catalog.
+        partition_by: The partitioning of a table that is created.
+        schema_policy: What happens with columns that the table lacks: `error` or `add_columns`.
+        **kwargs: The arguments of `FlussIncrementalScanOperator` but `sink`.
+    """
+
+    def __init__(
+        self,
+        *,
+        iceberg_table: str,
+        catalog: Mapping[str, str] | None = None,
+        catalog_conn_id: str | None = None,
+        partition_by: Sequence[str] = (),
+        schema_policy: str = "error",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            sink=IcebergTarget(
+                iceberg_table, dict(catalog or {}), catalog_conn_id, partition_by, schema_policy
+            ),
+            **kwargs,
+        )
+
+
+class FlussToSqlOperator(FlussIncrementalScanOperator):
+    """Bring what is new in a table into a table of a SQL database, exactly once.
+
+    It is `FlussIncrementalScanOperator` with a `SqlTarget`.
+
+    Args:
+        sql_table: The table; it is created with the first increment.
+        sql_conn_id: The Airflow connection of the database.
+        schema: The schema of the table.
+        schema_policy: What happens with columns that the table lacks: `error` or `add_columns`.
+        **kwargs: The arguments of `FlussIncrementalScanOperator` but `sink`.
+    """
+
+    def __init__(
+        self,
+        *,
+        sql_table: str,
+        sql_conn_id: str,
+        schema: str | None = None,
+        schema_policy: str = "error",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(sink=SqlTarget(sql_table, sql_conn_id, schema, schema_policy), **kwargs)

@@ -172,17 +172,23 @@ def reset(
 
       fluss-orchestrate checkpoints reset customers-mirror --to start --reason "rebuild it"
     """
-    from fluss_orchestrate.core.incremental import IncrementalScan
+    from fluss_orchestrate.core.incremental.scan import IncrementalScan, reset_effect
 
     if table_name is not None:
         path_of(table_name)
     opened = open_store(session.connection, store)
-    table_name = table_name or _table_of(opened.head(name), name)
+    head = opened.head(name)
+    before = None if head is None else head.state.position
+    table_name = table_name or _table_of(head, name)
     place = moment(session, table_name, to, ("earliest", "latest", "current", "start"), "--to")
     make_sure(f"set checkpoint '{name}' of {table_name} to {to}", yes)
     scan = IncrementalScan(session.connection, table_name, name, opened)
     event = scan.reset(place, reason, abandon_pending=abandon_pending)
-    session.answer(event.to_json(), lambda: f"'{name}' now stands at {to} (event {event.sequence})")
+    effect = reset_effect(before, event.state.position)
+    session.answer(
+        event.to_json(),
+        lambda: [f"'{name}' now stands at {to} (event {event.sequence})", *filter(None, [effect])],
+    )
 
 
 def _table_of(head: Any, name: str) -> str:

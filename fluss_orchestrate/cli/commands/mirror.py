@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,17 @@ import typer
 from typer.core import TyperGroup
 
 from fluss_orchestrate.cli.commands.scan import SinkOptions, made_run_key
-from fluss_orchestrate.cli.options import ColumnsOption, Commands, StoreOption, TableArgument, names
+from fluss_orchestrate.cli.options import (
+    CatalogOption,
+    ColumnsOption,
+    Commands,
+    RunKeyOption,
+    SinkEnvOption,
+    SinkOption,
+    StoreOption,
+    TableArgument,
+    names,
+)
 from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import FAILED, UsageError
 from fluss_orchestrate.cli.presentation.output import count, table
@@ -20,7 +30,8 @@ from fluss_orchestrate.cli.session import Session, open_store, with_session
 
 if TYPE_CHECKING:
     from fluss_client import TablePath
-    from fluss_orchestrate.core.incremental.reading.reader import ScanProgress
+    from fluss_orchestrate.core.checkpoints import CheckpointStore
+    from fluss_orchestrate.core.mirror.comparison import MirrorComparison
     from fluss_orchestrate.core.sinks import Sink
 
 DEFAULT = "table"
@@ -48,33 +59,13 @@ app: typer.Typer = Commands(
 ToOption = Annotated[
     str,
     typer.Option(
-        metavar="SINK", help="The sink, as for `scan --to`: sql:TABLE, iceberg:NAMESPACE.TABLE, ..."
-    ),
-]
-SinkOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FIELD=VALUE", help="A field of the sink, repeatable; form is `mirror`."),
-]
-SinkEnvOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FIELD=VARIABLE",
-        help="A secret field of the sink: the environment variable that holds it.",
-    ),
-]
-CatalogOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME|KEY=VALUE",
-        help="For iceberg: a catalog of your pyiceberg configuration, or its properties.",
+        metavar="SINK",
+        help="The sink, as for `scan --to`: sql:TABLE, iceberg:NAMESPACE.TABLE, ... Its form is "
+        "`mirror`.",
     ),
 ]
 CheckpointOption = Annotated[
     str | None, typer.Option(help=f"The checkpoint's name; {PREFIX}DATABASE.TABLE by default.")
-]
-RunKeyOption = Annotated[
-    str | None,
-    typer.Option(help="The name of this run; a run that died is continued under the same key."),
 ]
 UntilOption = Annotated[str, typer.Option(help="latest, a time, offsets or @receipt.json.")]
 RuleOption = Annotated[
@@ -108,9 +99,26 @@ def sink_options(
     return SinkOptions(to, catalog or (), given, variables or ())
 
 
-def checkpoint_of(given: str | None, path: TablePath) -> str:
-    """Return the name of a checkpoint."""
-    return given or f"{PREFIX}{path}"
+@dataclass(frozen=True)
+class Place:
+    """A table, the sink that mirrors it, and the checkpoint between them."""
+
+    path: TablePath
+    options: SinkOptions
+    sink: Sink
+    checkpoint: str
+    store: CheckpointStore
+
+
+def place_of(
+    session: Session, name: str, options: SinkOptions, checkpoint: str | None, store: str | None
+) -> Place:
+    """Return what the command line names, with the sink opened."""
+    path = path_of(name)
+    used = checkpoint or f"{PREFIX}{path}"
+    return Place(
+        path, options, options.open(session, []), used, open_store(session.connection, store)
+    )
 
 
 @app.command(DEFAULT)
@@ -149,27 +157,22 @@ def mirror(
     """
     from fluss_orchestrate.core.mirror.table import mirror_table
 
-    path = path_of(name)
     end = moment(session, name, until, ("latest",), "--until")
     options = sink_options(to, catalog, sink_option, sink_env, "mirror")
-    sink = _with_rules(session, options.open(session, []), options, rule, quarantine)
-    kept, used = open_store(session.connection, store), checkpoint_of(checkpoint, path)
+    place = place_of(session, name, options, checkpoint, store)
+    sink = _with_rules(session, place, rule, quarantine)
     with metered(f"mirroring {name}") as meter:
-
-        def tell(now: ScanProgress) -> None:
-            meter.at(now.rows, now.offsets, now.offsets_total)
-
         result = mirror_table(
             session.connection,
-            path,
+            place.path,
             sink,
             run_key or made_run_key(),
-            checkpoint=used,
+            checkpoint=place.checkpoint,
             until=end,
             max_offsets=max_offsets,
-            store=kept,
+            store=place.store,
             columns=names(columns),
-            progress=tell,
+            progress=meter.follow,
         )
         meter.rows = result.rows
     answer: dict[str, Any] = {
@@ -180,11 +183,7 @@ def mirror(
     said = f"{count(result.rows, 'change')} to {to}"
     equal = True
     if verify:
-        from fluss_orchestrate.core.mirror.verification import verify_mirror
-
-        found = verify_mirror(
-            session.connection, path, sink, used, store=kept, columns=names(columns)
-        )
+        found = _compared(session, replace(place, sink=sink), names(columns))
         answer["comparison"], equal = found.to_json(), found.equal
         said = f"{said}\n{found}"
     session.answer(answer, lambda: said)
@@ -192,23 +191,36 @@ def mirror(
 
 
 def _with_rules(
-    session: Session,
-    sink: Sink,
-    options: SinkOptions,
-    rules: Sequence[str] | None,
-    quarantine: str | None,
+    session: Session, place: Place, rules: Sequence[str] | None, quarantine: str | None
 ) -> Sink:
+    """Return the sink with the rules that rows must keep, if there are any."""
     from fluss_orchestrate.core.sinks.contract import ContractSink
 
     if not rules:
         if quarantine is not None:
             raise UsageError("--quarantine is for rows that violate a --rule: give one")
-        return sink
+        return place.sink
     if quarantine is None:
-        return ContractSink(sink, rules)
-    adding = [text for text in options.options if not text.startswith("form=")]
-    other = replace(options, to=quarantine, options=adding).open(session, [])
-    return ContractSink(sink, rules, "quarantine", other)
+        return ContractSink(place.sink, rules)
+    adding = [text for text in place.options.options if not text.startswith("form=")]
+    other = replace(place.options, to=quarantine, options=adding).open(session, [])
+    return ContractSink(place.sink, rules, "quarantine", other)
+
+
+def _compared(
+    session: Session, place: Place, columns: Sequence[str] | None, **options: Any
+) -> MirrorComparison:
+    from fluss_orchestrate.core.mirror.verification import verify_mirror
+
+    return verify_mirror(
+        session.connection,
+        place.path,
+        place.sink,
+        place.checkpoint,
+        store=place.store,
+        columns=columns,
+        **options,
+    )
 
 
 @app.command()
@@ -234,24 +246,11 @@ def verify(
 
       fluss-orchestrate mirror verify sales.customers --to sql:customers --sink-env url=WAREHOUSE
     """
-    from fluss_orchestrate.core.mirror.verification import verify_mirror
-
-    path = path_of(name)
-    sink = sink_options(to, catalog, sink_option, sink_env, "mirror").open(session, [])
+    options = sink_options(to, catalog, sink_option, sink_env, "mirror")
+    place = place_of(session, name, options, checkpoint, store)
     with metered(f"verifying {name}") as meter:
-
-        def tell(now: ScanProgress) -> None:
-            meter.at(now.rows, now.offsets, now.offsets_total)
-
-        found = verify_mirror(
-            session.connection,
-            path,
-            sink,
-            checkpoint_of(checkpoint, path),
-            store=open_store(session.connection, store),
-            columns=names(columns),
-            keys_shown_max=keys,
-            progress=tell,
+        found = _compared(
+            session, place, names(columns), keys_shown_max=keys, progress=meter.follow
         )
         meter.rows = found.rows
     session.answer(found.to_json(), lambda: str(found))

@@ -1,6 +1,7 @@
-"""`fluss-orchestrate read`: a table's state, log, changelog or lake, to the screen or a file.
+"""`fluss-orchestrate read` and `lookup`: rows of a table, to the screen or a file.
 
-Opening what `read` was asked for: each source as a schema and batches.
+`read` opens a table's state, log, changelog or lake as a schema and batches; `lookup` finds rows of
+a key table by their key.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fluss_orchestrate.cli.connecting import key_values
 from fluss_orchestrate.cli.options import ColumnsOption, OnLateRows, TableArgument, names
 from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import CommandError, UsageError
-from fluss_orchestrate.cli.presentation.output import count
+from fluss_orchestrate.cli.presentation.output import count, datum, pairs, table
 from fluss_orchestrate.cli.presentation.progress import Meter, metered
 from fluss_orchestrate.cli.presentation.rows import (
     SCREEN_ROWS,
@@ -107,11 +109,7 @@ def _log(
     connection: FlussConnection, wanted: Wanted, meter: Meter | None, with_change: bool
 ) -> Rows:
     from fluss_orchestrate.core.incremental.planning.planner import plan_once
-    from fluss_orchestrate.core.incremental.reading.reader import (
-        PlanReading,
-        ReadOptions,
-        ScanProgress,
-    )
+    from fluss_orchestrate.core.incremental.reading.reader import PlanReading, ReadOptions
     from fluss_orchestrate.core.plan import METADATA_COLUMNS
 
     # A changelog without what happened to its rows would say nothing.
@@ -127,11 +125,9 @@ def _log(
         wanted.on_late_rows,
     )
 
-    def tell(now: ScanProgress) -> None:
-        assert meter is not None
-        meter.at(now.rows, now.offsets, now.offsets_total)
-
-    options = ReadOptions(progress=None if meter is None else tell, pruning=wanted.row_filter)
+    options = ReadOptions(
+        progress=None if meter is None else meter.follow, pruning=wanted.row_filter
+    )
     reading = PlanReading(connection, plan, options)
     return Rows(reading.schema, reading.batches(), tells_progress=True)
 
@@ -313,3 +309,74 @@ def _counted(
         yield batch
         if not rows.tells_progress:
             meter.at(meter.rows + batch.num_rows, meter.rows + batch.num_rows, rows.total)
+
+
+@with_session
+def lookup(
+    session: Session,
+    name: TableArgument,
+    key: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY", help="Values in the key's order, or COLUMN=VALUE."),
+    ],
+    prefix: Annotated[
+        bool,
+        typer.Option("--prefix", help="All rows with these partition and bucket key values."),
+    ] = False,
+    columns: ColumnsOption = None,
+) -> None:
+    """Look a row up by its primary key, or all rows by a prefix of it.
+
+    Examples:
+
+      fluss-orchestrate lookup sales.orders 42 eu
+
+      fluss-orchestrate lookup sales.order_lines order_id=42 --prefix
+    """
+    path = path_of(name)
+    found = session.connection.get_table(path).result()
+    info = found.get_table_info()
+    if not info.has_primary_key():
+        raise UsageError(f"{name} has no primary key: use `read`")
+    shown = [info.schema.column(c).name for c in names(columns) or info.get_column_names()]
+    if prefix:
+        order = [*info.partition_keys, *info.bucket_keys]
+        values = _values(info, order, key)
+        lookuper = found.new_lookup().lookup_by(list(values)).create_lookuper()
+        rows = [_only(row, shown) for row in lookuper.lookup(values).result()]
+        listed = [list(row.values()) for row in rows]
+        session.answer(rows, lambda: table(shown, listed, "no rows", datum))
+        return
+    values = _values(info, info.get_primary_keys(), key)
+    row = found.new_lookup().create_lookuper().lookup(values).result()
+    chosen = None if row is None else _only(row, shown)
+    session.answer(chosen, lambda: "no row" if chosen is None else pairs(chosen, datum))
+
+
+def _only(row: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    return {name: row[name] for name in columns}
+
+
+def _values(info: TableInfo, columns: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
+    """Return the values of the key in the types of its columns."""
+    if all("=" in text for text in given):
+        texts = key_values(given, "key")
+    elif len(given) == len(columns):
+        texts = dict(zip(columns, given, strict=True))
+    else:
+        raise UsageError(f"the key is ({', '.join(columns)}): give {len(columns)} values")
+    if set(texts) != set(columns):
+        raise UsageError(f"the key is ({', '.join(columns)}), not ({', '.join(texts)})")
+    return {name: typed(info, name, texts[name]) for name in columns}
+
+
+def typed(info: TableInfo, column: str, text: str) -> Any:
+    """Return a text as a value of a column."""
+    import pyarrow as pa
+
+    wanted = info.schema.arrow.field(column).type
+    try:
+        return pa.scalar(text).cast(wanted).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        kind = info.schema.column(column).type
+        raise UsageError(f"'{text}' is no {kind}, which column '{column}' has") from None

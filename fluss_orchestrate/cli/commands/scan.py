@@ -15,9 +15,13 @@ import typer
 
 from fluss_orchestrate.cli.connecting import Target, connect, key_values
 from fluss_orchestrate.cli.options import (
+    CatalogOption,
     ColumnsOption,
     Command,
     OnLateRows,
+    RunKeyOption,
+    SinkEnvOption,
+    SinkOption,
     StoreOption,
     TableArgument,
     names,
@@ -37,7 +41,6 @@ from fluss_orchestrate.core.sinks.registry import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fluss_orchestrate.core.incremental.reading.reader import ScanProgress
     from fluss_orchestrate.core.sinks import Sink
 
 SCREEN = "screen"
@@ -256,21 +259,9 @@ def scan(
             help=TO_HELP,
         ),
     ] = SCREEN,
-    sink_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FIELD=VALUE", help=OPTION_HELP),
-    ] = None,
-    sink_env: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FIELD=VARIABLE",
-            help="A secret field of the sink: the environment variable that holds it.",
-        ),
-    ] = None,
-    run_key: Annotated[
-        str | None,
-        typer.Option(help="The name of this run; a run that died is continued under the same key."),
-    ] = None,
+    sink_option: SinkOption = None,
+    sink_env: SinkEnvOption = None,
+    run_key: RunKeyOption = None,
     start: Annotated[
         str, typer.Option(help="Where the first run begins: earliest, latest, state, a time.")
     ] = "earliest",
@@ -285,13 +276,7 @@ def scan(
         str | None,
         typer.Option(metavar="A,B", help="_change_type, _offset, _timestamp, _bucket, _partition."),
     ] = None,
-    catalog: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME|KEY=VALUE",
-            help="For iceberg: a catalog of your pyiceberg configuration, or its properties.",
-        ),
-    ] = None,
+    catalog: CatalogOption = None,
     store: StoreOption = None,
     on_pending: Annotated[OnPending, typer.Option(rich_help_panel=_POLICIES)] = OnPending.adopt,
     on_retention: Annotated[
@@ -346,17 +331,13 @@ def scan(
         on_recreated=on_recreated.value,
     )
     with metered(f"scanning {name}") as meter:
-
-        def tell(now: ScanProgress) -> None:
-            meter.at(now.rows, now.offsets, now.offsets_total)
-
         result = run_increment(
             scanning,
             sink,
             run_key or made_run_key(),
             end,
             max_offsets=max_offsets,
-            progress=tell,
+            progress=meter.follow,
         )
         meter.rows = result.rows
     answer: dict[str, Any] = {

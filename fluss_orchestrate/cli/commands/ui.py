@@ -5,14 +5,19 @@ from __future__ import annotations
 import getpass
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fluss_orchestrate.cli.connecting import read_password
 from fluss_orchestrate.cli.options import StoreOption
 from fluss_orchestrate.cli.session import Session, open_store, with_session
+
+if TYPE_CHECKING:
+    from fluss_orchestrate.console.service import Console
 
 TOKEN_VARIABLE = "FLUSS_CONSOLE_TOKEN"  # noqa: S105 (the name of the variable)
 
@@ -40,6 +45,12 @@ def ui(
     record: Annotated[
         bool, typer.Option("--record/--no-record", help="Keep samples for charts on disk.")
     ] = True,
+    opentelemetry: Annotated[
+        bool,
+        typer.Option(
+            "--opentelemetry", help="Export the metrics by OTLP, as OTEL_* variables say."
+        ),
+    ] = False,
     store: StoreOption = None,
 ) -> None:
     """Show tables, checkpoints, lakes and loads in a browser, until Ctrl-C.
@@ -83,6 +94,21 @@ def ui(
         may_act=allow_actions,
         user=getpass.getuser(),
     )
-    with console:
+    with console, _exporting(console) if opentelemetry else nullcontext():
         serve(app, host, port, lambda url: print(f"{url}  (Ctrl-C ends it)", flush=True))
     sys.stdout.flush()
+
+
+@contextmanager
+def _exporting(console: Console) -> Iterator[None]:
+    """Export the metrics until the block ends."""
+    from fluss_orchestrate.console import opentelemetry
+
+    provider = opentelemetry.provider()
+    opentelemetry.observe(lambda: console.monitor.look(0), provider.get_meter(opentelemetry.SCOPE))
+    try:
+        yield
+    finally:
+        shutdown = getattr(provider, "shutdown", None)
+        if shutdown is not None:
+            shutdown()

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from fluss_orchestrate.core.incremental.reading.reader import ScanProgress
+
 LINE_INTERVAL_S = 5.0
 """Between two plain lines; a command that is faster says only its last one."""
 
@@ -33,6 +35,10 @@ class Meter:
         """Set the count."""
         self.rows, self.done, self.total = rows, done, total
         self.show()
+
+    def follow(self, scan: ScanProgress) -> None:
+        """Set the count to that of a scan; its hook for progress."""
+        self.at(scan.rows, scan.offsets, scan.offsets_total)
 
     def show(self) -> None:
         """Update the display."""

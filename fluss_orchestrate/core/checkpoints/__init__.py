@@ -1,6 +1,10 @@
 """Checkpoints: the position of each scan, as an append-only history of events in Fluss or SQL.
 
-`fluss_orchestrate.core.checkpoints.report` lists them, and shows their history and their lag.
+`events.py` says what an event is, `transitions.py` which event may follow which, `store.py` how the
+next one is claimed: by compare-and-set of its sequence, and by nothing else. `records.py` and
+`layers.py` say what a store keeps of an event: the whole position, or what changed of it since an
+earlier event, and how the position is built of at most log2 of the number of events.
+`fluss_orchestrate.core.checkpoints.report` lists checkpoints, and shows their history and lag.
 """
 
 from fluss_orchestrate.core.checkpoints.events import CheckpointState, Event, EventKind

@@ -8,6 +8,10 @@ Its last event contains all claims, and a claim is a compare-and-set like every 
 
 A cursor claims once per generation: from its first offset on, without an end. An interval claims
 its ranges, and when it is committed they are merged with those of its scan's other intervals.
+
+A sink that keeps the last row of each key must get the rows of a bucket in their order. For such a
+sink, rows from before those that were claimed are refused, and so are rows from after an interval
+that is not committed yet.
 """
 
 from __future__ import annotations
@@ -23,7 +27,11 @@ from fluss_orchestrate.core.checkpoints.events import CALLER, RESERVED, Event, E
 from fluss_orchestrate.core.checkpoints.position import place_order
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.checkpoints.transitions import claim_event
-from fluss_orchestrate.core.errors import RowsTakenError
+from fluss_orchestrate.core.errors import (
+    EarlierRowsPendingError,
+    RowsOutOfOrderError,
+    RowsTakenError,
+)
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.plan import (
     BucketRange,
@@ -151,15 +159,23 @@ class CoverageLedger:
         self._name = NAME_PREFIX + hashlib.sha256(key.encode()).hexdigest()[:32]
 
     def claim_cursor(
-        self, name: str, generation: Generation | None, begin: Position, *, extend: bool = False
+        self,
+        name: str,
+        generation: Generation | None,
+        begin: Position,
+        *,
+        extend: bool = False,
+        in_order: bool = False,
     ) -> None:
         """Claim all rows from `begin` on for an incremental scan, instead of its earlier claim.
 
         With `extend` an earlier claim keeps its begin: the scan continues in a new generation, and
-        the sink keeps what it took before.
+        the sink keeps what it took before. `in_order` says that the sink keeps the last row of each
+        key.
 
         Raises:
             RowsTakenError: if another checkpoint brings some of these rows into the sink.
+            EarlierRowsPendingError: if rows from before these are not committed yet.
         """
 
         def step(now: Coverage) -> Coverage:
@@ -176,6 +192,8 @@ class CoverageLedger:
                         f"'{taken.owner}', and if it is not used any more, `retire` it"
                     )
                     raise RowsTakenError(name, taken.owner, self._sink, common, hint)
+                if in_order:
+                    self._check_order(name, wanted, taken)
             return replace(now, cursors={**now.cursors, name: CursorClaim(generation, first)})
 
         self._advance(step)
@@ -187,11 +205,18 @@ class CoverageLedger:
         ranges: Sequence[BucketRange],
         *,
         skip_taken: bool,
+        in_order: bool = False,
     ) -> tuple[BucketRange, ...]:
         """Claim ranges for one interval, instead of its earlier claim, and return what is left.
 
+        With `skip_taken`, rows that another checkpoint takes are left out. `in_order` says that the
+        sink keeps the last row of each key. An interval that was reset may be written again after
+        newer ones: a person has decided that.
+
         Raises:
             RowsTakenError: if another checkpoint brings some of these rows into the sink.
+            RowsOutOfOrderError: if newer rows are in the sink already.
+            EarlierRowsPendingError: if rows from before these are not committed yet.
         """
         left: tuple[BucketRange, ...] = ()
         upon = -1 if head is None else head.sequence
@@ -200,11 +225,15 @@ class CoverageLedger:
         def step(now: Coverage) -> Coverage:
             nonlocal left
             left = tuple(ranges)
-            for taken in self._taken(now, name, again):
+            others = list(self._taken(now, name, again))
+            for taken in others:
                 common = self._common(left, taken)
                 if common and not skip_taken:
                     raise RowsTakenError(name, taken.owner, self._sink, common)
                 left = without(left, common) if common else left
+            if in_order and not again:
+                for taken in others:
+                    self._check_order(name, left, taken)
             return replace(now, intervals={**now.intervals, name: IntervalClaim(left, upon)})
 
         self._advance(step)
@@ -216,11 +245,21 @@ class CoverageLedger:
         def step(now: Coverage) -> Coverage | None:
             if name not in now.intervals:
                 return None
-            merged = _merged((*now.settled.get(self._scan, ()), *ranges))
+            merged = merged_ranges((*now.settled.get(self._scan, ()), *ranges))
             left = {other: claim for other, claim in now.intervals.items() if other != name}
             return replace(now, intervals=left, settled={**now.settled, self._scan: merged})
 
         self._advance(step)
+
+    def settled(self) -> tuple[BucketRange, ...]:
+        """Return what the committed intervals of the scan have taken, in as few ranges as possible.
+
+        Intervals of earlier versions are missing until the scan plans again.
+        """
+        head = self._store.head(self._name)
+        if head is None:
+            return ()
+        return Coverage.from_json(head.details["coverage"]).settled.get(self._scan, ())
 
     def _advance(self, step: Callable[[Coverage], Coverage | None]) -> None:
         def event(head: Event | None) -> Event | None:
@@ -259,12 +298,28 @@ class CoverageLedger:
     def _common(self, wanted: Sequence[BucketRange], taken: _Taken) -> list[BucketRange]:
         """Return the parts of `wanted` that another checkpoint takes."""
         common = _common(wanted, taken.at([r.place for r in wanted]))
-        if common and taken.interval is not None:
-            head = self._store.head(taken.owner)
-            abandoned = head is not None and head.kind is EventKind.ABANDON
-            if abandoned and head is not None and head.sequence > taken.interval.upon:
-                return []
-        return common
+        return [] if common and self._is_void(taken) else common
+
+    def _check_order(self, name: str, wanted: Sequence[BucketRange], taken: _Taken) -> None:
+        """Refuse rows from before those that are taken, or after those that are not committed."""
+        others = by_place(taken.at([r.place for r in wanted]))
+        older = [r for r in wanted if any(t.start >= r.stop for t in others.get(r.place, ()))]
+        if older and not self._is_void(taken):
+            raise RowsOutOfOrderError(name, taken.owner, self._sink, older)
+        if taken.interval is None:
+            return  # what is before `wanted` is committed
+        newer = [r for r in wanted if any(t.stop <= r.start for t in others.get(r.place, ()))]
+        if newer and not self._is_void(taken):
+            raise EarlierRowsPendingError(name, taken.owner, self._sink, newer)
+
+    def _is_void(self, taken: _Taken) -> bool:
+        """Return whether the claim is one of an interval whose plan was abandoned after it."""
+        if taken.interval is None:
+            return False
+        head = self._store.head(taken.owner)
+        if head is None or head.kind is not EventKind.ABANDON:
+            return False
+        return head.sequence > taken.interval.upon
 
     def _of_cursor(self, owner: str, claim: CursorClaim) -> _Taken | None:
         """Return what an incremental scan takes, by its history.
@@ -307,7 +362,7 @@ class CoverageLedger:
                 pending[name] = IntervalClaim(head.state.pending.ranges, head.sequence)
             elif head.receipt is not None:
                 settled += head.receipt.ranges
-        by_scan = {**now.settled, **({self._scan: _merged(settled)} if settled else {})}
+        by_scan = {**now.settled, **({self._scan: merged_ranges(settled)} if settled else {})}
         return Coverage(cursors, pending, by_scan, (*now.scans, self._scan))
 
     def _may_have_taken(self, head: Event) -> bool:
@@ -367,7 +422,7 @@ def _common(wanted: Iterable[BucketRange], taken: Iterable[BucketRange]) -> list
     ]
 
 
-def _merged(ranges: Iterable[BucketRange]) -> tuple[BucketRange, ...]:
+def merged_ranges(ranges: Iterable[BucketRange]) -> tuple[BucketRange, ...]:
     """Return the same offsets in as few ranges as possible, in the order of place and offset."""
     merged: list[BucketRange] = []
     grouped = by_place(ranges)

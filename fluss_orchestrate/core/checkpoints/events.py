@@ -1,28 +1,34 @@
 """The events of a checkpoint's history, and their format.
 
-Every event says what happened and contains the whole state after it, so that a run has to read only
-the last one. Bodies are zlib-compressed JSON with a version; newer versions are refused.
+Every event says what happened and contains the whole state after it, so that a run has to look at
+the last one only. Bodies are zlib-compressed JSON with a version; newer versions are refused. A
+body has the whole position or what changed of it: `records.py` decides that, and rebuilds the
+position.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from fluss_client.errors import ConfigError, CorruptDataError
 from fluss_orchestrate.core import plain_values as plain
+from fluss_orchestrate.core.checkpoints.layers import PositionLayer
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.plan import Generation, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
-EVENT_VERSION = 2
-"""Version 2 has a generation. Without one, an event is written as version 1."""
+EVENT_VERSION = 3
+"""Version 2 has a generation, version 3 a change instead of the whole position. Without both, an
+event is written as version 1, which every release reads."""
 NAME_LENGTH_MAX = 500
 CALLER = "caller"
 """The sink of a caller who reads a plan and commits it without a `Sink`, as in a `with` block."""
@@ -32,6 +38,7 @@ BODY_BYTES_MAX = 256 << 20
 """Far above the position of a million buckets. Without a limit, a few bytes could expand to any
 size."""
 _COMPRESSION_LEVEL = 6
+_INTERVAL = re.compile(r"(?P<scan>.*)/\[(?P<since>-?\d+),(?P<until>-?\d+)\)", re.DOTALL)
 
 
 class EventKind(StrEnum):
@@ -48,6 +55,26 @@ class EventKind(StrEnum):
 
 INDEXED_KINDS = (EventKind.PLAN, EventKind.ABANDON)
 """Events by which a run key is given a plan, or loses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalName:
+    """The name of the checkpoint of one interval, `scan/[since,until)`. It follows no table."""
+
+    scan: str
+    since_ms: int
+    until_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.scan}/[{self.since_ms},{self.until_ms})"
+
+    @classmethod
+    def of(cls, checkpoint: str) -> IntervalName | None:
+        """Return the parts of a name; None if it is not that of an interval."""
+        found = _INTERVAL.fullmatch(checkpoint)
+        if found is None:
+            return None
+        return cls(found["scan"], int(found["since"]), int(found["until"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +179,9 @@ class Event:
     receipt: Receipt | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     """Reasons, lost ranges and the like, as plain values."""
+    layers: tuple[PositionLayer, ...] = field(default=(), repr=False, compare=False)
+    """What the records of a store have of the position, this event's at the end; empty for an event
+    that no store has returned."""
 
     def _receipt_json(self) -> dict[str, Any] | None:
         if self.receipt is None:
@@ -162,65 +192,74 @@ class Event:
             del value["rows_moved"]
         return value
 
-    @property
-    def _version(self) -> int:
-        # An earlier release would drop a generation that it does not know, so it must refuse.
-        return 1 if self.state.generation is None else EVENT_VERSION
+    def body(self, position: Mapping[str, Any] | None = None) -> bytes:
+        """Return the content of the event, without its name, sequence, kind and nonce.
 
-    def body(self) -> bytes:
-        """Return the content of the event, without its name, sequence, kind and nonce."""
-        value = {
-            "version": self._version,
-            "run_key": self.run_key,
-            "plan_id": self.plan_id,
-            "created_ms": self.created_ms,
-            "state": self.state.to_json(),
-            "receipt": self._receipt_json(),
-            "details": dict(self.details),
-        }
+        Args:
+            position: The change of the position, which is written instead of the whole one.
+        """
+        value = self._content(position)
         text = json.dumps(value, separators=(",", ":"))
         return zlib.compress(text.encode(), _COMPRESSION_LEVEL)
 
     def to_json(self) -> dict[str, Any]:
         """Return the whole event as plain values, for `export` and for people."""
+        columns = {"name": self.name, "sequence": self.sequence, "kind": str(self.kind)}
+        return {**columns, **self._content(None)}
+
+    def _content(self, position: Mapping[str, Any] | None) -> dict[str, Any]:
+        if position is None:
+            # An earlier release would drop a generation that it does not know, so it must refuse.
+            version = 1 if self.state.generation is None else 2
+            state = self.state.to_json()
+        else:
+            version = EVENT_VERSION
+            state = {**replace(self.state, position=None).to_json(), "position": position}
         return {
-            "version": self._version,
-            "name": self.name,
-            "sequence": self.sequence,
-            "kind": str(self.kind),
+            "version": version,
             "run_key": self.run_key,
             "plan_id": self.plan_id,
             "created_ms": self.created_ms,
-            "state": self.state.to_json(),
+            "state": state,
             "receipt": self._receipt_json(),
             "details": dict(self.details),
         }
 
 
-def event_of(columns: Mapping[str, Any], body: bytes) -> Event:
-    """Return the event from its columns and its body.
-
-    A newer version, or a damaged body, is refused.
-    """
-    name = columns["name"]
+@contextmanager
+def reading_record(name: str, sequence: Any) -> Iterator[None]:
+    """Turn each error inside the block into one that says which event is damaged."""
     try:
-        with plain.reading(f"event {columns.get('seq')} of checkpoint '{name}'"):
-            value = json.loads(_decompressed(body))
-            return _event(
-                value,
-                name=name,
-                sequence=int(columns["seq"]),
-                kind=EventKind(columns["kind"]),
-                nonce=columns["nonce"],
-            )
+        with plain.reading(f"event {sequence} of checkpoint '{name}'"):
+            yield
     except zlib.error as error:
         raise CorruptDataError(
-            f"event {columns.get('seq')} of checkpoint '{name}' cannot be read: {error}"
+            f"event {sequence} of checkpoint '{name}' cannot be read: {error}"
         ) from error
 
 
-def _event(value: Mapping[str, Any], name: str, **columns: Any) -> Event:
+def body_content(name: str, body: bytes) -> dict[str, Any]:
+    """Return the content of a body. Call it within `reading_record`.
+
+    A newer version, or a damaged body, is refused.
+    """
+    value = json.loads(_decompressed(body))
     check_version(value, name)
+    return plain.mapping(value)
+
+
+def event_of(columns: Mapping[str, Any], content: Mapping[str, Any]) -> Event:
+    """Return the event from its columns and the content of its body, with a whole position."""
+    return _event(
+        content,
+        name=columns["name"],
+        sequence=int(columns["seq"]),
+        kind=EventKind(columns["kind"]),
+        nonce=columns["nonce"],
+    )
+
+
+def _event(value: Mapping[str, Any], name: str, **columns: Any) -> Event:
     state = CheckpointState.from_json(value["state"])
     receipt = None if value["receipt"] is None else Receipt.from_json(value["receipt"])
     if receipt is not None and state.position is not None:
@@ -251,9 +290,11 @@ def _decompressed(body: bytes) -> bytes:
 def event_from_json(value: Mapping[str, Any]) -> Event:
     """Return the event from what `Event.to_json` returned."""
     with plain.reading("event of a checkpoint"):
+        name = plain.text(value["name"])
+        check_version(value, name)
         return _event(
             value,
-            name=plain.text(value["name"]),
+            name=name,
             sequence=plain.number(value["sequence"]),
             kind=EventKind(value["kind"]),
             nonce=new_nonce(),

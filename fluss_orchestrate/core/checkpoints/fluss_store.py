@@ -28,7 +28,6 @@ from fluss_orchestrate.core.checkpoints.events import (
     RESERVED,
     Event,
     EventKind,
-    event_of,
     new_nonce,
 )
 from fluss_orchestrate.core.checkpoints.fluss_rows import (
@@ -37,6 +36,13 @@ from fluss_orchestrate.core.checkpoints.fluss_rows import (
     CheckpointTable,
     Key,
     Row,
+)
+from fluss_orchestrate.core.checkpoints.known_heads import KnownHeads
+from fluss_orchestrate.core.checkpoints.records import (
+    RecordKey,
+    RecordRow,
+    rebuilt,
+    recorded,
 )
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 
@@ -48,7 +54,6 @@ GALLOP_STEPS = 40
 PROBES_AT_ONCE = 32
 RUN_SLOTS_AT_ONCE = 8
 EVENTS_AT_ONCE = 64
-HEADS_KEPT_MAX = 256
 HEADS_AT_ONCE = 256
 """Known heads that one look-up checks; each is two keys."""
 SEARCHES_AT_ONCE_MAX = 16
@@ -95,7 +100,7 @@ class FlussEventLog:
         self._replicas = replicas
         self._open_lock = threading.Lock()
         self._table: CheckpointTable | None = None
-        self._heads: dict[str, Event] = {}
+        self._heads = KnownHeads()
         self._unindexed: tuple[str, frozenset[str]] = ("", frozenset())
         """The nonce of a head, and the run keys that have no entry in the index meanwhile."""
 
@@ -115,7 +120,8 @@ class FlussEventLog:
 
     def head(self, name: str, run_key: str | None = None) -> Event | None:
         """Return the last event, found with a few look-ups however long the history is."""
-        return self._call(self._head(self._opened(), name, run_key))
+        found = self._call(self._head(self._opened(), name, run_key))
+        return self._remembered(found) if isinstance(found, Mapping) else found
 
     def seen_head(self, name: str) -> Event | None:
         """Return the last event that was read or written here."""
@@ -123,7 +129,17 @@ class FlussEventLog:
 
     def heads(self, names: Sequence[str], known: Mapping[str, Event]) -> dict[str, Event]:
         """Return the last events: one look-up for all known ones, some for each of the others."""
-        return self._call(self._heads_of(self._opened(), names, known))
+        found = self._call(self._heads_of(self._opened(), names, known))
+        heads = {name: event for name, event in found.items() if isinstance(event, Event)}
+        rows = [row for row in found.values() if isinstance(row, Mapping)]
+        for first in range(0, len(rows), EVENTS_AT_ONCE):
+            part = rows[first : first + EVENTS_AT_ONCE]
+            upon = {row["name"]: known.get(row["name"]) for row in part}
+            upon = {n: self._heads.get(n) or event for n, event in upon.items()}
+            before = {n: event for n, event in upon.items() if event is not None}
+            for event in rebuilt(part, self._fetched, before, at_once=True):
+                heads[event.name] = self._heads.remember(event)
+        return {name: heads[name] for name in names if name in heads}
 
     def event(self, name: str, sequence: int) -> Event | None:
         """Return one event."""
@@ -132,29 +148,43 @@ class FlussEventLog:
 
     def events(self, name: str, start: int, stop: int) -> list[Event]:
         """Return the events of some sequences."""
-        return self._call(self._events(self._opened(), name, start, stop))
+        rows = self._fetched([(name, sequence) for sequence in range(start, stop)])
+        return rebuilt(rows, self._fetched, self._heads)
 
     def plan_event_of(self, name: str, run_key: str) -> Event | None:
         """Return the plan of a run key, found in the index."""
         head = self._heads.get(name)
         if head is not None and self._is_unindexed(run_key, head):
             return None
-        return self._call(self._plan_event_of(self._opened(), name, run_key))
+        sequence = self._call(self._plan_of(self._opened(), name, run_key))
+        return None if sequence is None else self.event(name, sequence)
 
-    def append(self, event: Event, previous: Event | None) -> bool:
+    def append(self, event: Event, previous: Event | None) -> Event | None:
         """Write the event, then read which event has the sequence."""
-        return self._call(self._append(self._opened(), event, previous))
+        made, body = recorded(event, previous)
+        if not self._call(self._append(self._opened(), made, body, previous)):
+            return None
+        return self._heads.remember(made)
 
     def names(self) -> list[str]:
         """Return every name that was registered and has events."""
         return self._call(self._names(self._opened()))
+
+    def _remembered(self, row: RecordRow) -> Event:
+        (event,) = rebuilt([row], self._fetched, self._heads, at_once=True)
+        return self._heads.remember(event)
+
+    def _fetched(self, keys: Sequence[RecordKey]) -> list[RecordRow]:
+        """Return the records of some names and sequences that exist."""
+        return self._call(self._records(self._opened(), keys))
 
     def close(self) -> None:
         """Do nothing: the caller owns the connection."""
 
     async def _head(
         self, table: CheckpointTable, name: str, run_key: str | None = None
-    ) -> Event | None:
+    ) -> Event | RecordRow | None:
+        """Return the last event if it is known, or its record."""
         known = self._heads.get(name)
         if known is not None:
             here, after = await self._around(table, known, run_key)
@@ -163,19 +193,20 @@ class FlussEventLog:
                     return known
                 return await self._head_from(table, name, known.sequence + 1)
             # The known event does not exist any more: the table was created again.
-            del self._heads[name]
+            self._heads.forget(name)
         base = (await table.lookup([(_base_key(name), 0)]))[0]
         return await self._head_from(table, name, 0 if base is None else _number(base))
 
     async def _heads_of(
         self, table: CheckpointTable, names: Sequence[str], known: Mapping[str, Event]
-    ) -> dict[str, Event]:
+    ) -> dict[str, Event | RecordRow]:
+        """Return the last events that are known, and the records of the others."""
         old = [known[name] for name in names if name in known]
         rows: list[dict[str, Any] | None] = []
         for first in range(0, len(old), HEADS_AT_ONCE):
             part = old[first : first + HEADS_AT_ONCE]
             rows += await table.lookup([(e.name, e.sequence + k) for e in part for k in (0, 1)])
-        found: dict[str, Event | None] = {}
+        found: dict[str, Event | RecordRow | None] = {}
         for at, event in enumerate(old):
             here, after = rows[2 * at], rows[2 * at + 1]
             # Another nonce shows that the table was created again.
@@ -191,8 +222,7 @@ class FlussEventLog:
             for name in names:
                 if name not in found:
                     group.create_task(search(name))
-        heads = {name: found[name] for name in names}
-        return {name: head for name, head in heads.items() if head is not None}
+        return {name: head for name, head in found.items() if head is not None}
 
     async def _around(
         self, table: CheckpointTable, known: Event, run_key: str | None
@@ -216,11 +246,9 @@ class FlussEventLog:
             self._unindexed = (known.nonce, frozenset(key for key, slot in found if slot is None))
         return here, after
 
-    async def _head_from(self, table: CheckpointTable, name: str, base: int) -> Event | None:
+    async def _head_from(self, table: CheckpointTable, name: str, base: int) -> RecordRow | None:
         row = await self._last(table, name, await self._look(table, name, _gallop(base)))
-        if row is None:
-            return None
-        return self._remember((await self._with_bodies(table, [row]))[0])
+        return None if row is None else (await self._with_bodies(table, [row]))[0]
 
     async def _last(
         self, table: CheckpointTable, name: str, found: dict[int, dict[str, Any] | None]
@@ -249,36 +277,25 @@ class FlussEventLog:
 
     async def _with_bodies(
         self, table: CheckpointTable, rows: Sequence[dict[str, Any]]
-    ) -> list[Event]:
-        missing = [(_body_key(row["nonce"]), 0) for row in rows if row["body"] is None]
-        bodies = iter(await table.lookup(missing) if missing else ())
-        events = []
-        for row in rows:
-            body = row["body"]
-            if body is None:
-                # The same batch has written it, so it exists.
-                body = (next(bodies) or {}).get("body") or b""
-            events.append(event_of(row, bytes(body)))
-        return events
+    ) -> list[RecordRow]:
+        apart = [row["nonce"] for row in rows if row["body"] is None]
+        found = await table.lookup([(_body_key(n), 0) for n in apart]) if apart else []
+        # The batch of an event has written its body, so that it exists.
+        bodies = {n: row["body"] for n, row in zip(apart, found, strict=True) if row is not None}
+        return [{**row, "body": row["body"] or bodies.get(row["nonce"], b"")} for row in rows]
 
-    async def _events(
-        self, table: CheckpointTable, name: str, start: int, stop: int
-    ) -> list[Event]:
-        events: list[Event] = []
-        for first in range(start, stop, EVENTS_AT_ONCE):
-            wanted = range(first, min(stop, first + EVENTS_AT_ONCE))
-            rows = await table.lookup([(name, s) for s in wanted])
+    async def _records(self, table: CheckpointTable, keys: Sequence[RecordKey]) -> list[RecordRow]:
+        records: list[RecordRow] = []
+        for first in range(0, len(keys), EVENTS_AT_ONCE):
+            rows = await table.lookup(keys[first : first + EVENTS_AT_ONCE])
             there = [row for row in rows if row is not None]
-            events += await self._with_bodies(table, there)
-        return events
+            records += await self._with_bodies(table, there)
+        return records
 
-    async def _plan_event_of(self, table: CheckpointTable, name: str, run_key: str) -> Event | None:
+    async def _plan_of(self, table: CheckpointTable, name: str, run_key: str) -> int | None:
+        """Return the sequence of the plan of a run key, unless it was abandoned."""
         _, last = await self._run_slots(table, name, run_key)
-        if last is None or last["kind"] != EventKind.PLAN:
-            return None
-        sequence = _number(last)
-        found = await self._events(table, name, sequence, sequence + 1)
-        return found[0] if found else None
+        return None if last is None or last["kind"] != EventKind.PLAN else _number(last)
 
     async def _run_slots(
         self, table: CheckpointTable, name: str, run_key: str
@@ -294,7 +311,9 @@ class FlussEventLog:
                 count, last = count + 1, row
             at_once = RUN_SLOTS_AT_ONCE
 
-    async def _append(self, table: CheckpointTable, event: Event, previous: Event | None) -> bool:
+    async def _append(
+        self, table: CheckpointTable, event: Event, body: bytes, previous: Event | None
+    ) -> bool:
         rows: list[Row] = []
         if previous is None:
             await self._register(table, event.name)
@@ -303,7 +322,6 @@ class FlussEventLog:
                 rows.append({"name": _base_key(event.name), "seq": 0, "body": base})
         elif previous.kind in INDEXED_KINDS:
             rows += await self._index_rows(table, previous)
-        body = event.body()
         inline = len(body) <= INLINE_BODY_BYTES_MAX
         if not inline:
             rows.append({"name": _body_key(event.nonce), "seq": 0, "body": body})
@@ -311,7 +329,6 @@ class FlussEventLog:
         await table.put(rows)
         won = await self._visible(table, (event.name, event.sequence)) == event.nonce
         if won:
-            self._remember(event)
             self._note_successor(event, previous)
         return won
 
@@ -395,14 +412,6 @@ class FlussEventLog:
         ]
         there = await table.lookup(firsts) if firsts else []
         return [n for n, row in zip(names, there, strict=True) if row is not None]
-
-    def _remember(self, event: Event) -> Event:
-        known = self._heads.get(event.name)
-        if known is None or known.sequence <= event.sequence:
-            self._heads[event.name] = event
-            if len(self._heads) > HEADS_KEPT_MAX:
-                del self._heads[next(iter(self._heads))]
-        return event
 
 
 def _gallop(base: int) -> list[int]:

@@ -75,6 +75,8 @@ class TablePosition:
     def without(self, places: Iterable[Place]) -> TablePosition:
         """Return the position without some places."""
         gone = set(places)
+        if not gone:
+            return self
         offsets = {p: o for p, o in self.offsets.items() if p not in gone}
         times = {p: t for p, t in self.commit_ms.items() if p not in gone}
         left = {p[0] for p in offsets}
@@ -120,7 +122,7 @@ class TablePosition:
                     if offset is not None:
                         offsets[partition_id, bucket] = plain.number(offset)
                 for bucket, time in enumerate(times):
-                    if time is not None:
+                    if time is not None and (partition_id, bucket) in offsets:
                         commit_ms[partition_id, bucket] = plain.number(time)
             seen = plain.mapping(value.get("seen", {}))
             return cls(

@@ -202,6 +202,8 @@ async def _lag(connection: FlussConnection, name: str, position: TablePosition) 
 
 CommitTime = Callable[[Place, int], Awaitable[int | None]]
 """Returns when the batch with an offset of a place was committed; None if that is not known."""
+CommitTimes = Callable[[Mapping[Place, int]], Awaitable[Mapping[Place, int | None]]]
+"""Returns it for one offset of each of some places; places of which it is not known may lack."""
 
 
 async def lag_in(
@@ -212,31 +214,55 @@ async def lag_in(
     *,
     times: bool = True,
     earliest: Mapping[Place, int] | None = None,
-    commit_time: CommitTime | None = None,
+    commit_times: CommitTimes | None = None,
 ) -> Lag:
     """How far a position is behind a table as it was seen.
 
     Without `times`, ages are None, and no batch is asked for. A caller that looks at many
-    checkpoints of one table gives the `earliest` offsets, and a `commit_time` that keeps answers.
+    checkpoints of one table gives the `earliest` offsets, and `commit_times` that keep answers.
     """
     check_identity(position.table, view.identity)
-    behind = [p for p, latest in view.latest.items() if latest > position.offsets.get(p, 0)]
+    read = position.offsets
+    behind = [p for p, latest in view.latest.items() if latest > read.get(p, 0)]
     if earliest is None:
         ids = list(dict.fromkeys(place[0] for place in behind))
         earliest = await offsets_of(backend_of(core), view.info, ids, OffsetSpec.earliest())
-    first_offsets = earliest
-    if times and commit_time is None:
-        commit_time = probing(Prober(backend_of(core), core.config, view.info))
-    gate = asyncio.Semaphore(PLACES_AT_ONCE_MAX)
-    ttl_ms = retention_ms(view.info)
-
-    async def one(place: Place) -> PlaceLag:
-        async with gate:
-            first = first_offsets.get(place, 0)
-            return await _place_lag(commit_time, view, position, place, first, ttl_ms)
-
-    places = await asyncio.gather(*(one(place) for place in behind))
+    firsts = {place: max(read.get(place, 0), earliest.get(place, 0)) for place in behind}
+    committed: Mapping[Place, int | None] = {}
+    if times:
+        unread = {place: first for place, first in firsts.items() if first < view.latest[place]}
+        if commit_times is None:
+            prober = Prober(backend_of(core), core.config, view.info)
+            committed = await ask_each(probing(prober), unread)
+        else:
+            committed = await commit_times(unread)
+    ttl_ms, now = retention_ms(view.info), now_ms()
+    places = (
+        _place_lag(
+            view, place, read.get(place, 0), firsts[place], committed.get(place), ttl_ms, now
+        )
+        for place in behind
+    )
     return Lag(name, view.identity.uri, tuple(places))
+
+
+async def ask_each(ask: CommitTime, offsets: Mapping[Place, int]) -> dict[Place, int | None]:
+    """Ask for one offset of each place, for some places at the same time."""
+    gate = asyncio.Semaphore(PLACES_AT_ONCE_MAX)
+
+    async def one(place: Place, offset: int) -> int | None:
+        async with gate:
+            return await ask(place, offset)
+
+    asked = (one(place, offset) for place, offset in offsets.items())
+    found: dict[Place, int | None] = {}
+    for place, answer in zip(
+        offsets, await asyncio.gather(*asked, return_exceptions=True), strict=True
+    ):
+        if isinstance(answer, BaseException):
+            raise answer
+        found[place] = answer
+    return found
 
 
 def probing(prober: Prober) -> CommitTime:
@@ -253,28 +279,27 @@ def probing(prober: Prober) -> CommitTime:
     return ask
 
 
-async def _place_lag(
-    commit_time: CommitTime | None,
+def _place_lag(
     view: TableView,
-    position: TablePosition,
     place: Place,
-    earliest: int,
+    at: int,
+    first: int,
+    committed_ms: int | None,
     ttl_ms: int | None,
+    now: int,
 ) -> PlaceLag:
-    at, latest = position.offsets.get(place, 0), view.latest[place]
-    first = max(at, earliest)
-    committed_ms = await commit_time(place, first) if commit_time and first < latest else None
-    now = now_ms()
-    expires = None if committed_ms is None or ttl_ms is None else committed_ms + ttl_ms - now
+    latest = view.latest[place]
     return PlaceLag(
         partition=view.partition_name(place),
         bucket=place[1],
         position=at,
         latest=latest,
         offsets=latest - at,
-        lost=max(0, earliest - at),
+        lost=first - at,
         age_ms=None if committed_ms is None else max(0, now - committed_ms),
-        expires_in_ms=expires,
+        expires_in_ms=None
+        if committed_ms is None or ttl_ms is None
+        else committed_ms + ttl_ms - now,
         committed_ms=committed_ms,
     )
 

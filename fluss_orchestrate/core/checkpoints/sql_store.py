@@ -10,10 +10,18 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fluss_client.errors import ClientError, ConfigError, FlussError
-from fluss_orchestrate.core.checkpoints.events import INDEXED_KINDS, Event, EventKind, event_of
+from fluss_orchestrate.core.checkpoints.events import INDEXED_KINDS, Event, EventKind
+from fluss_orchestrate.core.checkpoints.known_heads import KnownHeads
+from fluss_orchestrate.core.checkpoints.records import (
+    RecordKey,
+    RecordRow,
+    rebuilt,
+    recorded,
+)
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.errors import CheckpointStoreError
 from fluss_orchestrate.core.sql_engine import (
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 DEFAULT_SQL_TABLE = "fluss_checkpoints"
 PROGRAM_LIMIT_EXCEEDED = "54000"
 WRITE_ATTEMPTS_MAX = 5
+RECORDS_AT_ONCE = 100
 _COLUMNS = ("name", "seq", "kind", "nonce", "run_key", "plan_id", "created_ms", "body")
 
 
@@ -62,6 +71,7 @@ class SqlEventLog:
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._pid = -1
+        self._heads = KnownHeads()
 
     def _opened(self) -> Engine:
         with self._lock:
@@ -93,12 +103,20 @@ class SqlEventLog:
 
     @hides_sql
     def head(self, name: str, run_key: str | None = None) -> Event | None:
-        """Return the last event of a name."""
+        """Return the last event of a name. A known one costs one query for its number."""
         c = self._rows.c
-        return self._one(c.name == name, descending=True)
+        known = self._heads.get(name)
+        if known is not None:
+            query = self._sa.select(c.seq, c.nonce).where(c.name == name)
+            with self._opened().connect() as connection:
+                last = connection.execute(query.order_by(c.seq.desc()).limit(1)).first()
+            if last is not None and (int(last.seq), last.nonce) == (known.sequence, known.nonce):
+                return known
+        row = self._one(c.name == name, descending=True)
+        return None if row is None else self._remembered([row])[0]
 
     def seen_head(self, name: str) -> Event | None:
-        """Return None: nothing is kept here, because reading the table takes one query."""
+        """Return None: a look whether the event is still the last one takes one short query."""
         return None
 
     @hides_sql
@@ -111,21 +129,23 @@ class SqlEventLog:
         with self._opened().connect() as connection:
             last = {str(name): (int(seq), nonce) for name, seq, nonce in connection.execute(query)}
         found: dict[str, Event] = {}
+        new: list[RecordKey] = []
         for name in names:
-            if name not in last:
-                continue
-            before, (sequence, nonce) = known.get(name), last[name]
-            if before is not None and (before.sequence, before.nonce) == (sequence, nonce):
+            before = known.get(name) or self._heads.get(name)
+            if before is not None and last.get(name) == (before.sequence, before.nonce):
                 found[name] = before
-            elif (event := self.event(name, sequence)) is not None:
-                found[name] = event
-        return found
+            elif name in last:
+                new.append((name, last[name][0]))
+        for first in range(0, len(new), RECORDS_AT_ONCE):
+            rows = self._fetched(new[first : first + RECORDS_AT_ONCE])
+            found |= {event.name: event for event in self._remembered(rows, known)}
+        return {name: found[name] for name in names if name in found}
 
     @hides_sql
     def event(self, name: str, sequence: int) -> Event | None:
         """Return one event."""
-        c = self._rows.c
-        return self._one(self._sa.and_(c.name == name, c.seq == sequence))
+        found = rebuilt(self._fetched([(name, sequence)]), self._fetched, self._heads)
+        return found[0] if found else None
 
     @hides_sql
     def events(self, name: str, start: int, stop: int) -> list[Event]:
@@ -137,7 +157,8 @@ class SqlEventLog:
             .order_by(c.seq)
         )
         with self._opened().connect() as connection:
-            return [_event(row) for row in connection.execute(query).mappings()]
+            rows = [_record(row) for row in connection.execute(query).mappings()]
+        return rebuilt(rows, self._fetched, self._heads)
 
     @hides_sql
     def plan_event_of(self, name: str, run_key: str) -> Event | None:
@@ -145,13 +166,16 @@ class SqlEventLog:
         c = self._rows.c
         kinds = [str(kind) for kind in INDEXED_KINDS]
         where = self._sa.and_(c.name == name, c.run_key == run_key, c.kind.in_(kinds))
-        event = self._one(where, descending=True)
-        return event if event is not None and event.kind is EventKind.PLAN else None
+        row = self._one(where, descending=True)
+        if row is None or row["kind"] != EventKind.PLAN:
+            return None
+        return rebuilt([row], self._fetched, self._heads)[0]
 
     @hides_sql
-    def append(self, event: Event, previous: Event | None) -> bool:
+    def append(self, event: Event, previous: Event | None) -> Event | None:
         """Insert the event, and compare the nonce of the row that is then in the table."""
         sa = self._sa
+        made, body = recorded(event, previous)
         values = {
             "name": event.name,
             "seq": event.sequence,
@@ -160,7 +184,7 @@ class SqlEventLog:
             "run_key": event.run_key,
             "plan_id": event.plan_id,
             "created_ms": event.created_ms,
-            "body": event.body(),
+            "body": body,
         }
         for attempt in range(1, WRITE_ATTEMPTS_MAX + 1):
             try:
@@ -174,7 +198,9 @@ class SqlEventLog:
                     raise
             else:
                 break
-        return self._nonce(event.name, event.sequence) == event.nonce
+        if self._nonce(event.name, event.sequence) != event.nonce:
+            return None
+        return self._heads.remember(made)
 
     def _nonce(self, name: str, sequence: int) -> str | None:
         c = self._rows.c
@@ -207,13 +233,33 @@ class SqlEventLog:
             f"the checkpoint store {self._source} does not answer: {reason(error)}"
         )
 
-    def _one(self, where: Any, descending: bool = False) -> Event | None:
+    def _remembered(
+        self, rows: Sequence[RecordRow], known: Mapping[str, Event] = MappingProxyType({})
+    ) -> list[Event]:
+        before = {row["name"]: self._heads.get(row["name"]) for row in rows}
+        upon = {name: event or known.get(name) for name, event in before.items()}
+        found = {name: event for name, event in upon.items() if event is not None}
+        events = rebuilt(rows, self._fetched, found, at_once=True)
+        return [self._heads.remember(event) for event in events]
+
+    def _fetched(self, keys: Sequence[RecordKey]) -> list[RecordRow]:
+        """Return the records of some names and sequences that exist."""
+        sa, c = self._sa, self._rows.c
+        found: list[RecordRow] = []
+        with self._opened().connect() as connection:
+            for first in range(0, len(keys), RECORDS_AT_ONCE):
+                part = keys[first : first + RECORDS_AT_ONCE]
+                query = sa.select(self._rows).where(sa.tuple_(c.name, c.seq).in_(part))
+                found += [_record(row) for row in connection.execute(query).mappings()]
+        return found
+
+    def _one(self, where: Any, descending: bool = False) -> RecordRow | None:
         c = self._rows.c
         order = c.seq.desc() if descending else c.seq
         query = self._sa.select(self._rows).where(where).order_by(order).limit(1)
         with self._opened().connect() as connection:
             row = connection.execute(query).mappings().first()
-            return None if row is None else _event(row)
+            return None if row is None else _record(row)
 
 
 def _table(name: str) -> Table:
@@ -242,5 +288,5 @@ def _durable(connection: Any, _: Any) -> None:
     cursor.close()
 
 
-def _event(row: Any) -> Event:
-    return event_of({name: row[name] for name in _COLUMNS}, bytes(row["body"]))
+def _record(row: Any) -> RecordRow:
+    return {**{name: row[name] for name in _COLUMNS}, "body": bytes(row["body"])}

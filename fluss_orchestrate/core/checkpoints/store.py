@@ -22,7 +22,11 @@ from fluss_orchestrate.core.checkpoints.events import (
     check_checkpoint_name,
 )
 from fluss_orchestrate.core.checkpoints.position import TablePosition
-from fluss_orchestrate.core.errors import CheckpointConflictError, CheckpointNotFoundError
+from fluss_orchestrate.core.errors import (
+    CheckpointConflictError,
+    CheckpointHistoryError,
+    CheckpointNotFoundError,
+)
 from fluss_orchestrate.core.plan import Place, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
@@ -37,7 +41,8 @@ class EventLog(Protocol):
     """Keeps events.
 
     An event is in the log if a read returns it, never because a write seemed to succeed. Sequences
-    of a name have no gaps. Calls block, and may be made from several threads.
+    of a name have no gaps. Calls block, and may be made from several threads. What the log keeps of
+    an event may be less than the event (`records.py`); what it returns is always the whole event.
     """
 
     def head(self, name: str, run_key: str | None = None) -> Event | None:
@@ -62,8 +67,12 @@ class EventLog(Protocol):
         looks at it, and then calls this.
         """
 
-    def append(self, event: Event, previous: Event | None) -> bool:
-        """Claim the event's sequence, which follows `previous`; False if another event has it."""
+    def append(self, event: Event, previous: Event | None) -> Event | None:
+        """Claim the event's sequence, which follows `previous`; None if another event has it.
+
+        `previous` must be as this log has returned it, and so must be what the caller takes for the
+        next `previous`: the event that is returned here.
+        """
 
     def names(self) -> list[str]:
         """Return every name that has events."""
@@ -228,7 +237,9 @@ class CheckpointStore:
         # In most cases nothing was recorded since the plan, so that the next sequence is free.
         seen = self.log.seen_head(plan.name)
         done = step(seen)
-        if done is None or not self.log.append(done, seen):
+        if done is not None:
+            done = self.log.append(done, seen)
+        if done is None:
             done = self.advance(plan.name, step)
         if done is not None and done.receipt is not None:
             return done.receipt
@@ -306,6 +317,8 @@ class CheckpointStore:
     ) -> Event:
         """Set the position of a checkpoint, and begin a new generation.
 
+        It works for a checkpoint whose position cannot be built any more, too.
+
         Args:
             name: The name of the checkpoint.
             position: The new position, before or after the old one; None to begin again as a first
@@ -314,13 +327,26 @@ class CheckpointStore:
             abandon_pending: Abandon a pending plan first. Otherwise a pending plan is an error.
         """
         check_checkpoint_name(name.removeprefix(RESERVED))
+        given_up = ""
         while True:
             head = self.head(name)
             pending = None if head is None else head.state.pending
             if not abandon_pending or pending is None or (head and head.state.retired):
                 break
-            self.abandon(name, pending.plan_id, reason or "reset")
-        return self._must(name, lambda head: transitions.reset_event(head, name, position, reason))
+            try:
+                self.abandon(name, pending.plan_id, reason or "reset")
+            except CheckpointHistoryError:
+                # The position cannot be recorded once more, so the reset gives the plan up itself.
+                given_up = pending.plan_id
+                break
+
+        def step(head: Event | None) -> Event:
+            pending = None if head is None else head.state.pending
+            if head is not None and pending is not None and pending.plan_id == given_up:
+                head = replace(head, state=replace(head.state, pending=None))
+            return transitions.reset_event(head, name, position, reason)
+
+        return self._must(name, step)
 
     def set_first(
         self, name: str, position: TablePosition, details: Mapping[str, Any] | None = None
@@ -379,8 +405,11 @@ class CheckpointStore:
         for attempt in range(CLAIM_ATTEMPTS_MAX):
             head = self.head(name)
             event = step(head)
-            if event is None or self.log.append(event, head):
-                return event
+            if event is None:
+                return None
+            made = self.log.append(event, head)
+            if made is not None:
+                return made
             CLAIM_PAUSE.pause_blocking(attempt)
         raise lost_too_often(name)
 

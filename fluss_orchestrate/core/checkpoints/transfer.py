@@ -6,7 +6,7 @@ events are moved; a run key whose plan is older would get a new plan there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ def export_checkpoints(
     exported = {}
     for name in chosen:
         store.require(name)
-        exported[name] = [event.to_json() for event in _tail(store, name, keep)]
+        exported[name] = [event.to_json() for event in _oldest_first(store, name, keep)]
     return {"version": EXPORT_VERSION, "checkpoints": exported}
 
 
@@ -69,8 +69,8 @@ def compact(source: CheckpointStore, target: CheckpointStore, keep: int = EVENTS
             continue
         if not head.state.retired:
             source.retire(name, MOVED, with_pending=True)
-        events = [e for e in _tail(source, name, keep + 1) if not _is_move(e)]
-        _copy(target, [replace(e, nonce=new_nonce()) for e in events])
+        events = _oldest_first(source, name, keep + 1)
+        _copy(target, (replace(e, nonce=new_nonce()) for e in events if not _is_move(e)))
         moved.append(name)
     return moved
 
@@ -79,10 +79,11 @@ def _is_move(event: Event) -> bool:
     return event.kind is EventKind.RETIRE and event.details.get("reason") == MOVED
 
 
-def _tail(store: CheckpointStore, name: str, keep: int) -> list[Event]:
+def _oldest_first(store: CheckpointStore, name: str, keep: int) -> Iterator[Event]:
+    """Iterate over the newest events. Each is dropped after it was used: positions may be large."""
     events = list(store.history(name, keep))
-    events.reverse()
-    return events
+    while events:
+        yield events.pop()
 
 
 def _check_run(name: str, events: list[Event]) -> None:
@@ -96,17 +97,17 @@ def _check_run(name: str, events: list[Event]) -> None:
             )
 
 
-def _copy(store: CheckpointStore, events: list[Event]) -> None:
+def _copy(store: CheckpointStore, events: Iterable[Event]) -> None:
     previous: Event | None = None
     for event in events:
         known = store.log.event(event.name, event.sequence)
         if known is None and previous is None and store.head(event.name) is not None:
             raise _other(event)
         if known is None:
-            if not store.log.append(event, previous):
+            known = store.log.append(event, previous)
+            if known is None:
                 raise _other(event)
-            known = event
-        if known.to_json() != event.to_json():
+        elif known.to_json() != event.to_json():
             raise _other(event)
         previous = known
 

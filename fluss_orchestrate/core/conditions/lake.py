@@ -35,7 +35,7 @@ class NewSnapshot(Condition):
 
     def looks(self, interval_s: float) -> Sequence[Look]:
         """Return the request for the newest snapshot."""
-        return [Look(LatestSnapshot(self.path), self._decide, interval_s)]
+        return [Look(LatestSnapshot(self.path), self._decide, interval_s, steady=True)]
 
     @property
     def wanted(self) -> str:

@@ -70,7 +70,7 @@ class TableExists(Condition):
 
     def looks(self, interval_s: float) -> Sequence[Look]:
         """Return the request for the table."""
-        return [Look(TableNow(self.path), self._decide, interval_s)]
+        return [Look(TableNow(self.path), self._decide, interval_s, steady=True)]
 
     @property
     def wanted(self) -> str:
@@ -115,7 +115,7 @@ class PartitionExists(Condition):
 
     def looks(self, interval_s: float) -> Sequence[Look]:
         """Return the request for all partitions, which all waiters for the table share."""
-        return [Look(PartitionsNow(self.path), self._decide, interval_s)]
+        return [Look(PartitionsNow(self.path), self._decide, interval_s, steady=True)]
 
     @property
     def wanted(self) -> str:
@@ -188,7 +188,7 @@ class _OffsetCondition(Condition):
 
     def looks(self, interval_s: float) -> Sequence[Look]:
         """Return the request for the ends, which all waiters for the table share."""
-        return [Look(EndsNow(self.path), self._decide, interval_s)]
+        return [Look(EndsNow(self.path), self._decide, interval_s, steady=True)]
 
     def _decide(self, view: TableView) -> Outcome | None:
         if self.table_id is not None and view.info.table_id != self.table_id:

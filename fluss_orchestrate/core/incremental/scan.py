@@ -5,6 +5,7 @@ Setting a checkpoint by hand: where `earliest`, `latest`, a time or offsets are 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -60,6 +61,8 @@ from fluss_orchestrate.core.receipts import Receipt, whole_position
 from fluss_orchestrate.core.sinks.base import Sink
 from fluss_orchestrate.deprecated import accepts_old_parameters
 
+log = logging.getLogger(__name__)
+
 
 def reset_position(
     connection: FlussConnection, settings: ScanSettings, to: Start | Receipt
@@ -96,6 +99,29 @@ def reset_position(
         return TablePosition(view.identity, starts, {}, view.partitions)
 
     return run_blocking(find())
+
+
+def reset_effect(before: TablePosition | None, after: TablePosition | None) -> str:
+    """Return what a reset does to rows that were committed or not read yet; empty for nothing.
+
+    Args:
+        before: The position before the reset.
+        after: The position after it; None if the next run begins as a first run does.
+    """
+    if before is None or (after is not None and after.table != before.table):
+        return ""
+    offsets = {} if after is None else after.offsets
+    again = sum(max(0, end - offsets.get(place, 0)) for place, end in before.offsets.items())
+    left_out = sum(max(0, at - before.offsets.get(place, 0)) for place, at in offsets.items())
+    said = []
+    if again:
+        said.append(
+            f"{again} offsets that were committed come again: a sink that adds rows has them "
+            "twice, unless they are deleted there first"
+        )
+    if left_out:
+        said.append(f"{left_out} offsets are never read")
+    return "; ".join(said)
 
 
 RUN_KEY_LENGTH_MAX = 2_000
@@ -248,11 +274,14 @@ class IncrementalScan:
             check.check_head(head)
             known = self.store.plan_of(self.name, run_key, head)
             if known is not None:
-                check.check_plan(known)
                 receipt = self.store.receipt_of(known, head)
-                return known, None if receipt is None else receipt.repeated()
+                if receipt is None:
+                    check.check_pending(known)
+                    return known, None
+                check.check_plan(known)
+                return known, receipt.repeated()
             if head is not None and head.state.pending is not None:
-                check.check_plan(head.state.pending)
+                check.check_pending(head.state.pending)
                 answer = self._while_pending(head, run_key, deadline)
                 if answer is not None:
                     return answer, None
@@ -268,7 +297,7 @@ class IncrementalScan:
             check.check_first(head, draft)
             check.claim(head, draft)
             recorded = self.store.try_plan(
-                head, draft.plan, draft.position, draft.details, check.binding
+                head, draft.plan, draft.position, check.with_contract(draft.details), check.binding
             )
             if recorded is not None:
                 self._memories.of(recorded).begin = draft.position
@@ -483,20 +512,26 @@ class IncrementalScan:
             reason: Why; it is recorded.
             abandon_pending: Abandon a pending plan first. Otherwise a pending plan is an error.
         """
+        head = self.store.head(self.name)
+        before = None if head is None else head.state.position
+        position: TablePosition | None
         if to == "start":
             self.store.require(self.name)
-            return self.store.reset(self.name, None, reason, abandon_pending=abandon_pending)
-        if to == "current":
-            known = self.store.require(self.name).state.position
-            if known is None:
+            position = None
+        elif to == "current":
+            position = self.store.require(self.name).state.position
+            if position is None:
                 raise ConfigError(f"checkpoint '{self.name}' has no position that could be kept")
-            position = known
         else:
             # Before the table is observed: the next plan checks what is dropped later.
             alias = self.connection.config.resolved_alias()
             seen = last_drop(self.store, alias, self.settings.path)
             position = as_seen(reset_position(self.connection, self.settings, to), seen)
-        return self.store.reset(self.name, position, reason, abandon_pending=abandon_pending)
+        event = self.store.reset(self.name, position, reason, abandon_pending=abandon_pending)
+        effect = reset_effect(before, position)
+        if effect:
+            log.warning("reset of checkpoint '%s': %s", self.name, effect)
+        return event
 
 
 def _check_run_key(run_key: str) -> None:

@@ -239,7 +239,8 @@ class _Covering:
     def looks(self, interval_s: float) -> list[Look]:
         """Return the requests to make."""
         path = self.target.table.path
-        looks = [Look(LatestSnapshot(path), self.of_snapshot, interval_s, self.failed)]
+        question = LatestSnapshot(path)
+        looks = [Look(question, self.of_snapshot, interval_s, self.failed, steady=True)]
         if any(place[0] is not None for place in self.target.offsets):
             seldom_s = interval_s * INTERVALS_PER_PARTITION_CHECK
             looks.append(Look(PartitionIds(path), self.of_partitions, seldom_s))

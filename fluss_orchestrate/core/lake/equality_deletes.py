@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from fluss_orchestrate.core.key_sets import KeySet
 from fluss_orchestrate.core.lake.errors import EqualityDeleteError
-from fluss_orchestrate.core.lake.file_scan import read_file
+from fluss_orchestrate.core.lake.file_scan import one_ahead, read_file
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -347,7 +347,9 @@ class _Read:
         used = [s for s in sets if self._applies(live, s[0])]
         wanted = dict.fromkeys([*self._shown, *(i for ids, _ in used for i in ids)])
         gather = not all(keys.is_quick for _, keys in used)
-        for batch in self._stream(live.file, live.positions, tuple(wanted), gather=gather):
+        stored = self._stream(live.file, live.positions, tuple(wanted), gather=gather)
+        # Decoding and comparing would take turns on one core otherwise.
+        for batch in one_ahead(stored):
             keep = np.ones(batch.num_rows, np.bool_)
             for ids, keys in used:
                 keep &= ~keys.holds(self._columns(batch, ids), live.sequence_number)

@@ -9,7 +9,8 @@ pyiceberg.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.types import IcebergType, NestedField
 
 _FIELD_ID = b"PARQUET:field_id"
+T = TypeVar("T")
 
 
 def read_tasks(
@@ -81,6 +83,18 @@ def read_file(
     yield from _FileRead(table, projected, row_filter, task).batches()
 
 
+def one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """Return the same items; the next one is read on a thread while one is used.
+
+    The thread ends with the iterator, or when it is closed.
+    """
+    with ThreadPoolExecutor(1, "fluss-lake-read") as pool:
+        reading = pool.submit(next, items, None)
+        while (item := reading.result()) is not None:
+            reading = pool.submit(next, items, None)
+            yield item
+
+
 def _loses_nulls(kind: IcebergType) -> bool:
     """Return whether pyiceberg's reader would make a null in such a column an empty value."""
     from pyiceberg.types import ListType, MapType, StructType
@@ -100,6 +114,7 @@ class _FileRead:
     def __init__(
         self, table: Table, projected: Schema, row_filter: BooleanExpression, task: FileScanTask
     ) -> None:
+        from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.expressions.visitors import bind, extract_field_ids
         from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
 
@@ -108,7 +123,8 @@ class _FileRead:
         bound = bind(table.schema(), row_filter, case_sensitive=True)
         extra = extract_field_ids(bound) - {f.field_id for f in projected.fields}
         self._fields = [*projected.fields, *(table.schema().find_field(i) for i in sorted(extra))]
-        self._filter = expression_to_pyarrow(bound, table.schema())
+        takes_all = isinstance(bound, AlwaysTrue)
+        self._filter = None if takes_all else expression_to_pyarrow(bound, table.schema())
         self._target = schema_to_pyarrow(projected, include_field_ids=False)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -119,15 +135,23 @@ class _FileRead:
             opened = pq.ParquetFile(file, pre_buffer=True)
             found = _by_id(opened.schema_arrow)
             names = [found[f.field_id].name for f in self._fields if f.field_id in found]
-            for batch in opened.iter_batches(columns=names):
-                rows = np.arange(at, at + batch.num_rows)
-                at += batch.num_rows
-                if len(gone):
-                    batch = batch.filter(pa.array(~np.isin(rows, gone)))
-                shown = pa.Table.from_batches([self._projected(batch, found)]).filter(self._filter)
-                for part in shown.to_batches():
-                    if part.num_rows:
+            for group in range(opened.num_row_groups):
+                # What is buffered stays in memory until the iteration ends: one group at a time.
+                for batch in opened.iter_batches(row_groups=[group], columns=names):
+                    rows = batch
+                    if len(gone):
+                        places = np.arange(at, at + batch.num_rows)
+                        rows = batch.filter(pa.array(~np.isin(places, gone)))
+                    at += batch.num_rows
+                    for part in self._chosen(self._projected(rows, found)):
                         yield conform(part, self._target)
+
+    def _chosen(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Return the rows that the filter lets through."""
+        shown = [rows]
+        if self._filter is not None:
+            shown = pa.Table.from_batches([rows]).filter(self._filter).to_batches()
+        return (part for part in shown if part.num_rows)
 
     def _check(self) -> None:
         from pyiceberg.manifest import FileFormat

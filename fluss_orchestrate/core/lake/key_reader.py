@@ -31,7 +31,7 @@ from fluss_orchestrate.core.lake.equality_deletes import (
     read_live,
 )
 from fluss_orchestrate.core.lake.errors import LakeRangeError, NoLakeError
-from fluss_orchestrate.core.lake.known_lake import tiered_snapshots
+from fluss_orchestrate.core.lake.known_lake import reading, tiered_snapshots
 from fluss_orchestrate.core.lake.row_delta import key_field_ids
 from fluss_orchestrate.core.lake.tiering_files import gap_error, read_batches
 from fluss_orchestrate.core.lake.tiering_keys import bucket_files
@@ -200,7 +200,8 @@ class KeyReader:
 
         Raises:
             EqualityDeleteError: Deletes of the lake cannot be applied.
-            LakeRangeError: The Iceberg table does not have the snapshot any more.
+            LakeRangeError: The Iceberg table does not have the snapshot any more; it may have been
+                expired while it was read.
             LogOffsetOutOfRangeError: A part of the changelog after the snapshot was deleted.
             StateUnavailableError: The lake does not have the bucket, and its state cannot be read.
         """
@@ -219,15 +220,16 @@ class KeyReader:
     def _lake_and_tail(
         self, table: Table, snapshot_id: int, part: BucketRange
     ) -> Iterator[pa.RecordBatch]:
-        files = self._files_of(table, snapshot_id, part)
-        if part.start == part.stop:
-            yield from self._lake_rows(table, files, None)
-            return
-        with self._tail(part) as images:
-            yield from self._lake_rows(table, files, _changed_keys(table, self.info, images))
-            for found in images.images():
-                if found.upserts.num_rows:
-                    yield found.upserts.select(list(self.columns))
+        with reading(self.info, table, snapshot_id):
+            files = self._files_of(table, snapshot_id, part)
+            if part.start == part.stop:
+                yield from self._lake_rows(table, files, None)
+                return
+            with self._tail(part) as images:
+                yield from self._lake_rows(table, files, _changed_keys(table, self.info, images))
+                for found in images.images():
+                    if found.upserts.num_rows:
+                        yield found.upserts.select(list(self.columns))
 
     def _opened(self, snapshot_id: int) -> Table:
         alias = self.connection.config.resolved_alias()
@@ -298,7 +300,12 @@ def _changed_keys(table: Table, info: TableInfo, images: LastImages) -> Replaced
                 (found.upserts, found.inserted),
                 (found.deletes, found.vanished),
             ):
-                yield conform(rows.filter(pc.invert(was_absent)), target)
+                keys = rows.select(target.names)
+                yield conform(keys.filter(pc.invert(was_absent)), target)
 
-    count = sum(batch.num_rows for batch in batches())
+    count = sum(
+        len(flags) - flags.true_count
+        for found in images.images()
+        for flags in (found.inserted, found.vanished)
+    )
     return ReplacedKeys(ids, count, batches)

@@ -8,14 +8,15 @@ it known first; only then are Fluss's offsets the end of the lake.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fluss_client import BucketCommit, FlussConnection, TableBucket, TableInfo
 from fluss_client.engine import backend_of, run_blocking
 from fluss_client.errors import LakeSnapshotNotExistError
-from fluss_orchestrate.core.lake.errors import LakeError
+from fluss_orchestrate.core.lake.errors import LakeError, LakeRangeError
 from fluss_orchestrate.core.plan import Place
 
 if TYPE_CHECKING:
@@ -143,6 +144,26 @@ class KnownLake:
                 self.info, snapshot_id, path, buckets, oldest_to_keep
             )
         )
+
+
+@contextmanager
+def reading(info: TableInfo, table: Table, snapshot_id: int) -> Iterator[None]:
+    """Tell a file that is missing because the snapshot was expired from one that is lost.
+
+    Raises:
+        LakeRangeError: The snapshot was expired while it was read.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if table.refresh().snapshot_by_id(snapshot_id) is not None:
+            raise
+        raise LakeRangeError(
+            info.table_path,
+            f"lake snapshot {snapshot_id} was expired while it was read: read again, pin the lake "
+            "while you read (pin_lake), or let maintenance keep snapshots for longer "
+            "(snapshot_age_ms)",
+        ) from error
 
 
 def tiered_snapshots(table: Table) -> list[Snapshot]:

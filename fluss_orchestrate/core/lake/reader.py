@@ -31,7 +31,7 @@ from fluss_orchestrate.core.lake.catalog import load_lake_table, told_while_read
 from fluss_orchestrate.core.lake.data_files import conform
 from fluss_orchestrate.core.lake.errors import LakeRangeError, LakeTimesUnknownError
 from fluss_orchestrate.core.lake.file_scan import read_file, read_tasks
-from fluss_orchestrate.core.lake.known_lake import KnownLake
+from fluss_orchestrate.core.lake.known_lake import KnownLake, reading
 from fluss_orchestrate.core.lake.layout.placed_files import PlacedFile, PlacedFiles
 from fluss_orchestrate.core.lake.layout.system_columns import (
     BUCKET,
@@ -86,10 +86,15 @@ class LakeRead:
         With `FROM_THE_FIRST` as start: from the first offset that the lake has.
 
         Raises:
-            LakeRangeError: The lake does not have all of them.
+            LakeRangeError: The lake does not have all of them, or its snapshot was expired while it
+                was read.
             LakeOffsetsUnknownError: The lake does not tell the offsets of its rows.
             LakeTimesUnknownError: `_timestamp` was asked for, which the lake does not have.
         """
+        with reading(self.info, self.table, self.snapshot_id):
+            yield from self._batches(part)
+
+    def _batches(self, part: BucketRange) -> Iterator[pa.RecordBatch]:
         at = part.start
         placed = self._has_system_columns
         if "_timestamp" in self.metadata_columns and not placed:

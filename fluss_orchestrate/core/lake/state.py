@@ -112,14 +112,7 @@ def read_table(
     policy = on_late_rows if partition is None else "note"
     view = run_blocking(observe_for_read(core, info, policy))
     names = _names(info, columns)
-    stops: Mapping[Place, int] = view.latest
-    if isinstance(as_of, (ScanPlan, Receipt)):
-        check_identity(as_of.table, view.identity)
-        stops = whole_position(as_of, view.latest)
-    elif isinstance(as_of, (Mapping, LakeTarget)):
-        stops = _named(view, as_of if isinstance(as_of, Mapping) else as_of.offsets)
-    elif as_of is not None:
-        stops = run_blocking(resolve_target(core, path, as_of)).offsets
+    stops = view.latest if as_of is None else ends_as_of(connection, view, as_of)
     chosen = _partition_id(view, partition)
     places = [
         p for p in view.latest if stops.get(p, 0) > 0 and (partition is None or p[0] == chosen)
@@ -141,6 +134,30 @@ def read_table(
     if limit is not None:
         batches = _first_rows(batches, limit)
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def ends_as_of(
+    connection: FlussConnection, view: TableView, as_of: Target | LakeTarget
+) -> Mapping[Place, int]:
+    """Return the offsets up to which a table is read as it was at a moment.
+
+    Args:
+        connection: The connection.
+        view: The table.
+        as_of: A time, offsets, a receipt or a plan.
+
+    Raises:
+        TableIdentityChangedError: A receipt or a plan is of another table.
+        PositionUnknownError: Offsets leave out a bucket.
+        NotYetError: The offsets of a time are not final yet.
+    """
+    if isinstance(as_of, (ScanPlan, Receipt)):
+        check_identity(as_of.table, view.identity)
+        return whole_position(as_of, view.latest)
+    if isinstance(as_of, (Mapping, LakeTarget)):
+        return _named(view, as_of if isinstance(as_of, Mapping) else as_of.offsets)
+    core = async_connection(connection)
+    return run_blocking(resolve_target(core, view.info.table_path, as_of)).offsets
 
 
 def _check_read(read: str, as_of: object) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fluss_client import FlussConnection, LakeSnapshot, OffsetSpec, TablePath
 from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_orchestrate.core.checkpoints.events import now_ms
-from fluss_orchestrate.core.checkpoints.report import CommitTime
+from fluss_orchestrate.core.checkpoints.report import CommitTimes, ask_each
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.planning.observation import (
     TableView,
@@ -22,8 +22,6 @@ from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.lake.covers import LakeTarget, latest_snapshot
 from fluss_orchestrate.core.metrics import record
 from fluss_orchestrate.core.plan import Place
-
-PROBES_AT_ONCE_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +128,14 @@ async def read_status(core: AsyncConnection, table: TablePath, times: bool = Tru
         batch = await prober.batch_at(place, offset)
         return now_ms() if batch is None else batch.commit_ms
 
-    return await status_in(view, snapshot, earliest, commit_time)
+    return await status_in(view, snapshot, earliest, partial(ask_each, commit_time))
 
 
 async def status_in(
     view: TableView,
     snapshot: LakeSnapshot | None,
     earliest: Mapping[Place, int],
-    commit_time: CommitTime | None,
+    commit_times: CommitTimes | None,
 ) -> LakeStatus:
     """Return the status of the lake of a table as it was seen after the snapshot.
 
@@ -145,7 +143,7 @@ async def status_in(
         view: The table.
         snapshot: The newest lake snapshot, which was read before the table.
         earliest: The first offset of each place.
-        commit_time: Returns when a batch was committed; None to leave the ages out.
+        commit_times: Returns when batches were committed; None to leave the ages out.
     """
     held: dict[Place, int] = {}
     if snapshot is not None:
@@ -155,7 +153,7 @@ async def status_in(
             if b.table_id == view.info.table_id
         }
     observed = now_ms()
-    ages = await _ages(view, held, earliest, observed, commit_time) if commit_time else {}
+    ages = await _ages(view, held, earliest, observed, commit_times) if commit_times else {}
     buckets = tuple(
         BucketLag(
             place[0],
@@ -176,26 +174,14 @@ async def _ages(
     held: Mapping[Place, int],
     earliest: Mapping[Place, int],
     now: int,
-    commit_time: CommitTime,
+    commit_times: CommitTimes,
 ) -> dict[Place, int]:
-    gate = asyncio.Semaphore(PROBES_AT_ONCE_MAX)
-
-    async def age(place: Place, latest: int) -> int | None:
-        start = max(held.get(place, 0), earliest.get(place, 0))
-        if start >= latest:
-            return 0
-        async with gate:
-            committed_ms = await commit_time(place, start)
-        return None if committed_ms is None else max(0, now - committed_ms)
-
-    places = list(view.latest.items())
-    found = await asyncio.gather(*(age(p, latest) for p, latest in places), return_exceptions=True)
-    ages: dict[Place, int] = {}
-    for (place, _), answer in zip(places, found, strict=True):
-        if isinstance(answer, BaseException):
-            raise answer
-        if answer is not None:
-            ages[place] = answer
+    starts = {p: max(held.get(p, 0), earliest.get(p, 0)) for p in view.latest}
+    ages = {place: 0 for place, latest in view.latest.items() if starts[place] >= latest}
+    behind = {place: start for place, start in starts.items() if place not in ages}
+    for place, committed_ms in (await commit_times(behind)).items():
+        if committed_ms is not None:
+            ages[place] = max(0, now - committed_ms)
     return ages
 
 

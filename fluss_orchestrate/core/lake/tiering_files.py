@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_client import RecordBatch, TableInfo
@@ -141,7 +142,11 @@ def _write_range(
                 writer = None
             if writer is None:
                 writer = DataFileWriter(table, key, file_label(part.bucket, at, part.stop))
-            writer.write(with_place(records, part.bucket) if placed else records.batch)
+            rows = records.batch
+            if placed:
+                offsets = np.arange(at, at + count, dtype=np.int64)
+                rows = with_place(rows, offsets, part.bucket, records.timestamp)
+            writer.write(rows)
             at += count
             written.newest_ms[part.place] = records.timestamp
             yield count
@@ -185,19 +190,18 @@ def read_batches(
         asyncio.run_coroutine_threadsafe(reader.close(), runtime().loop)
 
 
-def with_place(records: RecordBatch, bucket: int) -> pa.RecordBatch:
+def with_place(
+    rows: pa.RecordBatch, offsets: npt.NDArray[np.int64], bucket: int, commit_ms: int
+) -> pa.RecordBatch:
     """The rows of a batch with their bucket, offset and time."""
-    count = records.batch.num_rows
-    offsets = np.arange(records.base_offset, records.base_offset + count, dtype=np.int64)
+    count = rows.num_rows
     columns = [
-        *records.batch.columns,
+        *rows.columns,
         pa.repeat(pa.scalar(bucket, pa.int32()), count),
         pa.array(offsets),
-        pa.repeat(pa.scalar(records.timestamp * 1000, SYSTEM_FIELDS[2].type), count),
+        pa.repeat(pa.scalar(commit_ms * 1000, SYSTEM_FIELDS[2].type), count),
     ]
-    return pa.RecordBatch.from_arrays(
-        columns, schema=pa.schema([*records.batch.schema, *SYSTEM_FIELDS])
-    )
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*rows.schema, *SYSTEM_FIELDS]))
 
 
 def evolved(table: Table, info: TableInfo) -> Table | None:

@@ -11,14 +11,17 @@ Memory is bounded by `LastImages`, the scanner's read-ahead and one row group pe
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss_client import TableInfo
+from fluss_client import ChangeType, RecordBatch, TableInfo
 from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import BlockingState
 from fluss_orchestrate.core.lake.data_files import (
@@ -28,6 +31,7 @@ from fluss_orchestrate.core.lake.data_files import (
 )
 from fluss_orchestrate.core.lake.equality_deletes import LiveFile, live_files, scope_of
 from fluss_orchestrate.core.lake.errors import LakeRangeError, RowDeltaError
+from fluss_orchestrate.core.lake.file_scan import one_ahead
 from fluss_orchestrate.core.lake.layout.partitioning import partition_of
 from fluss_orchestrate.core.lake.layout.system_columns import (
     BUCKET,
@@ -50,8 +54,10 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionKey
     from pyiceberg.table import Table
 
-CHANGES_BYTES = 48 << 20
+CHANGES_BYTES = 96 << 20
 """Changes of a bucket that are kept in memory; more go to a temporary folder."""
+WRITES_BEHIND_MAX = 8
+"""So many batches of deleted keys may wait for the thread that writes them."""
 STATE_OFFSET, STATE_TIME_US = -1, -1000
 """The offset and the time of rows that come from the key state, as the official service has."""
 _CHANGE_TYPE = "\x01change_type"
@@ -160,21 +166,37 @@ class _KeyFiles:
                 if count:
                     if records.base_offset < at or records.change_types is None:
                         raise gap_error(self._info, part, at, records.base_offset)
-                    rows = with_place(records, part.bucket)
-                    images.add(rows.append_column(_CHANGE_TYPE, records.change_types))
+                    images.add(_changed_rows(records, part.bucket))
                     newest_ms = records.timestamp
                     yield count
                 at = max(at, records.next_offset)
             if at != part.stop:
                 raise gap_error(self._info, part, at, part.stop)
-            with self._rows(part) as rows_file, self._deletes(part) as deletes_file:
-                for found in images.images():
-                    rows_file.write(found.upserts)
-                    replaced = found.upserts.filter(pc.invert(found.inserted))
-                    deletes_file.write(replaced.select(self._info.primary_keys))
-                    gone = found.deletes.filter(pc.invert(found.vanished))
-                    deletes_file.write(gone.select(self._info.primary_keys))
+            self._write_images(part, images)
         self._done(part, newest_ms)
+
+    def _write_images(self, part: BucketRange, images: LastImages) -> None:
+        with (
+            self._rows(part) as rows_file,
+            self._deletes(part) as deletes_file,
+            # Rows and keys go to different files, each of which is compressed on one core.
+            ThreadPoolExecutor(1, "fluss-lake-deletes") as pool,
+        ):
+            writing: deque[Future[None]] = deque()
+            for found in one_ahead(images.images()):
+                for rows, was_absent in (
+                    (found.upserts, found.inserted),
+                    (found.deletes, found.vanished),
+                ):
+                    keys = rows.select(self._info.primary_keys).filter(pc.invert(was_absent))
+                    writing.append(pool.submit(deletes_file.write, keys))
+                rows_file.write(found.upserts)
+                while len(writing) > WRITES_BEHIND_MAX:
+                    writing.popleft().result()
+            writing.append(pool.submit(deletes_file.finish))
+            rows_file.finish()
+            for written in writing:
+                written.result()
 
     def _done(self, part: BucketRange, newest_ms: int) -> None:
         self.files.ranges = [*self.files.ranges, part]
@@ -211,12 +233,13 @@ class _Files:
         if not rows.num_rows:
             return
         if self._open is not None and self._open.is_full:
-            self._close()
+            self.finish()
         if self._open is None:
             self._open = self._files.new_file(self._key, self._label, self._deletes)
         self._open.write(rows)
 
-    def _close(self) -> None:
+    def finish(self) -> None:
+        """Close the file that is open."""
         if self._open is not None:
             file, rows = self._open.close(), self._open.rows
             self._open = None
@@ -233,10 +256,20 @@ class _Files:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._close()
+            self.finish()
         elif self._open is not None:
             self._open.abort()
             self._open = None
+
+
+def _changed_rows(records: RecordBatch, bucket: int) -> pa.RecordBatch:
+    """The changes of a batch with their place and time, without old rows (`-U`)."""
+    codes = ChangeType.codes_of(records.change_types)
+    counts = codes != ChangeType.UpdateBefore
+    numbers = np.flatnonzero(counts)
+    rows = records.batch if len(numbers) == len(codes) else records.batch.filter(pa.array(counts))
+    placed = with_place(rows, numbers + records.base_offset, bucket, records.timestamp)
+    return placed.append_column(_CHANGE_TYPE, pa.array(codes[counts]))
 
 
 def _without_place(rows: pa.RecordBatch, bucket: int) -> pa.RecordBatch:

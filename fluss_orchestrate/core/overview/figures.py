@@ -113,7 +113,31 @@ class CheckpointFigures:
     buckets_unknown: int = 0
     """Buckets that are behind, and whose oldest unread row has no known time."""
     pending: PendingFigures | None = None
+    last_run: str = ""
+    """The run of the last event."""
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalScanFigures:
+    """All intervals of one scan by intervals. Each has a checkpoint of its own."""
+
+    name: str
+    """The scan."""
+    table: str = ""
+    sink: str = ""
+    committed: int = 0
+    """Intervals that were read."""
+    pending: int = 0
+    rows: int = 0
+    since_ms: int | None = None
+    """The begin of the earliest interval that was read."""
+    until_ms: int | None = None
+    """The end of the latest interval that was read."""
+    missing: int = 0
+    """Times between these two that no interval has read."""
+    updated_ms: int = 0
+    last_run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +152,7 @@ class Overview:
     tables: tuple[TableFigures, ...]
     checkpoints: tuple[CheckpointFigures, ...]
     """Those in use come first; retired ones after them."""
+    intervals: tuple[IntervalScanFigures, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the overview as plain values."""
@@ -138,11 +163,13 @@ class Overview:
         """Return the overview from what `to_json` returned."""
         with plain.reading("overview"):
             plain.check_version(value, OVERVIEW_VERSION, "an overview")
-            rest = {k: v for k, v in value.items() if k not in ("version", "tables", "checkpoints")}
+            parts = ("version", "tables", "checkpoints", "intervals")
+            rest = {k: v for k, v in value.items() if k not in parts}
             return cls(
                 **rest,
                 tables=tuple(_table(each) for each in value["tables"]),
                 checkpoints=tuple(_checkpoint(each) for each in value["checkpoints"]),
+                intervals=tuple(IntervalScanFigures(**e) for e in value.get("intervals", ())),
             )
 
 

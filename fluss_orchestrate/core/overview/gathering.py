@@ -1,22 +1,22 @@
 """One pass over a cluster: every table, checkpoint and lake is looked at once.
 
 What does not change is kept between passes: the heads of checkpoints to which nothing was added,
-the commit times of batches, the size of a row. What cannot be told of one table or checkpoint is a
-problem of that one, and hides no other.
+the commit times of batches, the size of a row. What cannot be found out about one table or
+checkpoint is a problem of that one, and hides no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluss_client import FlussConnection, LakeSnapshot, OffsetSpec, TableInfo, TablePath
 from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_client.errors import DatabaseNotExistError, FlussError
-from fluss_orchestrate.core.checkpoints.events import Event, now_ms
+from fluss_orchestrate.core.checkpoints.events import Event, IntervalName, now_ms
 from fluss_orchestrate.core.checkpoints.report import Lag, lag_in, retention_ms
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.incremental.planning.observation import (
@@ -27,7 +27,7 @@ from fluss_orchestrate.core.incremental.planning.observation import (
 from fluss_orchestrate.core.lake.catalog import has_lake
 from fluss_orchestrate.core.lake.covers import latest_snapshot
 from fluss_orchestrate.core.lake.status import LakeStatus, status_in
-from fluss_orchestrate.core.overview.commit_times import CommitTimes
+from fluss_orchestrate.core.overview.commit_times import KnownTimes
 from fluss_orchestrate.core.overview.figures import (
     CheckpointFigures,
     Expiry,
@@ -36,14 +36,22 @@ from fluss_orchestrate.core.overview.figures import (
     PendingFigures,
     TableFigures,
 )
+from fluss_orchestrate.core.overview.intervals import (
+    IntervalFigures,
+    interval_figures,
+    interval_scan_figures,
+    without_offsets,
+)
 from fluss_orchestrate.core.plan import Place
-from fluss_orchestrate.core.provisioning.guards import is_interval, store_or_default
+from fluss_orchestrate.core.provisioning.guards import store_or_default
 from fluss_orchestrate.core.table_report import bytes_per_row, row_counts
 
 TABLES_AT_ONCE_MAX = 16
 ROW_SIZE_KEPT_S = 600.0
 """How long the size of a row is kept: its sample decodes rows, which costs more than the rest."""
 PROBLEM_LENGTH_MAX = 300
+DONE_PER_PASS_MAX = 500
+"""Finished intervals that one pass looks at again."""
 AUTO_PARTITION = "table.auto-partition.enabled"
 PARTITIONS_KEPT = "table.auto-partition.num-retention"
 PARTITIONS_KEPT_DEFAULT = "7"
@@ -70,6 +78,9 @@ class Gathered:
     tables: Mapping[str, TableLook] = field(default_factory=dict)
     """By `database.table`. Empty in an overview that an earlier process has kept."""
     heads: Mapping[str, Event] = field(default_factory=dict)
+    """Of checkpoints, and of intervals with a pending plan."""
+    intervals: Mapping[str, Sequence[IntervalFigures]] = field(default_factory=dict)
+    """All intervals, by the name of their scan, the latest time first."""
 
 
 class Gatherer:
@@ -90,9 +101,14 @@ class Gatherer:
         self.connection = connection
         self._given_store = store
         self._database = database
-        self._times = CommitTimes()
+        self._times = KnownTimes()
         self._heads: dict[str, Event] = {}
+        self._intervals: dict[str, IntervalFigures] = {}
+        self._turn = 0
         self._row_sizes: dict[int, tuple[float, float | None]] = {}
+        self._looks: dict[str, TableLook] = {}
+        self._compared: dict[str, Event] = {}
+        """The tables and the heads of the pass before."""
         self._before: dict[str, tuple[int, int, int]] = {}
         """The table id, the offsets and the time of the pass before, by table."""
 
@@ -112,10 +128,13 @@ class Gatherer:
         names = [self._database] if self._database else sorted(admin.list_databases().result())
         paths = [TablePath(name, t) for name in names for t in self._tables_of(name)]
         heads = self._read_heads()
+        intervals = self._by_scan()
         looks, figures = run_blocking(self._look_at(paths, heads))
         checkpoints = [checkpoint_figures(head, looks) for head in heads.values()]
+        scans = [interval_scan_figures(name, each) for name, each in sorted(intervals.items())]
         if self._database is not None:
             checkpoints = [c for c in checkpoints if c.table.partition(".")[0] == self._database]
+            scans = [each for each in scans if each.table.partition(".")[0] == self._database]
         checkpoints.sort(key=lambda c: (c.retired, c.name))
         config = self.connection.config
         overview = Overview(
@@ -126,8 +145,9 @@ class Gatherer:
             servers=servers,
             tables=tuple(figures),
             checkpoints=tuple(checkpoints),
+            intervals=tuple(scans),
         )
-        return Gathered(overview, looks, heads)
+        return Gathered(overview, looks, heads, intervals)
 
     def _tables_of(self, database: str) -> list[str]:
         admin = self.connection.get_admin().result()
@@ -140,14 +160,42 @@ class Gatherer:
         """Return the heads of checkpoints; intervals only while one of their plans is pending."""
         store = self.store()
         if store is None:
-            self._heads = {}
+            self._heads, self._intervals = {}, {}
             return {}
-        self._heads = store.heads(store.names(), self._heads)
-        return {
-            name: head
-            for name, head in self._heads.items()
-            if not is_interval(name) or (head.state.pending is not None and not head.state.retired)
-        }
+        fresh = self._fresh_heads(store)
+        known, self._intervals = self._intervals, {}
+        for name, head in fresh.items():
+            if head is self._heads.get(name) and name in known:
+                self._intervals[name] = known[name]
+            elif (figures := interval_figures(head)) is not None:
+                self._intervals[name] = figures
+                if head.state.retired:
+                    fresh[name] = without_offsets(head)
+        self._heads = fresh
+        return {n: h for n, h in fresh.items() if n not in self._intervals or _is_open(h)}
+
+    def _fresh_heads(self, store: CheckpointStore) -> dict[str, Event]:
+        """Return the last events of all names.
+
+        A scan by intervals leaves a finished checkpoint for every interval, for ever, and hardly
+        one of them is reset. So each pass looks at a part of the finished ones only.
+        """
+        names = store.names()
+        done = [n for n in names if n in self._intervals and self._heads[n].state.retired]
+        parts = max(1, len(done) // DONE_PER_PASS_MAX)
+        self._turn += 1
+        left = {n: self._heads[n] for at, n in enumerate(done) if (at + self._turn) % parts}
+        return left | store.heads([n for n in names if n not in left], self._heads)
+
+    def _by_scan(self) -> dict[str, list[IntervalFigures]]:
+        found: dict[str, list[IntervalFigures]] = {}
+        for name, figures in self._intervals.items():
+            parts = IntervalName.of(name)
+            assert parts is not None
+            found.setdefault(parts.scan, []).append(figures)
+        for each in found.values():
+            each.sort(key=lambda one: (one.since_ms, one.until_ms), reverse=True)
+        return found
 
     async def _look_at(
         self, paths: list[TablePath], heads: Mapping[str, Event]
@@ -170,6 +218,7 @@ class Gatherer:
                     return TableFigures(str(path), problem=_problem(error))
 
         figures = await asyncio.gather(*(one(path) for path in paths))
+        self._looks, self._compared = looks, dict(heads)
         known = {look.view.info.table_id for look in looks.values()}
         self._row_sizes = {i: size for i, size in self._row_sizes.items() if i in known}
         self._before = {name: seen for name, seen in self._before.items() if name in looks}
@@ -183,16 +232,37 @@ class Gatherer:
         snapshot = await latest_snapshot(core, path) if has_lake(info) else None
         view = await observe_offsets(backend, core.config.resolved_alias(), info)
         earliest = await offsets_of(backend, info, view.partition_ids(), OffsetSpec.earliest())
-        commit_time = self._times.of(core, view)
-        lags = {}
+        commit_times = self._times.of(core, view)
+        lags = self._unchanged_lags(view, earliest, heads)
         for head in heads:
             position = head.state.position
-            if position is not None and position.table == view.identity:
-                lags[head.name] = await lag_in(
-                    core, view, head.name, position, earliest=earliest, commit_time=commit_time
-                )
-        lake = await status_in(view, snapshot, earliest, commit_time) if has_lake(info) else None
+            if position is None or position.table != view.identity or head.name in lags:
+                continue
+            lag = await lag_in(
+                core, view, head.name, position, earliest=earliest, commit_times=commit_times
+            )
+            lags[head.name] = _within(lag, head) if IntervalName.of(head.name) else lag
+        lake = await status_in(view, snapshot, earliest, commit_times) if has_lake(info) else None
         return TableLook(view, earliest, snapshot, lake, lags)
+
+    def _unchanged_lags(
+        self, view: TableView, earliest: Mapping[Place, int], heads: list[Event]
+    ) -> dict[str, Lag]:
+        """Return the lags of the pass before that still hold: neither side has moved since.
+
+        Their commit times still hold, too, and their ages do not: nothing here uses the ages.
+        """
+        before = self._looks.get(str(view.info.table_path))
+        if (
+            before is None
+            or before.view.identity != view.identity
+            or before.view.partitions != view.partitions
+            or before.view.latest != view.latest
+            or before.earliest != earliest
+        ):
+            return {}
+        same = [h for h in heads if h is self._compared.get(h.name) and h.name in before.lags]
+        return {h.name: before.lags[h.name] for h in same if not _unknown(before.lags[h.name])}
 
     async def _figures(self, look: TableLook) -> TableFigures:
         view, info = look.view, look.view.info
@@ -239,6 +309,22 @@ class Gatherer:
         return max(0.0, (offsets - before[1]) * 1000 / (now - before[2]))
 
 
+def _is_open(head: Event) -> bool:
+    return head.state.pending is not None and not head.state.retired
+
+
+def _within(lag: Lag, head: Event) -> Lag:
+    """Return the lag of an interval: it reads the ranges of its plan, and nothing after them."""
+    ranges = () if head.state.pending is None else head.state.pending.ranges
+    counts = {(r.partition, r.bucket): r.count for r in ranges}
+    places = [
+        replace(p, offsets=count, lost=min(p.lost, count))
+        for p in lag.places
+        if (count := counts.get((p.partition, p.bucket)))
+    ]
+    return replace(lag, places=tuple(places))
+
+
 def _partitions_expire(info: TableInfo) -> bool:
     if info.properties.get(AUTO_PARTITION, "false").lower() != "true":
         return False
@@ -271,6 +357,7 @@ def checkpoint_figures(head: Event, looks: Mapping[str, TableLook]) -> Checkpoin
         "last_event": str(head.kind),
         "updated_ms": head.created_ms,
         "retired": state.retired,
+        "last_run": state.adopted_by or head.run_key,
         "pending": None
         if pending is None
         else PendingFigures(
@@ -304,9 +391,7 @@ def lag_figures(lag: Lag, info: TableInfo) -> dict[str, Any]:
     """
     kept_ms = retention_ms(info)
     commits = [p.committed_ms for p in lag.places if p.committed_ms is not None]
-    # Where everything unread was deleted already, nothing is left that could be deleted.
-    gone = sum(p.committed_ms is None and p.lost >= p.offsets for p in lag.places)
-    unknown = len(lag.places) - len(commits) - gone
+    unknown = _unknown(lag)
     if lag.lost:
         expiry = Expiry.PASSED
     elif not lag.places:
@@ -326,6 +411,14 @@ def lag_figures(lag: Lag, info: TableInfo) -> dict[str, Any]:
         "buckets_behind": len(lag.places),
         "buckets_unknown": unknown,
     }
+
+
+def _unknown(lag: Lag) -> int:
+    """Return how many places have unread rows of unknown age.
+
+    Where everything unread was deleted already, nothing is left that could be deleted.
+    """
+    return sum(p.committed_ms is None and p.lost < p.offsets for p in lag.places)
 
 
 def _problem(error: FlussError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
@@ -17,12 +16,11 @@ from fluss_client import (
 )
 from fluss_client.errors import LakeSnapshotNotExistError
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
-from fluss_orchestrate.core.checkpoints.events import Event, EventKind
+from fluss_orchestrate.core.checkpoints.events import Event, EventKind, IntervalName
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.identity import TableIdentity
 
 LAKE_ENABLED = "table.datalake.enabled"
-_INTERVAL = re.compile(r"/\[-?\d+,-?\d+\)\Z")
 _AFTER_A_PLAN = (EventKind.COMMIT, EventKind.ABANDON, EventKind.ADOPT)
 
 
@@ -145,14 +143,9 @@ class CheckpointGuard:
         return None
 
 
-def is_interval(checkpoint: str) -> bool:
-    """Whether a checkpoint is of one interval, by its name: it follows no table."""
-    return _INTERVAL.search(checkpoint) is not None
-
-
 def _interval_plan(store: CheckpointStore, head: Event) -> Event | None:
     """Return the event of an interval's last plan; None for other checkpoints."""
-    if not is_interval(head.name):
+    if IntervalName.of(head.name) is None:
         return None
     event: Event | None = head
     while event is not None and event.kind in _AFTER_A_PLAN:

@@ -133,7 +133,7 @@ class TableSpec:
     def like(
         cls, table: str, info: TableInfo, columns: Iterable[str], *, partitioned: bool = True
     ) -> TableSpec:
-        """A spec of a table for rows of another one.
+        """Return the spec of a table for rows of another one.
 
         It has the primary key, the buckets and the partition columns of the other table as far as
         the columns allow it, and none of its options.

@@ -208,6 +208,19 @@ def identity_of(sink: Sink) -> str:
     return str(getattr(sink, "identity", "") or type(sink).__qualname__)
 
 
+def needs_order(sink: Sink | None, plan: ScanPlan) -> bool:
+    """Return whether a sink keeps the last row of a key, so that the order of rows counts.
+
+    A sink that does so has a method `needs_order(plan)`.
+
+    Args:
+        sink: The sink; None for a caller, whose order is not known.
+        plan: A plan of the table that is read.
+    """
+    asked = getattr(sink, "needs_order", None)
+    return False if asked is None else bool(asked(plan))
+
+
 def range_plan(plan: ScanPlan, part: BucketRange) -> ScanPlan:
     """Return the plan with only one of its ranges."""
     return replace(plan, ranges=(part,))

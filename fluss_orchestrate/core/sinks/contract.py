@@ -6,7 +6,8 @@ neither true nor false, so `amount >= 0` refuses rows without an amount.
 
 `fail` reads the whole plan first and raises before anything is written. `quarantine` writes the
 rows that violate a rule into another sink, each once, and the rest into the sink. Both sinks write
-under the same plan, so that a plan that is written again leaves each row once in one of them.
+under the same plan, so that a plan that is written again leaves each row once in one of them. For
+the same reason a pending plan keeps the rules with which it was begun.
 
 Of the changes of a key table, only new images (`+I`, `+U`) are checked. Old images and deletes
 always reach the sink. So a mirror keeps the last good row of a key whose update is quarantined, and
@@ -16,6 +17,7 @@ loses the row when the key is deleted.
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -29,6 +31,7 @@ import pyarrow.compute as pc
 from fluss_client import ChangeType
 from fluss_client.engine import from_arrow, parse_type
 from fluss_client.errors import ConfigError
+from fluss_orchestrate.core.checkpoints.events import CALLER
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.row_filter import RowFilter
 from fluss_orchestrate.core.sinks.base import (
@@ -39,6 +42,7 @@ from fluss_orchestrate.core.sinks.base import (
     SinkForm,
     SinkResult,
     identity_of,
+    needs_order,
 )
 from fluss_orchestrate.core.sinks.errors import SinkError, SinkFormError, SinkSchemaError
 
@@ -123,7 +127,8 @@ class ContractSink:
             for a key table.
 
     Raises:
-        ConfigError: A rule cannot be understood, there is none, or `quarantine` is missing.
+        ConfigError: A rule cannot be understood, there is none, `quarantine` is missing, or it is
+            the sink itself.
         SinkFormError: The quarantine is a mirror or a history, or rows cannot be kept out of a
             sink, because it reads them by itself.
     """
@@ -145,6 +150,12 @@ class ContractSink:
                 "on_violation='quarantine' and a quarantine sink belong together: give both"
             )
         self._quarantine = quarantine
+        shared = _places(sink) & _places(quarantine)
+        if shared:
+            # It holds the plan when the violations are in it, so it would not take the other rows.
+            raise ConfigError(
+                f"the quarantine is the sink itself ({', '.join(shared)}): give it another place"
+            )
         for one in (sink, quarantine):
             if quarantine is not None and one is not None and getattr(one, "reads_itself", False):
                 raise SinkFormError(
@@ -166,8 +177,20 @@ class ContractSink:
 
     @property
     def form(self) -> SinkForm | None:
-        """That of the sink."""
+        """The form of the inner sink."""
         return getattr(self._sink, "form", None)
+
+    @property
+    def contract(self) -> dict[str, str | None]:
+        """What a pending plan is bound to: a digest of the rules, and the quarantine."""
+        inner = getattr(self._sink, "contract", None) or {"rules": "", "quarantine": None}
+        rules = "\n".join([inner["rules"], *(_text(rule) for rule in self._rules)])
+        own = None if self._quarantine is None else identity_of(self._quarantine)
+        places = [place for place in (inner["quarantine"], own) if place is not None]
+        return {
+            "rules": hashlib.sha256(rules.encode()).hexdigest()[:16],
+            "quarantine": ", ".join(places) or None,
+        }
 
     @property
     def exactly_once(self) -> bool:
@@ -175,6 +198,14 @@ class ContractSink:
         return self._sink.exactly_once and (
             self._quarantine is None or self._quarantine.exactly_once
         )
+
+    def needs_order(self, plan: ScanPlan) -> bool:
+        """Return whether the inner sink must get rows in the order of the log.
+
+        Args:
+            plan: A plan of the table that is read.
+        """
+        return needs_order(self._sink, plan)
 
     def read_mirror(
         self, name: str, schema: pa.Schema
@@ -216,6 +247,13 @@ class ContractSink:
             "quarantine": identity_of(self._quarantine),
         }
         return replace(done, details=details)
+
+
+def _places(sink: Sink | None) -> set[str]:
+    """Return where a sink writes: its identity, and those of its quarantines."""
+    if isinstance(sink, ContractSink):
+        return _places(sink._sink) | _places(sink._quarantine)
+    return set() if sink is None else {identity_of(sink)} - {CALLER}
 
 
 def _parsed(rule: Rule) -> RowFilter | ColumnRule:

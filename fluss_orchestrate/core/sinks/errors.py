@@ -56,6 +56,27 @@ class SinkFormError(SinkError):
     """The plan cannot be written in the form of the sink; nothing was written."""
 
 
+class ContractChangedError(SinkError):
+    """A pending plan was begun with another contract; nothing was written.
+
+    Attributes:
+        name: The checkpoint.
+        plan_id: The plan.
+    """
+
+    def __init__(self, sink: str, name: str, plan_id: str) -> None:
+        super().__init__(
+            sink,
+            f"plan {plan_id} of '{name}' was begun with other rules or another quarantine, which "
+            "may hold rows of it already: with these rules, rows of the plan would be missing or "
+            "be there twice. Run it with the contract that it was begun with, and change the "
+            "contract then; or delete what the sink and the quarantine hold of the plan "
+            "(ParquetSink.discard), and `abandon` it",
+        )
+        self.name = name
+        self.plan_id = plan_id
+
+
 class SinkValueError(SinkError):
     """The sink cannot store a value; nothing of the plan was written.
 

@@ -137,6 +137,11 @@ class MirrorLog:
         if stays["plan_id"] != record.plan_id:
             raise SinkContendedError(self._label, f"plan {stays['plan_id']} came first")
 
+    def owner(self) -> str | None:
+        """Return the checkpoint whose mirror the target is; None if it is no mirror."""
+        found = run_blocking(self._table.lookup([(self._prefix, 0)]))[0]
+        return None if found is None else str(json.loads(found["body"])["checkpoint"])
+
     def claimed(self, plan: ScanPlan, is_empty: Callable[[], bool]) -> bool:
         """Claim the target for the mirror of the plan; return whether the plan is its first one.
 

@@ -15,7 +15,11 @@ import pyarrow as pa
 
 from fluss_client import FlussConnection, TablePath
 from fluss_client.engine import table_info
-from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, CheckpointTable
+from fluss_orchestrate.core.checkpoints.fluss_rows import (
+    MERGE_ENGINE,
+    REPLICAS_WANTED,
+    CheckpointTable,
+)
 from fluss_orchestrate.core.loading.ledger import DEFAULT_LEDGER, open_ledger
 from fluss_orchestrate.core.loading.sending import (
     BatchRows,
@@ -34,8 +38,8 @@ from fluss_orchestrate.core.sinks.base import (
     form_of,
     range_plan,
 )
-from fluss_orchestrate.core.sinks.errors import SinkSchemaError
-from fluss_orchestrate.core.sinks.fluss_mirror import FlussMirror
+from fluss_orchestrate.core.sinks.errors import SinkFormError, SinkSchemaError
+from fluss_orchestrate.core.sinks.fluss_mirror import FlussMirror, MirrorLog
 from fluss_orchestrate.core.sinks.registry import (
     SCHEMA_POLICY,
     FieldKind,
@@ -49,6 +53,8 @@ from fluss_orchestrate.core.sinks.registry import (
 
 PINS_KIND = "sink"
 FORMS = (SinkForm.APPEND, SinkForm.MIRROR)
+VERSIONED = "versioned"
+"""Tables of this engine keep the row with the highest version, whenever it comes."""
 
 
 class FlussTableSink:
@@ -56,7 +62,8 @@ class FlussTableSink:
 
     Rows for a key table are upserts. If `_change_type` is among the metadata columns of the plan,
     `-D` rows are deletes and `-U` rows are left out. In a table without a bucket key, the rows of
-    one source bucket go into one bucket and keep their order.
+    one source bucket go into one bucket and keep their order. Intervals into a key table are
+    written one after the other, in their order, because an older row would overwrite a newer one.
 
     With `form="mirror"` the table, a key table with the same primary key, is kept equal to the one
     that is read. It must be empty before the first plan, and nobody else may write to it. A reset
@@ -111,6 +118,17 @@ class FlussTableSink:
         """The cluster's alias and the table."""
         return f"fluss:{self._connection.config.resolved_alias()}/{self._path}"
 
+    def needs_order(self, plan: ScanPlan) -> bool:
+        """Return whether rows must come in the order of the log: an older one overwrites a newer.
+
+        Args:
+            plan: A plan of the table that is read.
+        """
+        if self._create_from is not None and self._must_create():
+            return table_info(self._create_from, plan.table.path).has_primary_key()
+        info = table_info(self._connection, self._path)
+        return info.has_primary_key() and info.properties.get(MERGE_ENGINE, "").lower() != VERSIONED
+
     def already_done(self, plan: ScanPlan) -> SinkResult | None:
         """Return what was written for a `plan`; None if the plan is not finished."""
         if self._form is SinkForm.MIRROR:
@@ -131,7 +149,8 @@ class FlussTableSink:
 
         Raises:
             SinkSchemaError: The plan has the column `_change_type` and the table is a log table.
-            SinkFormError: The table of a mirror has other rows, or belongs to another mirror.
+            SinkFormError: The table of a mirror has other rows, or belongs to another mirror; rows
+                would be added to a mirror; or the table is the one that is read.
             SinkPositionError: The plan does not begin where the mirror's position is.
             PinExpiredError: The plan was begun more than six days ago and not finished. The servers
                 do not know any more which of its rows they have.
@@ -141,6 +160,13 @@ class FlussTableSink:
         if self._must_create():
             self._create(plan)
         target = self._target()
+        read_table = (plan.table.table_id, plan.table.created_time)
+        if read_table == (target.info.table_id, target.info.created_time):
+            raise SinkFormError(
+                str(self._path),
+                "it is the table that is read: each run would write the rows of the run before "
+                "once more. Name another table",
+            )
         if CHANGE_TYPE in plan.metadata_columns and not target.info.has_primary_key():
             raise SinkSchemaError(
                 str(self._path),
@@ -161,6 +187,13 @@ class FlussTableSink:
 
         if self._form is SinkForm.MIRROR:
             return self._mirror(target).write(plan, read, units)
+        owner = MirrorLog(self._opened_ledger(), target.info).owner()
+        if owner is not None:
+            raise SinkFormError(
+                str(self._path),
+                f"it is the mirror of checkpoint '{owner}', which other rows would make wrong: "
+                "write into another table, or open the sink with form='mirror' for that checkpoint",
+            )
         load = self._load(plan.plan_id, target)
         done = load.done()
         if done is not None:

@@ -39,6 +39,7 @@ from fluss_orchestrate.core.lake.table_changes import (
 )
 from fluss_orchestrate.core.last_images import LastImages
 from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.read_ahead import read_ahead
 from fluss_orchestrate.core.sinks.base import MirrorRows, ReadPlan, SchemaPolicy, SinkResult
 from fluss_orchestrate.core.sinks.copy_on_write import CopyWriter, TouchedKeys, rewrite_without
 from fluss_orchestrate.core.sinks.errors import (
@@ -179,13 +180,15 @@ def _write_changes(
     with LastImages(base.columns.keys) as last:
         for batch in batches:
             last.add(batch.select(names))
-        for images in last.images():
-            if base.begins:
-                writer.insert(images.upserts)
-                continue
-            writer.insert(images.upserts.filter(images.inserted))
-            writer.upsert(images.upserts.filter(pc.invert(images.inserted)))
-            writer.delete(images.deletes.filter(pc.invert(images.vanished)))
+        # Parquet is written while the next images are made.
+        with read_ahead(last.images()) as found:
+            for images in found:
+                if base.begins:
+                    writer.insert(images.upserts)
+                    continue
+                writer.insert(images.upserts.filter(images.inserted))
+                writer.upsert(images.upserts.filter(pc.invert(images.inserted)))
+                writer.delete(images.deletes.filter(pc.invert(images.vanished)))
         return last.changes
 
 

@@ -64,6 +64,7 @@ from fluss_orchestrate.core.sinks.sql_types import SQLITE
 from fluss_orchestrate.core.sql_engine import (
     LOCK_TIMEOUT_S,
     EngineSource,
+    execute_plainly,
     hides_sql,
     is_contended,
     reason,
@@ -430,7 +431,7 @@ class SqlSink:
             )
         try:
             with self._engine.begin() as connection:
-                connection.exec_driver_sql(change)
+                execute_plainly(connection, change)
             return
         except sa.exc.DBAPIError as error:
             why = reason(error)

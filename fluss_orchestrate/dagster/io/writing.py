@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -16,7 +16,6 @@ from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 from fluss_orchestrate.core.provisioning import apply_tables
 from fluss_orchestrate.core.provisioning.dropping import PartitionNeededError, drop_partitions
 from fluss_orchestrate.core.receipts import Receipt
-from fluss_orchestrate.dagster.io.conversion import converted, storable
 from fluss_orchestrate.dagster.io.settings import (
     DROP_UNREAD,
     Choices,
@@ -47,32 +46,32 @@ DELETE = "-D"
 
 
 class KeySet:
-    """The primary keys of rows that pass by, in memory, to find those of others."""
+    """The primary keys of rows that are read, kept in memory to find rows with other keys."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = list(names)
-        self._seen: list[pa.RecordBatch] = []
+        self._keys: list[pa.RecordBatch] = []
 
-    def seen(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """The same rows, whose keys are remembered."""
+    def remembering(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """Return the same rows, whose keys are remembered as they are read."""
 
         def batches() -> Iterator[pa.RecordBatch]:
             for batch in rows:
-                self._seen.append(batch.select(self._names))
+                self._keys.append(batch.select(self._names))
                 yield batch
 
         return pa.RecordBatchReader.from_batches(rows.schema, batches())
 
     def others(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Rows whose keys have not passed by, as deletes."""
+        """Return rows whose keys were not remembered, as deletes."""
         mine = pa.schema([rows.schema.field(name) for name in self._names])
-        seen = pa.Table.from_batches([batch.cast(mine) for batch in self._seen], mine)
+        known = pa.Table.from_batches([batch.cast(mine) for batch in self._keys], mine)
         for batch in rows:
             numbered = pa.table(
                 [*batch.select(self._names).columns, pa.array(range(batch.num_rows))],
                 names=[*self._names, "\0row"],
             )
-            left = numbered.join(seen, self._names, join_type="left anti")["\0row"]
+            left = numbered.join(known, self._names, join_type="left anti")["\0row"]
             found = batch.take(left.combine_chunks())
             if found.num_rows:
                 yield found.append_column(CHANGE_TYPE, pa.array([DELETE] * found.num_rows))
@@ -279,7 +278,7 @@ class OutputWriter:
         Each delete may be repeated, so that an attempt which died leaves nothing to mend.
         """
         keys = KeySet(info.get_primary_keys())
-        receipt = self._load(keys.seen(rows), self._load_id)
+        receipt = self._load(keys.remembering(rows), self._load_id)
         stale = keys.others(part.read(self._connection, None))
         gone = pa.RecordBatchReader.from_batches(
             info.schema.arrow.append(pa.field(CHANGE_TYPE, pa.string())), stale
@@ -347,3 +346,56 @@ class OutputWriter:
             counts = partition_counts(self._connection, info)
             metadata[PARTITION_ROW_COUNT] = sum(counts.get(name, 0) for name in apart)
         return metadata, version
+
+
+# Arrow types that Fluss does not have, and the next wider ones that it has. They are for columns
+# that are created from a frame: columns that a table has are cast to the table's own types.
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+
+
+def storable(rows: pa.RecordBatchReader, table: str, present: Collection[str]) -> pa.Schema:
+    """Return the schema in which rows can be stored.
+
+    Args:
+        rows: The rows.
+        table: The table, for the error.
+        present: The columns that the table has; they stay as they are.
+
+    Raises:
+        ConfigError: A column has a type that no type of Fluss can hold; says what to do.
+    """
+    fields = [f if f.name in present else _storable(f, table) for f in rows.schema]
+    return pa.schema(fields)
+
+
+def converted(rows: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
+    """Return the same rows in another schema with the same names."""
+    if rows.schema.equals(schema):
+        return rows
+    batches = (batch.cast(schema) for batch in rows)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _storable(field: pa.Field, table: str) -> pa.Field:
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        return _storable(field.with_type(kind.value_type), table)
+    if pa.types.is_null(kind):
+        raise ConfigError(
+            f"{table}: column '{field.name}' has no values, so its type is not known: give it one, "
+            f"such as frame['{field.name}'].astype('string') in pandas or an Arrow schema, or "
+            "create the table before, by a TableSpec"
+        )
+    if pa.types.is_duration(kind):
+        raise ConfigError(
+            f"{table}: column '{field.name}' is a duration, which Fluss has not: store it as a "
+            "number, such as its seconds (dt.total_seconds() in pandas)"
+        )
+    return field.with_type(_WIDER.get(kind, kind))

@@ -18,8 +18,14 @@ from fluss_orchestrate.core.incremental.planning.observation import observe
 from fluss_orchestrate.dagster.compat import valid_name
 from fluss_orchestrate.dagster.options import Job, Selection, SensorOptions
 from fluss_orchestrate.dagster.runs import UNFINISHED
-from fluss_orchestrate.dagster.sensors.cursors import read_cursor, write_cursor
-from fluss_orchestrate.dagster.sensors.ticks import NOT_THERE, absent, connection_of, make_sensor
+from fluss_orchestrate.dagster.sensors.ticks import (
+    NOT_THERE,
+    absent,
+    connection_of,
+    make_sensor,
+    read_cursor,
+    write_cursor,
+)
 
 KIND = "offsets"
 CHECKPOINT_TAG = "fluss/checkpoint"

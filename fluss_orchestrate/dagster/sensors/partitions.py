@@ -9,8 +9,13 @@ import dagster as dg
 from fluss_client import TablePath
 from fluss_orchestrate.dagster.compat import valid_name
 from fluss_orchestrate.dagster.options import Job, Selection, SensorOptions
-from fluss_orchestrate.dagster.sensors.cursors import write_cursor
-from fluss_orchestrate.dagster.sensors.ticks import NOT_THERE, absent, connection_of, make_sensor
+from fluss_orchestrate.dagster.sensors.ticks import (
+    NOT_THERE,
+    absent,
+    connection_of,
+    make_sensor,
+    write_cursor,
+)
 
 KIND = "partitions"
 CHANGES_MAX = 5_000

@@ -1,7 +1,8 @@
-"""What all sensors share: how they are made, and what a tick says of a table that is not there."""
+"""What all sensors share: how they are made, their cursors, and a tick without its table."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,30 @@ from fluss_orchestrate.dagster.options import (
     SensorOptions,
     checked_options,
 )
-from fluss_orchestrate.dagster.sensors.cursors import read_cursor, write_cursor
+
+CURSOR_VERSION = 1
+
+
+def read_cursor(text: str | None, kind: str) -> dict[str, Any]:
+    """Return what a sensor kept in its cursor.
+
+    It is empty for no cursor, for one of another kind or of a newer version, and for one that
+    cannot be read: the sensor begins anew then, and does not fail.
+    """
+    try:
+        value = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    if not isinstance(value, dict) or value.get("version") != CURSOR_VERSION:
+        return {}
+    kept = value.get("kept") if value.get("kind") == kind else None
+    return kept if isinstance(kept, dict) else {}
+
+
+def write_cursor(kind: str, kept: dict[str, Any]) -> str:
+    """Return the text of a cursor; it is equal for equal content."""
+    return json.dumps({"version": CURSOR_VERSION, "kind": kind, "kept": kept}, sort_keys=True)
+
 
 Evaluate = Callable[[dg.SensorEvaluationContext], dg.SensorResult]
 NOT_THERE = (TableNotExistError, DatabaseNotExistError)

@@ -11,8 +11,7 @@ import pyarrow.types as pt
 from fluss_client import ChangeType, TableInfo
 from fluss_client.engine import ArrowInput
 from fluss_client.errors import ChangeTypeError, FlussError, RowError
-from fluss_orchestrate.core.loading.counts import CountOf
-from fluss_orchestrate.core.loading.units import CHANGE_TYPE, Placed, Placer, TargetColumns
+from fluss_orchestrate.core.loading.units import CHANGE_TYPE, CountOf, Placed, Placer, TargetColumns
 
 SOURCE_FILE = "__fluss_source_file"
 SOURCE_BLOCK = "__fluss_source_block"

@@ -260,7 +260,7 @@ def stage(spark: SparkSession, frame: DataFrame, folder: str) -> str:
 
     A failure leaves no files.
     """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     target = f"{folder}/{uuid.uuid4().hex}"

@@ -30,11 +30,10 @@ from fluss_client.engine import (
     table_info,
 )
 from fluss_orchestrate.core.clusters import ClusterRef
-from fluss_orchestrate.core.loading.counts import counts_of
 from fluss_orchestrate.core.loading.errors import LoadError
 from fluss_orchestrate.core.loading.sending import partition_id_of, send_pinned
 from fluss_orchestrate.core.loading.sources import SourceError
-from fluss_orchestrate.core.loading.units import Placed
+from fluss_orchestrate.core.loading.units import Placed, counts_of
 from fluss_orchestrate.spark.loading.fitting import (
     SOURCE_BLOCK,
     SOURCE_FILE,

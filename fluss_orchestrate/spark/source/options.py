@@ -27,7 +27,8 @@ NAMES = {
     "cluster": "the alias under which every process finds its secrets",
     "table": "database.table",
     "path": "the same, as load() gives it",
-    "read": "current, log, changelog or lake",
+    "read": "current, log, changelog, lake or union",
+    "as.of": "the rows as they were: a time, or offsets as JSON",
     "plan": "a plan as JSON: read exactly that",
     "start": "earliest, latest, a time, or offsets as JSON",
     "until": "latest, lake, a time, or offsets as JSON",
@@ -199,6 +200,12 @@ class SourceOptions:
         """Where reading ends, if it is set."""
         text = self.text("until", "scan.incremental.end.timestamp")
         return None if text is None else read_point(text, "until")
+
+    @property
+    def as_of(self) -> str | int | dict[Place, int] | None:
+        """The moment whose rows are read, if it is set."""
+        text = self.text("as.of")
+        return None if text is None else read_point(text, "as.of")
 
     @property
     def mode(self) -> str | None:

@@ -24,6 +24,8 @@ from fluss_orchestrate.spark.errors import FrameChangedError
 from fluss_orchestrate.spark.source.types import gathered, shown
 
 ROWS_AT_ONCE = 1 << 16
+BYTES_AT_ONCE = 8 << 20
+"""A batch for Spark has so many rows or bytes; then the next one begins."""
 PLAN, KEYS, LAKE, UNION = "plan", "keys", "lake", "union"
 
 
@@ -77,7 +79,7 @@ def read_parts(
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of parts in the form that Spark takes, in batches of a good size."""
     held: list[pa.RecordBatch] = []
-    rows = given = 0
+    rows = size = given = 0
     # Servers leave out only some of what a filter drops, so only an unfiltered limit goes there.
     for batch in _batches(cluster, parts, limit if row_filter is None else None, row_filter):
         if row_filter is not None:
@@ -86,10 +88,11 @@ def read_parts(
             batch = batch.slice(0, limit - given)
         given += batch.num_rows
         rows += batch.num_rows
+        size += batch.nbytes
         held.append(shown(batch, target))
-        if rows >= ROWS_AT_ONCE:
+        if rows >= ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
             yield from gathered(held, target)
-            held, rows = [], 0
+            held, rows, size = [], 0, 0
         if limit is not None and given >= limit:
             break
     yield from gathered(held, target)

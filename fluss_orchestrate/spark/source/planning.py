@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from fluss_client import FlussConnection, TableInfo
 from fluss_client.engine import (
     async_connection,
     backend_of,
+    check_old_rows,
     has_old_rows,
     parse_partition_name,
     run_blocking,
@@ -31,7 +33,7 @@ from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.lake.catalog import has_lake
 from fluss_orchestrate.core.lake.key_reader import KeyPart, lake_parts, union_parts
 from fluss_orchestrate.core.lake.reader import planned_table
-from fluss_orchestrate.core.lake.state import lake_and_tail
+from fluss_orchestrate.core.lake.state import ends_as_of, lake_and_tail
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, BucketRange, ScanPlan
 from fluss_orchestrate.spark.source.options import SourceOptions
 from fluss_orchestrate.spark.source.parts import KEYS, LAKE, PLAN, UNION, Part, part_of
@@ -66,7 +68,7 @@ def split_parts(
             continue
         if limit is not None:
             plan = replace(plan, ranges=_first(plan.ranges, limit))
-        plans = split_plan(connection, plan, options, parallelism)
+        plans = split_plan(plan, options, partial(row_bytes_of, connection, plan), parallelism)
         split += [replace(part, plan=some) for some in plans]
     return [[part] for part in split]
 
@@ -82,9 +84,9 @@ def _is_plain_log(parts: Sequence[Part], options: SourceOptions) -> bool:
 
 
 def split_plan(
-    connection: FlussConnection,
     plan: ScanPlan,
     options: SourceOptions,
+    row_bytes: Callable[[], float],
     parallelism: int | None = None,
 ) -> list[ScanPlan]:
     """Split a plan of the log as the options say, by default into parts that are worth a task.
@@ -94,9 +96,10 @@ def split_plan(
     fewer parts.
 
     Args:
-        connection: The connection to measure the rows with.
         plan: The plan.
         options: The options of the read.
+        row_bytes: Returns about how many bytes a row takes; called if the options do not say how
+            many rows or parts are wanted.
         parallelism: How many tasks can run at once; the processors of this machine by default,
             because Spark does not tell it to the process that plans.
     """
@@ -108,7 +111,7 @@ def split_plan(
     if records is not None:
         count = -(-plan.offsets // records)
     if count is None:
-        whole = plan.offsets * _row_bytes(connection, plan)
+        whole = plan.offsets * row_bytes()
         tasks = parallelism or os.cpu_count() or 1
         if size is None:
             fewest = -(-whole // SPLIT_BYTES_MAX)
@@ -118,8 +121,8 @@ def split_plan(
     return plan.split(count)
 
 
-def _row_bytes(connection: FlussConnection, plan: ScanPlan) -> float:
-    """Return about how many bytes an offset of the plan takes in Arrow's form."""
+def row_bytes_of(connection: FlussConnection, plan: ScanPlan) -> float:
+    """Return about how many bytes a row of the plan takes in Arrow's form, from a few batches."""
     core = async_connection(connection)
     info = planned_table(connection, plan)
     starts = {r.place: r.start for r in plan.ranges}
@@ -183,7 +186,12 @@ def mode_of(options: SourceOptions, has_key: bool) -> str:
             f"start, until and metadata belong to the log: use option('read', '{changes}')"
         )
     if mode is None:
-        return changes if ranged or options.metadata else "current"
+        mode = changes if ranged or options.metadata else "current"
+    if options.as_of is not None and mode not in ("current", "union"):
+        raise ConfigError(
+            "as.of returns the rows as they were, with option('read', 'current') or 'union': a "
+            "lake snapshot is read as it is, and a log has start and until"
+        )
     return mode
 
 
@@ -219,7 +227,10 @@ def _table_parts(
         ranges = list(wanted_ranges(connection, options, view))
         fallback = mode == "log" and has_lake(view.info)
         return [part_of(empty, ranges, PLAN, lake_fallback=fallback)] if ranges else []
-    whole = [view.range_of(p, 0, stop) for p, stop in view.latest.items() if stop > 0]
+    as_of = options.as_of
+    stops = view.latest if as_of is None else ends_as_of(connection, view, as_of)
+    places = [place for place in view.latest if stops.get(place, 0) > 0]
+    whole = [view.range_of(place, 0, stops[place]) for place in places]
     whole = list(in_partitions(options, view, whole))
     if view.info.has_primary_key():
         if mode in ("lake", "union"):
@@ -250,6 +261,9 @@ def _keys_part(
     empty: ScanPlan, info: TableInfo, whole: Sequence[BucketRange], options: SourceOptions
 ) -> Part:
     """Return the part with the rows of a key table at the ends of these ranges."""
+    if options.as_of is not None:
+        check_old_rows(info)
+        return part_of(replace(empty, kind="state"), whole, PLAN)
     if options.number("limit") is not None and options.row_filter is None:
         # Any rows do, so servers are asked for that many only.
         return part_of(empty, whole, KEYS)

@@ -29,7 +29,7 @@ from fluss_orchestrate.core.incremental.planning.observation import TableView
 from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
 from fluss_orchestrate.core.incremental.time.timestamps import Prober
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE
-from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place
+from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place, ScanPlan
 from fluss_orchestrate.spark.compat import (
     HAS_READ_LIMITS,
     ReadAllAvailable,
@@ -49,6 +49,7 @@ from fluss_orchestrate.spark.source.planning import (
     in_partitions,
     projected,
     read_names,
+    row_bytes_of,
     split_plan,
     view_of,
 )
@@ -75,6 +76,8 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "in it: add option('metadata', '_change_type') to tell them apart"
             )
         self._frozen: StreamOffset | None = None
+        self._row_bytes: float | None = None
+        """Measured once for all micro-batches: it costs a few fetches."""
 
     def _view(self) -> TableView:
         return view_of(self._options.cluster.connection(), self._options, stream=True)
@@ -176,9 +179,13 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         names = read_names(self._options, self._target.names)
         plan = projected(empty_plan(view), view.info.get_column_names(), names)
         plan = replace(plan, ranges=tuple(ranges))
-        connection = self._options.cluster.connection()
-        plans = split_plan(connection, plan, self._options)
+        plans = split_plan(plan, self._options, lambda: self._measured(plan))
         return [PartsPartition([Part(PLAN, some)]) for some in plans]
+
+    def _measured(self, plan: ScanPlan) -> float:
+        if self._row_bytes is None:
+            self._row_bytes = row_bytes_of(self._options.cluster.connection(), plan)
+        return self._row_bytes
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return the rows of one Spark partition."""

@@ -54,7 +54,7 @@ def take(store: CheckpointStore, name: str, run_key: str, size: int) -> ScanPlan
                 return store.adopt(name, run_key)
             except CheckpointConflictError:
                 continue
-        begins = position(0, 1) if head is None else head.state.position
+        begins = position(0, 1, wide=True) if head is None else head.state.position
         assert begins is not None
         start = begins.offsets[None, 0]
         made = store.try_plan(head, plan(name, run_key, start, start + size, 1), begins)

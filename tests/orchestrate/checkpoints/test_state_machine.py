@@ -53,9 +53,10 @@ steps = st.lists(
 class Machine:
     """Does the same to a store and to the model, and compares what comes out."""
 
-    def __init__(self, open_store: Opener, name: str) -> None:
+    def __init__(self, open_store: Opener, name: str, wide: bool = False) -> None:
         self.stores = [open_store(), open_store()]
         self.name = name
+        self.wide = wide
         self.model = Model()
         self.known: list[ScanPlan] = []
 
@@ -82,7 +83,7 @@ class Machine:
         start = model.offset or 0
         draft = plan(self.name, run, start, start + number, 1)
         try:
-            made = store.try_plan(head, draft, position(start, 1))
+            made = store.try_plan(head, draft, position(start, 1, wide=self.wide))
         except PendingPlanError:
             assert model.pending is not None
             assert not model.retired
@@ -156,7 +157,7 @@ class Machine:
     def reset(self, store: CheckpointStore, run: str, number: int) -> None:
         model = self.model
         try:
-            store.reset(self.name, position(number, 1))
+            store.reset(self.name, position(number, 1, wide=self.wide))
         except PendingPlanError:
             assert model.pending is not None
             return
@@ -193,8 +194,8 @@ class Machine:
             assert head.state.retired == self.model.retired
             found = head.state.generation
             assert (None if found is None else found.sequence) == self.model.generation
-            assert head.state.position is not None
-            assert head.state.position.offsets == {(None, 0): self.model.offset}
+            assert self.model.offset is not None
+            assert head.state.position == position(self.model.offset, 1, wide=self.wide)
 
     def finish(self) -> None:
         if self.model.events:
@@ -230,10 +231,10 @@ def check_history(events: list[Event]) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(steps)
-def test_any_history_fits_the_model(moves: list[tuple[str, str, int]]) -> None:
+@given(steps, st.booleans())
+def test_any_history_fits_the_model(moves: list[tuple[str, str, int]], wide: bool) -> None:
     log = MemoryEventLog()
-    machine = Machine(lambda: CheckpointStore(log), "orders")
+    machine = Machine(lambda: CheckpointStore(log), "orders", wide)
     for move in moves:
         machine.do(*move)
     machine.finish()
@@ -249,11 +250,11 @@ def test_random_histories_in_every_store(open_store: Opener, name: str, long_for
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(steps)
-    def play(moves: list[tuple[str, str, int]]) -> None:
+    @given(steps, st.booleans())
+    def play(moves: list[tuple[str, str, int]], wide: bool) -> None:
         nonlocal count
         count += 1
-        machine = Machine(open_store, f"{name}-{count}")
+        machine = Machine(open_store, f"{name}-{count}", wide)
         for move in moves:
             machine.do(*move)
         machine.finish()

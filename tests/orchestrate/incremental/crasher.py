@@ -27,7 +27,13 @@ import pyarrow as pa
 import sqlalchemy  # noqa: F401 (imported once, before the forks)
 
 from fluss_client import Config, FlussConnection
-from fluss_orchestrate.core.checkpoints import CheckpointStore, Event, EventKind, EventLog
+from fluss_orchestrate.core.checkpoints import (
+    CheckpointStore,
+    Event,
+    EventKind,
+    EventLog,
+    layers,
+)
 from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.job import run_increment
@@ -76,7 +82,7 @@ class DeadlyLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def append(self, event: Event, previous: Event | None) -> bool:
+    def append(self, event: Event, previous: Event | None) -> Event | None:
         planning = event.kind is EventKind.PLAN
         if planning and self._stage == "before the plan is recorded":
             die()
@@ -196,6 +202,8 @@ def run(spec: dict[str, Any], work: Callable[[dict[str, Any]], None]) -> int:
 
 
 def main(work: Callable[[dict[str, Any]], None] = job) -> None:
+    # Tables of a few buckets get records of what changed, as those of hundreds do.
+    layers.WHOLE_PLACES_MAX = 0
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who waits for a run needs no waiting for
     for line in sys.stdin:
         if os.fork() == 0:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -12,8 +12,11 @@ from fluss_client import FlussTable
 from fluss_client.errors import LeaderNotAvailableError
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.runtime import runtime
+from fluss_orchestrate.core.errors import NotYetError
 from tests.contract.tables import Tables
 
+T = TypeVar("T")
+FINAL_S = 60.0
 COLUMNS: dict[str, pa.DataType] = {"id": pa.int64(), "text": pa.string(), "day": pa.string()}
 
 
@@ -111,3 +114,15 @@ def wait_a_moment() -> int:
     now = time.time_ns() // 1_000_000
     time.sleep(0.01)
     return now
+
+
+def once_final(look: Callable[[], T]) -> T:
+    """What `look` gives when no row before the time that it asks for can come any more."""
+    give_up_at = time.monotonic() + FINAL_S
+    while True:
+        try:
+            return look()
+        except NotYetError as error:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(min(error.retry_after_ms, 200) / 1000)

@@ -15,6 +15,7 @@ from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.sinks import FunctionSink, ParquetSink, SqlSink
 from fluss_orchestrate.core.sinks.errors import SinkChangesError
+from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.events import EventTables, rows
 
 MakeScan = Callable[..., IncrementalScan]
@@ -118,9 +119,8 @@ def test_a_checkpoint_of_an_earlier_version_takes_its_binding_with_its_next_plan
     scan = make_scan(table)
     with scan.run("one") as run:
         run.to_arrow()
-    events = store.log._events[scan.name]  # type: ignore[attr-defined]
-    for sequence, event in events.items():
-        events[sequence] = replace(event, state=replace(event.state, binding=None))
+    assert isinstance(store.log, MemoryEventLog)
+    store.log.rewrite(scan.name, lambda e: replace(e, state=replace(e.state, binding=None)))
     narrow = make_scan(table, columns=["id"])
     with narrow.run("two"):
         pass

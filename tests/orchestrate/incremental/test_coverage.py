@@ -6,19 +6,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss_client import FlussConnection, FlussTable
+from fluss_client.errors import UnsupportedError
 from fluss_orchestrate.core.checkpoints import CheckpointStore
 from fluss_orchestrate.core.checkpoints.coverage import NAME_PREFIX, CoverageLedger, first_offsets
 from fluss_orchestrate.core.checkpoints.transfer import export_checkpoints, import_checkpoints
-from fluss_orchestrate.core.errors import RowsTakenError
+from fluss_orchestrate.core.errors import (
+    EarlierRowsPendingError,
+    RowsOutOfOrderError,
+    RowsTakenError,
+)
 from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
 from fluss_orchestrate.core.job import run_increment, run_interval
+from fluss_orchestrate.core.lake.state import read_table
 from fluss_orchestrate.core.plan import BucketRange, without
-from fluss_orchestrate.core.sinks import FunctionSink, ParquetSink
+from fluss_orchestrate.core.sinks import FlussTableSink, FunctionSink, ParquetSink
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.checkpoints.plans import position
 from tests.orchestrate.incremental.events import EventTables, rows
@@ -130,6 +137,57 @@ def test_a_committed_interval_is_retired_and_another_run_of_it_adds_nothing(
     assert given == [50, 50], "the same run key takes nothing again, another one takes it again"
 
 
+@pytest.mark.parametrize("engine", ["", "versioned"])
+def test_intervals_into_a_key_table_are_written_in_their_order(
+    connection: FlussConnection,
+    tables: EventTables,
+    intervals: MakeIntervals,
+    store: CheckpointStore,
+    backend_kind: str,
+    engine: str,
+) -> None:
+    """It keeps the last row of a key, and an older row would overwrite a newer one."""
+    more = {"table.merge-engine": engine, f"table.merge-engine.{engine}.ver-column": "id"}
+    if engine and backend_kind == "embedded":
+        with pytest.raises(UnsupportedError):
+            tables.keyed(properties=more)
+        return
+    table, target = tables.events(buckets=1), tables.keyed(properties=more if engine else {})
+    bounds = [wait_a_moment()]
+    for word in ("old", "new", "newest"):
+        batch = rows(range(3))
+        tables.append(table, batch.set_column(1, "text", pa.array([word] * 3)))
+        bounds.append(wait_a_moment())
+
+    def run(number: int) -> int:
+        sink = FlussTableSink(connection, target.get_table_path())
+        return run_interval(
+            intervals(table), sink, f"run {number}", bounds[number], bounds[number + 1]
+        ).rows
+
+    def words() -> set[str]:
+        return set(read_table(connection, target.get_table_path()).read_all()["text"].to_pylist())
+
+    if engine:  # any order is right
+        assert [run(number) for number in (2, 0, 1)] == [3, 3, 3]
+        return
+    sink = FlussTableSink(connection, target.get_table_path())
+    left = intervals(table).plan("run 0", bounds[0], bounds[1], sink=sink)
+    with pytest.raises(EarlierRowsPendingError, match="not committed") as pending:
+        run(1)
+    assert pending.value.is_retriable
+    assert pending.value.owner == left.name
+    store.abandon(left.name)
+    assert run(1) == 3
+    with pytest.raises(RowsOutOfOrderError, match="in their order") as late:
+        run(0)
+    assert not late.value.is_retriable
+    assert sum(r.count for r in late.value.ranges) == 3
+    assert words() == {"new"}
+    assert run(2) == 3
+    assert words() == {"newest"}
+
+
 def test_an_interval_that_was_reset_is_taken_again(
     tables: EventTables, intervals: MakeIntervals, store: CheckpointStore, tmp_path: Path
 ) -> None:
@@ -203,10 +261,9 @@ def forget_claims(log: Any) -> None:
     from dataclasses import replace
 
     for name in [name for name in log.names() if name.startswith(NAME_PREFIX)]:
-        del log._events[name]
-    for events in log._events.values():
-        for sequence, event in events.items():
-            events[sequence] = replace(event, state=replace(event.state, binding=None))
+        del log.records[name]
+    for name in log.names():
+        log.rewrite(name, lambda event: replace(event, state=replace(event.state, binding=None)))
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1, 8)), max_size=8)

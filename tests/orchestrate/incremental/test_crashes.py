@@ -150,7 +150,7 @@ def test_every_row_once_through_kills(
     sink: str,
     record_fault: FaultRecorder,
 ) -> None:
-    table = tables.events(buckets=3)
+    table = tables.events(buckets=6)
     rng = random.Random(SEED)
     folder = tmp_path / "sink"
     folder.mkdir()
@@ -210,7 +210,7 @@ def test_eight_runs_at_once_and_some_die(
     record_fault: FaultRecorder,
 ) -> None:
     """Planners race, adopters work beside the slow runs whose plans they took over."""
-    table = tables.events(buckets=3)
+    table = tables.events(buckets=6)
     folder = tmp_path / "sink"
     folder.mkdir()
     spec = {

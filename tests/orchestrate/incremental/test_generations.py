@@ -11,7 +11,6 @@ import pytest
 import sqlalchemy as sa
 
 from fluss_client import FlussConnection, FlussTable
-from fluss_orchestrate.core.checkpoints import CheckpointStore
 from fluss_orchestrate.core.errors import PositionUnknownError
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.job import run_increment
@@ -113,8 +112,10 @@ def test_another_stores_generation_is_refused(tmp_path: Path) -> None:
         assert connection.execute(sa.text("select count(*) from rows")).scalar_one() == 15
 
 
-def test_a_reset_names_every_bucket(
-    tables: EventTables, make_scan: MakeScan, store: CheckpointStore
+def test_a_reset_names_every_bucket_and_says_what_it_does(
+    tables: EventTables,
+    make_scan: MakeScan,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     table: FlussTable = tables.events(buckets=3)
     tables.append(table, rows(range(30)))
@@ -134,7 +135,17 @@ def test_a_reset_names_every_bucket(
     with pytest.raises(PositionUnknownError):
         scan.reset(replace(run.receipt, position=None))
     scan.reset(run.receipt, "where that run ended")
+    assert caplog.messages == []
     assert scan.plan("three").is_empty
     scan.store.commit(scan.plan("three"), first)
     scan.reset(first, "where the first ended")
+    assert "1 offsets that were committed come again" in caplog.text
     assert scan.plan("four").offsets == 1
+    caplog.clear()
+    scan.reset("start", "everything", abandon_pending=True)
+    assert "30 offsets that were committed come again" in caplog.text
+    scan.reset("earliest")
+    caplog.clear()
+    scan.reset("latest", "nothing of it")
+    assert "31 offsets are never read" in caplog.text
+    assert "again" not in caplog.text

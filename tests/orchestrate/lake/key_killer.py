@@ -1,13 +1,11 @@
-"""A process that tiers or maintains a key table and kills itself at a stage.
-
-Run as `python -m tests.orchestrate.lake.key_killer STAGE ADDRESS TABLE`.
-"""
+"""Processes that tier or maintain a key table, and of which some kill themselves at a stage."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import sys
+from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
 
 from fluss_client import Config, FlussConnection
@@ -18,6 +16,30 @@ from fluss_orchestrate.core.lake.maintenance import expiry, run
 TIERING = ("writing", "prepared", "between", "told")
 MAINTENANCE = ("compacting", "compacted", "compacted-between", "expired")
 STAGES = TIERING + MAINTENANCE
+TIER, MAINTAIN = "tier", "maintain"
+"""What a process does that is not to die."""
+END_S = 300.0
+
+# Its processes begin with everything imported; each makes its own connection.
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([__name__])
+
+
+def begin(stage: str, address: str, table: str) -> BaseProcess:
+    """Start a process that works on a table and dies at a stage, or does not die."""
+    process = _context.Process(target=main, args=(stage, address, table))
+    process.start()
+    return process
+
+
+def died(process: BaseProcess) -> bool:
+    """Wait for the end of a process, and return whether it killed itself.
+
+    A stage that is not reached, because there was nothing to do, ends without a kill.
+    """
+    process.join(END_S)
+    assert process.exitcode in (-signal.SIGKILL, 0), process.exitcode
+    return process.exitcode != 0
 
 
 def die(*_: Any, **__: Any) -> NoReturn:
@@ -55,12 +77,8 @@ def patch(stage: str) -> None:
 def main(stage: str, address: str, table: str) -> None:
     patch(stage)
     with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
-        if stage in TIERING:
+        if stage in (TIER, *TIERING):
             tiering.tier_table(connection, table, allow_tiering=True)
         else:
             settings = MaintenanceSettings(snapshot_age_ms=0, keep_snapshots=1)
             maintain_lake(connection, table, settings=settings)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

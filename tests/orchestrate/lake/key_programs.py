@@ -59,6 +59,15 @@ class KeyTable:
     model: Model = field(default_factory=dict)
     in_lake: Model = field(default_factory=dict)
     number: int = 0
+    snapshots: set[int] = field(default_factory=set)
+    """The lake snapshots that rounds of this object made."""
+    journal: list[tuple[Any, Row | None]] = field(default_factory=list)
+    """Each change before it is written: a key, and its row or None."""
+    acknowledged: int = 0
+    """How many changes of the journal are certainly in the table."""
+    rounds: list[Model] = field(default_factory=list)
+    """What the lake holds after each round, written down before the round."""
+    rounds_done: int = 0
 
     def key_of(self, row: Row) -> Any:
         return (row[1], row[0]) if self.partitioned else row[0]
@@ -88,11 +97,13 @@ class KeyTable:
             [pa.array(c, f.type) for c, f in zip(columns, COLUMNS, strict=True)],
             schema=COLUMNS,
         )
+        written = [tuple(map(_plain, row.values())) for row in batch.to_pylist()]
+        self.journal += [(self.key_of(values), values) for values in written]
         writer = self.connection.get_table(self.path).result().new_upsert().create_writer()
         writer.write_arrow_batch(batch)
         writer.flush().result(60)
-        for row in batch.to_pylist():
-            values = tuple(map(_plain, row.values()))
+        self.acknowledged = len(self.journal)
+        for values in written:
             if not self.keeps_first or self.key_of(values) not in self.model:
                 self.model[self.key_of(values)] = values
 
@@ -103,16 +114,42 @@ class KeyTable:
         columns = {"id": pa.array(keys, pa.int32())}
         if self.partitioned:
             columns["day"] = pa.array([DAYS[key % 2] for key in keys])
+        gone = [(DAYS[key % 2], key) if self.partitioned else key for key in keys]
+        self.journal += [(key, None) for key in gone]
         writer = self.connection.get_table(self.path).result().new_upsert().create_writer()
         writer.delete_arrow(pa.RecordBatch.from_pydict(columns))
         writer.flush().result(60)
-        for key in keys:
-            self.model.pop((DAYS[key % 2], key) if self.partitioned else key, None)
+        self.acknowledged = len(self.journal)
+        for key in gone:
+            self.model.pop(key, None)
 
     def tier(self) -> Any:
+        self.rounds.append(dict(self.model))
         receipt = tier_table(self.connection, self.path, allow_tiering=True)
         self.in_lake = dict(self.model)
+        self.rounds_done = len(self.rounds)
+        if receipt.snapshot_id is not None:
+            self.snapshots.add(receipt.snapshot_id)
         return receipt
+
+    def check_lake_beside(self) -> None:
+        """A read of the lake gives what a round left that was the last one during the read."""
+        first = self.rounds_done
+        found = self.rows(read="lake")
+        possible = self.rounds[max(0, first - 1) :]
+        assert found in possible, f"no round of {len(possible)} left {found}"
+
+    def check_union_beside(self) -> None:
+        """A union read gives a row of each key that the key had during the read."""
+        first = self.acknowledged
+        before = dict(self.journal[:first])
+        found = self.rows(read="union")
+        possible = {key: [row] for key, row in before.items()}
+        for key, row in self.journal[first:]:
+            possible.setdefault(key, [None]).append(row)
+        for key in {*found, *possible}:
+            rows = possible.get(key, [None])
+            assert found.get(key) in rows, f"key {key} never had {found.get(key)}, but {rows}"
 
     def iceberg(self) -> Any:
         info = self.connection.get_admin().result().get_table_info(self.path).result()

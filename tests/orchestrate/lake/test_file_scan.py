@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from pyiceberg.types import StringType
 from fluss_client.errors import UnsupportedError
 from fluss_orchestrate.core.lake.commits import commit_append
 from fluss_orchestrate.core.lake.data_files import DataFileWriter
-from fluss_orchestrate.core.lake.file_scan import read_scan, read_tasks
+from fluss_orchestrate.core.lake.file_scan import one_ahead, read_scan, read_tasks
 
 ROWS = pa.list_(pa.field("element", pa.struct([pa.field("x", pa.int32())])))
 VALUES: list[Any] = [None, [], [{"x": 1}], [None], None, [{"x": None}]]
@@ -73,3 +76,29 @@ def test_columns_that_a_file_lacks_are_null(lake: Any) -> None:
     rows = read_scan(table.scan(), table).read_all().to_pylist()
     assert rows == [{"id": i, "rows": VALUES[i], "later": None} for i in range(6)]
     assert read_scan(table.scan(), table, 2).read_all().num_rows == 2
+
+
+def test_one_batch_is_read_ahead() -> None:
+    """In order, no further than one batch, with the error where it belongs; closed, it ends."""
+    made: list[int] = []
+    closed: list[bool] = []
+
+    def batches(count: int) -> Iterator[pa.RecordBatch]:
+        try:
+            for number in range(count):
+                made.append(number)
+                yield pa.record_batch({"n": [number]})
+            raise OSError("the disk is gone")
+        finally:
+            closed.append(True)
+
+    reading = one_ahead(batches(5))
+    assert [next(reading).column("n")[0].as_py() for _ in range(5)] == list(range(5))
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(reading)
+    made.clear()
+    with contextlib.closing(one_ahead(batches(9))) as dropped:
+        assert next(dropped).column("n")[0].as_py() == 0
+    assert made == [0, 1]
+    assert len(closed) == 2
+    assert not [t for t in threading.enumerate() if t.name.startswith("fluss-lake-read")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import operator
 import random
-import subprocess
-import sys
+from collections import Counter
 from typing import Any
 
 import duckdb
@@ -14,7 +14,10 @@ import pyarrow as pa
 import pytest
 
 from fluss_client import (
+    AggFunction,
+    Column,
     Config,
+    DataTypes,
     FlussConnection,
     Schema,
     TableDescriptor,
@@ -39,7 +42,7 @@ from fluss_orchestrate.core.lake import (
     tiering_keys,
 )
 from tests.faults.recording import FaultRecorder
-from tests.orchestrate.lake.key_killer import STAGES, TIERING
+from tests.orchestrate.lake.key_killer import MAINTAIN, STAGES, TIER, TIERING, begin, died
 from tests.orchestrate.lake.key_programs import (
     DAYS,
     VARIANTS,
@@ -51,6 +54,8 @@ from tests.orchestrate.lake.test_tiering import load_extensions
 
 PROGRAMS_LONG = 300
 KILLS_LONG = 100
+TRIES_PER_TABLE = 12
+PARTITIONED = VARIANTS["partitioned"]
 NOW = MaintenanceSettings(snapshot_age_ms=0, keep_snapshots=1)
 
 
@@ -88,6 +93,44 @@ def test_the_first_round_comes_from_the_state(connection: FlussConnection, datab
     assert summary["commit-user"] == "__fluss_lake_tiering"
     assert summary.operation.value == "overwrite"
     table.check()
+
+
+@pytest.mark.parametrize("lake_kind", ["cluster"], indirect=True)  # the only one that has them
+@pytest.mark.parametrize("engine", ["versioned", "aggregation"])
+def test_merge_engines(connection: FlussConnection, database: str, engine: str) -> None:
+    """The server merges rows; the first round and later ones bring what it made of them."""
+    path = TablePath(database, engine)
+    total = AggFunction("sum") if engine == "aggregation" else None
+    columns = [
+        Column("id", DataTypes.int()),
+        Column("number", DataTypes.bigint(), agg_function=total),
+    ]
+    properties = {"table.datalake.enabled": "true", "table.merge-engine": engine}
+    if engine == "versioned":
+        properties["table.merge-engine.versioned.ver-column"] = "number"
+    descriptor = TableDescriptor(
+        Schema.of(columns, ["id"]), bucket_count=2, bucket_keys=["id"], properties=properties
+    )
+    connection.get_admin().result().create_table(path, descriptor).result(60)
+    merge = max if engine == "versioned" else operator.add
+    choose, model = random.Random(5), dict[int, int]()
+    for _ in range(3):
+        for read in ("lake", "union", "current"):
+            if read != "lake" or model:
+                found = read_table(connection, path, read=read).read_all().to_pylist()
+                assert {row["id"]: row["number"] for row in found} == model
+                assert len(found) == len(model)
+        ids = [choose.randrange(20) for _ in range(30)]
+        numbers = [choose.randrange(100) for _ in ids]
+        rows = {"id": pa.array(ids, pa.int32()), "number": pa.array(numbers, pa.int64())}
+        writer = connection.get_table(path).result().new_upsert().create_writer()
+        writer.write_arrow_batch(pa.RecordBatch.from_pydict(rows))
+        writer.flush().result(60)
+        for key, number in zip(ids, numbers, strict=True):
+            model[key] = merge(model[key], number) if key in model else number
+        found = read_table(connection, path, read="union").read_all().to_pylist()
+        assert {row["id"]: row["number"] for row in found} == model
+        tier_table(connection, path, allow_tiering=True)
 
 
 def test_changes_that_leave_nothing(connection: FlussConnection, database: str) -> None:
@@ -172,13 +215,6 @@ def test_duckdb_reads_the_same_rows(
         assert sorted(found) == sorted((row[0], row[2]) for row in table.model.values())
 
 
-def killed(stage: str, address: str, path: TablePath) -> None:
-    command = [sys.executable, "-m", "tests.orchestrate.lake.key_killer", stage, address, str(path)]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True)
-    # A stage that is not reached, because there was nothing to do, ends without a kill.
-    assert ended.returncode in (-9, 0), ended.stderr
-
-
 @pytest.mark.timeout(7200)
 def test_killed_at_any_stage(
     connection: FlussConnection,
@@ -187,26 +223,58 @@ def test_killed_at_any_stage(
     long_form: bool,
     record_fault: FaultRecorder,
 ) -> None:
-    """After any kill the lake equals the table at the offsets that Fluss knows, and goes on."""
-    table = make_key_table(connection, database, partitioned=True)
+    """After any kill the lake equals the table at the offsets that Fluss knows, and goes on.
+
+    In the long form, every other process that dies has a rival, which tiers or maintains the same
+    table at the same time, and the first rounds of new tables are killed too.
+    """
     choose = random.Random(22)
-    wrong = 0
-    kills = KILLS_LONG if long_form else 1
-    for number in range(kills):
-        stage = STAGES[number % len(STAGES)] if long_form else "between"
+    variants = itertools.cycle(VARIANTS.items() if long_form else [("partitioned", PARTITIONED)])
+    stages = itertools.cycle(STAGES if long_form else ["between"])
+    kills: Counter[str] = Counter()
+    tries = wrong = 0
+    while kills.total() < (KILLS_LONG if long_form else 1):
+        if tries % TRIES_PER_TABLE == 0:
+            table = make_key_table(connection, database, f"k{tries}_", **next(variants)[1])
+        stage = next(stages)
+        tries += 1
         table.upsert([choose.randrange(24) for _ in range(12)])
         table.delete(sorted({choose.randrange(24) for _ in range(3)}))
-        if number and stage not in TIERING:
+        if stage not in TIERING:
             table.tier()
-        killed(stage, lake_address, table.path)
-        wrong += table.rows(read="union") != table.model
-        table.upsert([choose.randrange(24) for _ in range(3)])
-        table.tier()
-        wrong += table.rows(read="lake") != table.model
+            table.upsert([choose.randrange(24) for _ in range(3)])
+        rival = choose.choice([TIER, MAINTAIN]) if long_form and tries % 2 else None
+        wrong += one_kill(table, stage, rival, lake_address, kills)
     kind = "embedded" if lake_address.startswith("embedded:") else "cluster"
-    record_fault(f"kill -9 of tiering and maintenance of a key table ({kind})", kills, lost=wrong)
-    assert not wrong
-    table.check()
+    hit = {stage: kills[stage] for stage in (STAGES if long_form else kills)}
+    fault = f"kill -9 of tiering and maintenance of a key table ({kind})"
+    record_fault(fault, kills.total(), lost=wrong, stages=hit)
+
+
+def one_kill(
+    table: KeyTable, stage: str, rival: str | None, address: str, kills: Counter[str]
+) -> int:
+    """Let a process die, and return how many reads were wrong afterwards."""
+    possible = [dict(table.in_lake), dict(table.model)]
+    begun = [begin(one, address, str(table.path)) for one in (stage, rival) if one is not None]
+    ended = [died(process) for process in begun]
+    assert not any(ended[1:])
+    kills[stage] += ended[0]
+    status = lake_status(table.connection, table.path)
+    if status.snapshot_id is None:
+        wrong = 0
+    elif status.lag_offsets == 0:
+        wrong = int(table.rows(read="lake") != table.model)
+    else:
+        wrong = int(table.rows(read="lake") not in possible)
+    wrong += table.rows(read="union") != table.model
+    table.upsert([kills.total() % 24])
+    table.tier()
+    wrong += table.rows(read="lake") != table.model
+    wrong += table.rows() != table.model
+    if wrong:
+        print("wrong after", stage, rival, kills)
+    return wrong
 
 
 def _tier_often(address: str, table: str, rounds: int, barrier: Any) -> None:

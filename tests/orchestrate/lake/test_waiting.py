@@ -28,9 +28,15 @@ from fluss_orchestrate.core.lake import (
     wait_for_snapshot_blocking,
 )
 from fluss_orchestrate.core.plan import ScanPlan
-from tests.orchestrate.lake.tables import DAYS, append
+from tests.contract.tables import eventually
+from tests.orchestrate.lake.tables import DAYS, append, upsert
 
 NewTable = Callable[..., TablePath]
+
+
+async def looked(poller: polling.Poller, times: int) -> None:
+    """Wait until a poller has sent so many requests."""
+    await asyncio.to_thread(eventually, lambda: poller.requests, lambda sent: sent >= times)
 
 
 def test_status_counts_offsets_and_time(connection: FlussConnection, new_table: NewTable) -> None:
@@ -77,6 +83,32 @@ def test_targets(connection: FlussConnection, new_table: NewTable) -> None:
         lake_covers(connection, path, "sometime")
 
 
+def test_targets_of_a_key_table(connection: FlussConnection, new_table: NewTable) -> None:
+    """Its offsets are those of its changelog, also for the first round, which reads its state."""
+    path = new_table(buckets=1, primary_keys=["id"])
+    upsert(connection, path, 0, 10)
+    upsert(connection, path, 0, 5)
+    assert not lake_covers(connection, path, "latest")
+    end = freeze_target(connection, path, "latest").offsets[None, 0]
+    assert end >= 15
+    time.sleep(0.02)
+    cut_ms = int(time.time() * 1000)
+    time.sleep(0.02)
+    receipt = tier_table(connection, path, allow_tiering=True)
+    upsert(connection, path, 5, 10)
+    assert freeze_target(connection, path, cut_ms).offsets == {(None, 0): end}
+    for target in (cut_ms, {0: end}, receipt):
+        assert lake_covers(connection, path, target)
+    for target in ({0: end + 1}, "latest"):
+        assert not lake_covers(connection, path, target)
+    later = freeze_target(connection, path, "latest")
+    with pytest.raises(WaitTimedOutError):
+        wait_for_snapshot_blocking(connection, path, later, timeout_s=0.1)
+    tier_table(connection, path, allow_tiering=True)
+    found = wait_for_snapshot_blocking(connection, path, later, timeout_s=30)
+    assert found.snapshot_id == lake_status(connection, path).snapshot_id
+
+
 def test_a_table_that_was_created_again_is_not_covered() -> None:
     from tests.orchestrate.sinks.plans import IDENTITY
 
@@ -116,7 +148,7 @@ def test_waiters_are_let_go_when_the_lake_is_there_and_not_before(
             wait_for_snapshot(two, path, {0: 20}, poll_interval_s=0.1, timeout_s=60)
         )
         cancelled = first.pop()
-        await asyncio.sleep(0.5)
+        await looked(poller, 3)
         cancelled.cancel()
         assert not any(task.done() for task in first)
         # A hundred waiters cost about one request per interval.
@@ -126,7 +158,7 @@ def test_waiters_are_let_go_when_the_lake_is_there_and_not_before(
         assert {s.snapshot_id for s in found} == {receipt.snapshot_id}
         assert not later.done()
         await asyncio.to_thread(append, connection, path, 10, 20)
-        await asyncio.sleep(0.3)
+        await looked(poller, poller.requests + 2)
         assert not later.done()
         await asyncio.to_thread(tier_table, connection, path, allow_tiering=True)
         await later
@@ -150,7 +182,7 @@ def test_the_connection_that_polls_may_close(
             options: dict[str, Any] = {"poll_interval_s": 0.05, "timeout_s": 60}
             lost = asyncio.create_task(wait_for_snapshot(one, path, {0: 10}, **options))
             kept = asyncio.create_task(wait_for_snapshot(two, path, {0: 10}, **options))
-            await asyncio.sleep(0.2)
+            await looked(polling.poller_of(one), 2)
             await one.close()
             await asyncio.to_thread(tier_table, connection, path, allow_tiering=True)
             await kept

@@ -128,6 +128,18 @@ def test_a_plan_is_applied_once_and_in_order(sql_url: str) -> None:
     assert read_back(sink, rows.schema).to_pylist() == held
 
 
+def test_names_may_have_any_characters(sql_url: str) -> None:
+    names = ["id", "a%b", "per %s cent", "a:b", 'a"b', "Ä b", "SELECT"]
+    rows = pa.table([[1, 2], *([f"{n}{row}" for row in "xy"] for n in names[1:])], names=names)
+    for key in (["id"], ["id", "a%b", 'a"b'], names):
+        sink = SqlSink(sql_url, f"T%1: {len(key)}", form="mirror")
+        sink.write(plan_of(0, 1, kind="state"), state(rows.slice(0, 1), key))
+        sink.write(plan_of(1, 4), reading(rows, ["+U", "+I"], key))
+        assert read_back(sink, rows.schema).to_pylist() == rows.to_pylist()
+        sink.write(plan_of(4, 5), reading(rows.slice(1), ["-D"], key))
+        assert read_back(sink, rows.schema).to_pylist() == rows.slice(0, 1).to_pylist()
+
+
 def test_a_new_generation_replaces_all_rows(sql_url: str) -> None:
     sink = SqlSink(sql_url, "t", form="mirror")
     rows = pa.table({"id": [1, 2], "v": ["a", "b"]})

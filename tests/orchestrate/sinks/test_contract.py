@@ -12,15 +12,20 @@ import pytest
 
 from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
 from fluss_client.errors import ConfigError
-from fluss_orchestrate.core.incremental import IncrementalScan
-from fluss_orchestrate.core.job import run_increment
+from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
+from fluss_orchestrate.core.job import run_increment, run_interval
 from fluss_orchestrate.core.mirror.table import mirror_table
 from fluss_orchestrate.core.mirror.verification import verify_mirror
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.sinks import SqlSink
-from fluss_orchestrate.core.sinks.base import ReadPlan, SinkResult
+from fluss_orchestrate.core.sinks import FunctionSink, ParquetSink, SqlSink
+from fluss_orchestrate.core.sinks.base import ReadPlan, SinkForm, SinkResult
 from fluss_orchestrate.core.sinks.contract import ColumnRule, ContractSink, ContractViolatedError
-from fluss_orchestrate.core.sinks.errors import SinkFormError, SinkSchemaError
+from fluss_orchestrate.core.sinks.errors import (
+    ContractChangedError,
+    SinkFormError,
+    SinkSchemaError,
+)
+from tests.orchestrate.incremental.events import wait_a_moment
 from tests.orchestrate.mirror.memory_mirror import MemoryMirror
 
 COLUMNS = pa.schema(
@@ -129,6 +134,92 @@ def test_quarantined_rows_are_there_once_and_the_rest_flows(
     assert len({plan for plan, _, _ in places}) == 3
 
 
+@pytest.mark.parametrize("kind", ["sql", "parquet"])
+def test_a_pending_plan_keeps_its_contract(
+    sink_connection: FlussConnection, sink_database: str, tmp_path: Path, kind: str
+) -> None:
+    """With other rules, rows would be in the quarantine and in the sink, or in none of them."""
+    path = make(sink_connection, sink_database, "orders")
+    append(sink_connection, path, [{"id": n, "amount": float(n), "region": "eu"} for n in range(9)])
+
+    def place(name: str) -> SqlSink | ParquetSink:
+        return sink_of(tmp_path / "s.db", name) if kind == "sql" else ParquetSink(tmp_path / name)
+
+    def sink(rule: str, quarantine: str | None = "bad") -> ContractSink:
+        if quarantine is None:
+            return ContractSink(place("good"), [rule])
+        return ContractSink(place("good"), [rule], "quarantine", place(quarantine))
+
+    scan = IncrementalScan(sink_connection, path, f"{sink_database} {kind}")
+    # A contract that fails writes nothing, so it may be changed, or a quarantine added.
+    with pytest.raises(ContractViolatedError):
+        run_increment(scan, sink("amount < 5", None), "one")
+    with pytest.raises(ContractViolatedError):
+        run_increment(scan, sink("amount < 6", None), "one")
+    scan.store.abandon(scan.name)
+    with pytest.raises(ContractViolatedError):
+        run_increment(scan, sink("amount < 7", None), "one")
+    for other in (sink("amount < 5"), sink("amount < 8")):
+        with pytest.raises(ContractChangedError, match="begun with other rules"):
+            run_increment(scan, other, "one")
+    scan.store.abandon(scan.name)
+    dies = sink("amount < 7")
+    dies._sink = _Dead(dies.identity)  # type: ignore[assignment]
+    with pytest.raises(RuntimeError, match="killed"):
+        run_increment(scan, dies, "one")
+    bare = place("good")
+    for other in (sink("amount < 5"), sink("amount < 7", "elsewhere"), sink("id > 0", None), bare):
+        for run_key in ("one", "another"):
+            with pytest.raises(ContractChangedError):
+                run_increment(scan, other, run_key)
+    done = run_increment(scan, sink("amount < 7"), "one")
+    assert (done.rows, done.receipt.details["sink"]["quarantined"]) == (7, 2)
+    # The next plan may have another contract.
+    append(sink_connection, path, [{"id": n, "amount": float(n), "region": "eu"} for n in range(9)])
+    assert run_increment(scan, sink("amount < 5"), "two").rows == 5
+
+
+def test_an_interval_keeps_its_contract(
+    sink_connection: FlussConnection, sink_database: str, tmp_path: Path
+) -> None:
+    begin = wait_a_moment()
+    path = make(sink_connection, sink_database, "orders")
+    append(sink_connection, path, [{"id": n, "amount": 1.0, "region": "eu"} for n in range(9)])
+    end = wait_a_moment()
+    scan = IntervalScan(sink_connection, path, f"{sink_database} hours", settle_ms=0)
+
+    def sink(rule: str) -> ContractSink:
+        good, bad = (ParquetSink(tmp_path / name) for name in ("good", "bad"))
+        return ContractSink(good, [rule], "quarantine", bad)
+
+    dies = sink("id < 5")
+    dies._sink = _Dead(dies.identity)  # type: ignore[assignment]
+    with pytest.raises(RuntimeError, match="killed"):
+        run_interval(scan, dies, "one", begin, end)
+    with pytest.raises(ContractChangedError):
+        run_interval(scan, sink("id < 6"), "two", begin, end)
+    assert run_interval(scan, sink("id < 5"), "three", begin, end).rows == 5
+
+
+def test_the_quarantine_is_another_place(tmp_path: Path) -> None:
+    """The sink would be taken for done, because its quarantine holds the plan."""
+    for make_sink in (
+        lambda: ParquetSink(tmp_path / "rows"),
+        lambda: sink_of(tmp_path / "s.db", "rows"),
+    ):
+        with pytest.raises(ConfigError, match="the quarantine is the sink itself"):
+            ContractSink(make_sink(), RULES, "quarantine", make_sink())
+    outer, inner = (ParquetSink(tmp_path / name) for name in ("good", "bad"))
+    both = ContractSink(outer, ["amount < 5"], "quarantine", inner)
+    with pytest.raises(ConfigError, match="bad"):
+        ContractSink(both, ["amount < 9"], "quarantine", ParquetSink(tmp_path / "bad"))
+    nested = ContractSink(both, ["amount < 9"], "quarantine", ParquetSink(tmp_path / "worse"))
+    assert nested.contract["quarantine"] == f"{inner.identity}, parquet:local:{tmp_path / 'worse'}"
+    assert nested.contract["rules"] != both.contract["rules"]
+    functions = [FunctionSink(lambda reader: reader.read_all()) for _ in range(2)]
+    ContractSink(functions[0], RULES, "quarantine", functions[1])
+
+
 class _Killed:
     """Dies after the quarantine was written."""
 
@@ -149,7 +240,10 @@ class _Killed:
 
 
 class _Dead:
-    identity = "sql:orders"
+    form = SinkForm.APPEND
+
+    def __init__(self, identity: str = "sql:orders") -> None:
+        self.identity = identity
 
     def write(self, plan: ScanPlan, read: ReadPlan) -> SinkResult:
         raise RuntimeError("killed")

@@ -11,10 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluss_client import FlussConnection
+from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
+from fluss_orchestrate.core.incremental import IncrementalScan
+from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.loading import ledger, sending, units
+from fluss_orchestrate.core.mirror.table import mirror_table
+from fluss_orchestrate.core.mirror.verification import verify_mirror
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import FlussTableSink, PinExpiredError, SinkSchemaError
+from fluss_orchestrate.core.sinks.errors import SinkFormError
 from tests.orchestrate.sinks.plans import SCHEMA, expected_ids, ids, make_plan, read
 from tests.orchestrate.sinks.targets import KEYED, LAYOUTS, log_rows, make_target, values
 
@@ -43,6 +48,42 @@ def test_appends_each_row_once(
     if layout == "turns":
         zero = [i for i in found.column("id").to_pylist() if i < 1_000_000]
         assert zero == list(range(370))
+
+
+def test_rows_are_not_added_to_a_mirror(
+    sink_connection: FlussConnection, sink_database: str
+) -> None:
+    """It would no longer equal its table, whichever checkpoint adds them."""
+    source = make_target(sink_connection, sink_database, "keyed", KEYED, ["id"])
+
+    other = TablePath(sink_database, "other")
+    made = TableDescriptor(Schema(KEYED, primary_keys=["id"]), bucket_count=1)
+    sink_connection.get_admin().result().create_table(other, made).result(60)
+
+    def upsert(path: TablePath, first: int, stop: int) -> None:
+        with sink_connection.get_table(path).result(30).new_upsert().create_writer() as writer:
+            for number in range(first, stop):
+                writer.upsert({"id": number, "value": "x"})
+
+    upsert(source, 0, 5)
+    target = TablePath(sink_database, "copy")
+    mirror = FlussTableSink(sink_connection, target, form="mirror", create_from=sink_connection)
+    name = f"{sink_database} mirror"
+    assert mirror_table(sink_connection, source, mirror, "one", checkpoint=name).rows == 5
+    upsert(source, 5, 8)
+    upsert(other, 90, 95)
+    adding = FlussTableSink(sink_connection, target)
+    for checkpoint, path in ((name, source), (f"{name} 2", other)):
+        changes = ["_change_type"]
+        scan = IncrementalScan(sink_connection, path, checkpoint, metadata_columns=changes)
+        with pytest.raises(SinkFormError, match=f"mirror of checkpoint '{name}'"):
+            run_increment(scan, adding, "two")
+    itself = IncrementalScan(sink_connection, other, f"{name} 3", metadata_columns=["_change_type"])
+    with pytest.raises(SinkFormError, match="the table that is read"):
+        run_increment(itself, FlussTableSink(sink_connection, other), "two")
+    scan.store.abandon(name)
+    assert mirror_table(sink_connection, source, mirror, "two", checkpoint=name).rows == 3
+    assert verify_mirror(sink_connection, source, mirror, name).equal
 
 
 def test_a_plan_that_was_left_half_written(

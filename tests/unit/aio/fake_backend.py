@@ -7,7 +7,7 @@ It keeps a log per bucket, the last five sequences per writer and bucket, and on
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss_client.backend.contract import BucketAck, BucketWrite, Capabilities
+from fluss_client.backend.contract import BucketAck, BucketWrite, Capabilities, WriteRoute
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.codec.rows import RowFormat, decode_rows
 from fluss_client.errors import (
@@ -72,11 +72,13 @@ class FakeBackend:
     )
     script: Callable[[BucketWrite], Fault | None] = lambda write: None
     nodes: int = 2
+    connections: int = 2
 
     def __post_init__(self) -> None:
         self.logs: dict[TableBucket, list[Any]] = {}
-        self.sent: list[tuple[int, list[BucketWrite]]] = []
+        self.sent: list[tuple[WriteRoute, list[BucketWrite]]] = []
         self.leaders: dict[TableBucket, int] = {}
+        self.buckets_per_node: Counter[int] = Counter()
         self.forgotten: list[TableBucket] = []
         self.writer_ids = 0
         self.targets: set[tuple[int, ...] | None] = set()
@@ -133,22 +135,31 @@ class FakeBackend:
     async def bucket_count(self, table: TableInfo, partition_id: int | None) -> int:
         return table.num_buckets
 
+    def write_connection(self, node: int) -> int:
+        self.buckets_per_node[node] += 1
+        return self.buckets_per_node[node] % self.connections
+
     async def append(
-        self, table: TableInfo, node: int, writes: Sequence[BucketWrite], acks: int, timeout_ms: int
+        self,
+        table: TableInfo,
+        route: WriteRoute,
+        writes: Sequence[BucketWrite],
+        acks: int,
+        timeout_ms: int,
     ) -> list[BucketAck]:
-        return await self._write(node, writes)
+        return await self._write(route, writes)
 
     async def upsert(
         self,
         table: TableInfo,
-        node: int,
+        route: WriteRoute,
         writes: Sequence[BucketWrite],
         target_columns: Sequence[int] | None,
         acks: int,
         timeout_ms: int,
     ) -> list[BucketAck]:
         self.targets.add(None if target_columns is None else tuple(target_columns))
-        return await self._write(node, writes)
+        return await self._write(route, writes)
 
     async def get_table_info(self, path: TablePath) -> TableInfo:
         if self.dropped:
@@ -170,8 +181,8 @@ class FakeBackend:
 
     # The server's part
 
-    async def _write(self, node: int, writes: Sequence[BucketWrite]) -> list[BucketAck]:
-        self.sent.append((node, list(writes)))
+    async def _write(self, route: WriteRoute, writes: Sequence[BucketWrite]) -> list[BucketAck]:
+        self.sent.append((route, list(writes)))
         buckets = [write.bucket for write in writes]
         assert len(set(buckets)) == len(buckets), "a bucket occurs twice in one request"
         acks = []
@@ -184,7 +195,7 @@ class FakeBackend:
             if fault is not None and fault.error is not None and not fault.taken:
                 acks.append(BucketAck(write.bucket, error=fault.error))
                 continue
-            ack = self._take(node, write)
+            ack = self._take(route.node, write)
             if fault is not None and fault.error is not None:
                 ack = BucketAck(write.bucket, error=fault.error)
             acks.append(ack)

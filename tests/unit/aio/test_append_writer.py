@@ -9,6 +9,7 @@ import queue
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 from fluss_client.aio.writing import results
 from fluss_client.aio.writing.accumulator import EARLY_SEND_DIVISOR
 from fluss_client.aio.writing.writer import AppendWriter
-from fluss_client.backend.contract import BucketWrite
+from fluss_client.backend.contract import BucketWrite, WriteRoute
 from fluss_client.config import Config
 from fluss_client.errors import (
     BufferFullError,
@@ -243,6 +244,22 @@ def test_buckets_of_one_node_share_requests_when_the_line_is_busy(appender: Make
     wait(done)
     assert sorted(row[0] for row in backend.rows()) == list(range(5000))
     assert len(backend.sent) < 64
+
+
+def test_buckets_are_spread_over_the_connections_and_each_stays_on_its_own(appender: Make) -> None:
+    backend = log_backend(buckets=8, bucket_keys=["id"])
+    backend.nodes, backend.connections = 2, 2
+    writer = appender(backend, writer_batch_size=1024)
+    for _ in range(5):
+        writer.write_arrow_batch(batch_of(5000))
+    wait(writer.flush_future())
+    routes: dict[TableBucket, set[WriteRoute]] = {}
+    for route, writes in backend.sent:
+        for write in writes:
+            routes.setdefault(write.bucket, set()).add(route)
+    assert all(len(found) == 1 for found in routes.values())
+    shares = Counter(route for found in routes.values() for route in found)
+    assert shares == {WriteRoute(node, at): 2 for node in (0, 1) for at in (0, 1)}
 
 
 def test_a_full_buffer_blocks_and_then_refuses(appender: Make) -> None:

@@ -13,7 +13,7 @@ from fluss_client.aio.writing.arrow_input import ArrowInput
 from fluss_client.backend.cluster.writes import WriteCalls
 from fluss_client.backend.embedded.keys.payload import encode_upsert
 from fluss_client.backend.embedded.log import appends as embedded_log
-from fluss_client.codec.arrow import columns
+from fluss_client.codec import arrow_columns
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import RowError
 from fluss_client.model.schema import Column, Schema
@@ -218,13 +218,13 @@ def test_the_values_of_a_column_are_checked_once_on_their_way(
 ) -> None:
     """A backend encodes what `conform` has checked, without a second pass over the values."""
     checked: list[str] = []
-    check = columns._refuse_nulls
+    check = arrow_columns._refuse_nulls
 
     def counting(column: pa.Array, field: pa.Field, path: str) -> None:
         checked.append(path)
         check(column, field, path)
 
-    monkeypatch.setattr(columns, "_refuse_nulls", counting)
+    monkeypatch.setattr(arrow_columns, "_refuse_nulls", counting)
     log = table_of(pa.schema([("id", pa.int32()), ("name", pa.string())]))
     keyed = table_of(pa.schema([("id", pa.int32()), ("name", pa.string())]), primary_keys=["id"])
     rows = ArrowInput(log.schema, [0, 1]).conform(

@@ -73,6 +73,15 @@ def ids(backend: FakeBackend, bucket: TableBucket = BUCKET) -> list[int]:
     return rows[::250]
 
 
+def connections_of(backend: FakeBackend, bucket: TableBucket) -> set[int]:
+    """The connections that ever carried a batch of a bucket."""
+    return {
+        route.connection
+        for route, writes in backend.sent
+        if any(write.bucket == bucket for write in writes)
+    }
+
+
 class Once:
     """Faults for the first so many attempts of some sequences."""
 
@@ -433,6 +442,7 @@ def test_any_faults_in_any_order(short_pauses: None, seed: int, rate: float, buc
     assert sorted(found) == list(range(30))
     for bucket in backend.logs:
         assert ids(backend, bucket) == sorted(ids(backend, bucket))
+        assert len(connections_of(backend, bucket)) == 1
 
 
 @ANY_ORDER

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fluss_client.aio.state.changes import Changes, lay_over
+from fluss_client.aio.state.changes import Changes, count_until, lay_over
 from fluss_client.errors import StorageError
 from fluss_client.model.cluster import ChangeType
 
@@ -53,18 +53,19 @@ def added(changes: Changes, log: list[tuple[bytes, ChangeType, int]], size: int)
 
 def merged(base: dict[bytes, int], changes: Changes, chunk: int) -> list[int]:
     """The rows in key order, with the base read in chunks, as a reader does it."""
-    keys = sorted(base)
     found: list[int] = []
-    for start in range(0, len(keys), chunk):
-        part = keys[start : start + chunk]
+    all_keys = sorted(base)
+    for start in range(0, len(all_keys), chunk):
+        part = all_keys[start : start + chunk]
+        keys = pa.array(part, pa.binary())
         rows = pa.record_batch([pa.array([base[key] for key in part], pa.int64())], schema=SCHEMA)
-        over = changes.take_until(part[-1])
-        if over is not None:
-            rows = lay_over(pa.array(part, pa.binary()), rows, over)
+        for over in changes.parts_until(part[-1]):
+            count = count_until(keys, over.keys[-1].as_py())
+            found += lay_over(keys[:count], rows[:count], over).column(0).to_pylist()
+            keys, rows = keys[count:], rows[count:]
         found += rows.column(0).to_pylist()
-    for rest in changes.rest():
-        present = rest.rows.filter(rest.present)
-        found += present.column(0).to_pylist()
+    for rest in changes.parts_until():
+        found += rest.rows.filter(rest.present).column(0).to_pylist()
     return found
 
 
@@ -86,7 +87,7 @@ def test_states_go_forward_and_back(
 
     for back, base, wanted in ((False, first, state), (True, state, first)):
         folder = tmp_path_factory.mktemp("runs")
-        changes = Changes(SCHEMA, folder, back=back, memory_bytes_max=memory)
+        changes = Changes(SCHEMA, folder, back=back, memory_bytes_max=memory, runs_max=3)
         added(changes, log, size)
         assert merged(base, changes, chunk) == [wanted[key] for key in sorted(wanted)]
 
@@ -100,8 +101,27 @@ def test_memory_is_bounded_by_files(tmp_path: Path) -> None:
         kinds = np.full(1000, int(ChangeType.Insert), np.uint8)
         changes.add(pa.array(keys, pa.binary()), kinds, rows)
     assert len(list(tmp_path.iterdir())) > 3
-    keys = [key for part in changes.rest() for key in part.keys.to_pylist()]
-    assert keys == [at.to_bytes(4, "big") for at in range(number)]
+    parts = [part.keys.to_pylist() for part in changes.parts_until()]
+    assert [key for part in parts for key in part] == [
+        at.to_bytes(4, "big") for at in range(number)
+    ]
+
+
+def test_many_keys_between_two_rows_come_in_parts(tmp_path: Path) -> None:
+    """Most of the changes may lie between two rows of a base that was small."""
+    count = 300_000
+    changes = Changes(SCHEMA, tmp_path, back=False, memory_bytes_max=4 << 20)
+    for start in range(0, count, 10_000):
+        numbers = np.arange(start, start + 10_000)
+        stored = pa.py_buffer((numbers * 7919 % count).astype(">i8").tobytes())
+        keys = pa.Array.from_buffers(pa.binary(8), len(numbers), [None, stored]).cast(pa.binary())
+        rows = pa.record_batch([pa.array(numbers)], schema=SCHEMA)
+        changes.add(keys, np.full(len(numbers), int(ChangeType.Insert), np.uint8), rows)
+    found = 0
+    for part in changes.parts_until(b"\xff"):
+        assert part.rows.nbytes + part.keys.nbytes < 1 << 20
+        found += part.rows.num_rows
+    assert found == count
 
 
 def test_no_room_for_changes_is_an_error(tmp_path: Path) -> None:
@@ -111,9 +131,7 @@ def test_no_room_for_changes_is_an_error(tmp_path: Path) -> None:
 
 
 GROWTH = """
-import sys, tempfile
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 import numpy as np
 import pyarrow as pa
@@ -145,7 +163,7 @@ with tempfile.TemporaryDirectory() as folder:
     changes = Changes(schema, Path(folder) / "own", back=False)
     for first in range(0, 1_000_000, 20_000):
         add(changes, first)
-    rows = sum(found.rows.num_rows for found in changes.rest())
+    rows = sum(found.rows.num_rows for found in changes.parts_until())
     print(rows, memory_mb("VmHWM") - before)
 """
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_client.codec.arrow.body import (
+from fluss_client.codec.arrow_body import (
     BLOCK_BYTES_MAX,
     COMPRESSION_TYPE,
     COMPRESSION_ZSTD_LEVEL,
@@ -21,8 +21,9 @@ from fluss_client.codec.arrow.body import (
     decode_bodies,
     decode_body,
     encode_body,
+    lz4_metadata,
+    read_metadata,
 )
-from fluss_client.codec.arrow.ipc_metadata import lz4_metadata, read_metadata
 from fluss_client.errors import ConfigError, CorruptDataError
 from fluss_client.model.schema import Schema
 from tests.unit.codec.type_values import tables

@@ -54,6 +54,21 @@ def test_nulls_are_empty_even_if_bytes_lie_behind_them(
     assert Blobs.from_arrow(fixed).to_list() == [b"" if null else b"abcd" for null in nulls]
 
 
+@given(
+    source=st.lists(st.binary(max_size=200), max_size=700),
+    count_max=st.integers(1, 300),
+    bytes_max=st.integers(1, 5_000),
+)
+def test_an_iterator_in_parts(source: list[bytes], count_max: int, bytes_max: int) -> None:
+    strings, found = iter(source), []
+    while part := Blobs.from_iterator(strings, count_max, bytes_max).to_list():
+        assert len(part) <= count_max
+        # It is known how many bytes there are after 16 strings, and then as often as they fit.
+        assert sum(map(len, part[:-256])) < bytes_max
+        found += part
+    assert found == source
+
+
 @settings(max_examples=200)
 @given(
     data=st.binary(max_size=60),

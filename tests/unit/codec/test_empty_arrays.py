@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from fluss_client.codec.arrow.body import complete_empty_arrays
+from fluss_client.codec.arrow_body import complete_empty_arrays
 
 INNER = pa.list_(pa.string())
 KINDS = {

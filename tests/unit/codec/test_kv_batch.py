@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_client.codec.batches.kv_batch import (
+from fluss_client.codec.binary.blobs import Blobs
+from fluss_client.codec.binary.crc32c import crc32c
+from fluss_client.codec.kv_batch import (
     HEADER_SIZE,
     decode_kv_batch,
     decode_value,
@@ -19,8 +21,6 @@ from fluss_client.codec.batches.kv_batch import (
     encode_kv_batch,
     kv_record_sizes,
 )
-from fluss_client.codec.binary.blobs import Blobs
-from fluss_client.codec.binary.crc32c import crc32c
 from fluss_client.errors import CorruptDataError, FlussError, RowError
 
 KEYS = st.binary(max_size=10) | st.integers(120, 300).map(bytes)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluss_client.codec.arrow.body import Compression
-from fluss_client.codec.batches.log_batch import (
+from fluss_client.codec.arrow_body import Compression
+from fluss_client.codec.binary.crc32c import crc32c, seal
+from fluss_client.codec.log_batch import (
     LENGTH_END,
     align_to,
     decode_log_batch,
@@ -17,7 +18,6 @@ from fluss_client.codec.batches.log_batch import (
     encode_log_body,
     iter_log_batches,
 )
-from fluss_client.codec.binary.crc32c import crc32c, seal
 from fluss_client.errors import CorruptDataError, UnsupportedError
 from fluss_client.model.schema import Column, Schema
 from fluss_client.model.types import DataTypes

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluss_client.codec.arrow.body import Compression
-from fluss_client.codec.batches.log_batch import (
+from fluss_client.codec.arrow_body import Compression
+from fluss_client.codec.log_batch import (
     decode_log_batch,
     encode_log_batch,
     encode_log_body,

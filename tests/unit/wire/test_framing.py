@@ -16,15 +16,15 @@ from fluss_client.errors import (
     error_for,
 )
 from fluss_client.wire import fluss_pb2 as pb
-from fluss_client.wire import framing
-from fluss_client.wire.framing import (
+from fluss_client.wire import rpc
+from fluss_client.wire.messages import parse
+from fluss_client.wire.rpc import (
     Failure,
     Success,
     decode_length,
     decode_response,
     encode_request,
 )
-from fluss_client.wire.messages import parse
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 REQUEST_IDS = st.integers(0, 2**31 - 1)
@@ -48,7 +48,7 @@ def test_a_request_counts_bytes_not_items() -> None:
 
 
 def test_a_request_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framing, "REQUEST_BYTES_MAX", 112)
+    monkeypatch.setattr(rpc, "REQUEST_BYTES_MAX", 112)
     assert encode_request(1, 0, 0, [bytes(100)])
     with pytest.raises(RecordTooLargeError, match="113 bytes exceeds the 112"):
         encode_request(1, 0, 0, [bytes(101)])
@@ -69,7 +69,7 @@ def test_impossible_lengths(prefix: str) -> None:
 
 def test_a_stray_length_is_refused_before_anything_is_allocated() -> None:
     with pytest.raises(CorruptDataError, match="Fluss server"):
-        decode_length(b"HTTP", framing.HANDSHAKE_BYTES_MAX)
+        decode_length(b"HTTP", rpc.HANDSHAKE_BYTES_MAX)
 
 
 @given(REQUEST_IDS, st.binary(max_size=60))

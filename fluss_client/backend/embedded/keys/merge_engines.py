@@ -30,7 +30,7 @@ from fluss_client.backend.embedded.keys.payload import UpsertPayload, with_schem
 from fluss_client.backend.embedded.keys.state import OldValues
 from fluss_client.backend.embedded.store import options
 from fluss_client.backend.rows import decode_key_rows, row_format
-from fluss_client.codec.arrow.columns import to_wire
+from fluss_client.codec.arrow_columns import to_wire
 from fluss_client.codec.binary.blobs import FEW, Blobs
 from fluss_client.codec.rows import encode_rows
 from fluss_client.errors import InvalidTargetColumnError, UnknownServerError

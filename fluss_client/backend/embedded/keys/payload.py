@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_client.backend.rows import row_format
-from fluss_client.codec.arrow.columns import as_wire, to_wire
-from fluss_client.codec.batches.kv_batch import HEADER_SIZE, kv_record_sizes
+from fluss_client.codec.arrow_columns import as_wire, to_wire
 from fluss_client.codec.binary.blobs import Blobs, join, offsets_of
+from fluss_client.codec.kv_batch import HEADER_SIZE, kv_record_sizes
 from fluss_client.codec.rows import decode_rows
 from fluss_client.errors import RowError
 from fluss_client.model.table import TableInfo

@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from fluss_client.backend.contract import LookupAnswer
+from fluss_client.backend.contract import STATE_READ_BYTES_MAX, LookupAnswer
 from fluss_client.backend.embedded.store.catalog import (
     check_exists,
     check_placed,
@@ -27,8 +29,8 @@ from fluss_client.backend.embedded.store.catalog import (
     no_bucket,
 )
 from fluss_client.backend.embedded.store.database import Database
-from fluss_client.codec.batches.kv_batch import SchemaIds, decode_values
 from fluss_client.codec.binary.blobs import Blobs, join
+from fluss_client.codec.kv_batch import SchemaIds, decode_values
 from fluss_client.errors import ClosedError, FlussError, NonPrimaryKeyTableError
 from fluss_client.model.table import TableBucket, TableInfo
 
@@ -183,13 +185,15 @@ class LocalCursor:
     bytes_fetched = 0
 
     def __init__(self, database: Database, table: TableInfo, bucket: TableBucket) -> None:
+        self._thread = ThreadPoolExecutor(1, "fluss-state-read")
         self._connection: sqlite3.Connection | None = database.connect(writer=False)
         try:
             self._connection.execute("BEGIN")
             check_exists(self._connection, table, bucket.partition_id)
             found = find_bucket(self._connection, bucket)
             self.offset = found.log_end
-            self._rows = self._connection.execute(_IN_ORDER, bucket_range(found.no))
+            rows = self._connection.execute(_IN_ORDER, bucket_range(found.no))
+            self._values: Iterator[bytes] = map(itemgetter(0), rows)
         except BaseException:
             self._connection.close()
             raise
@@ -197,16 +201,18 @@ class LocalCursor:
     async def read(self, rows_max: int) -> Blobs | None:
         if self._connection is None:
             raise ClosedError("the cursor was closed")
-        return await asyncio.to_thread(self._next, rows_max)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._next, rows_max)
 
     def _next(self, rows_max: int) -> Blobs | None:
-        rows = self._rows.fetchmany(rows_max)
-        return Blobs.from_list([value for (value,) in rows]) if rows else None
+        values = Blobs.from_iterator(self._values, rows_max, STATE_READ_BYTES_MAX)
+        return values if len(values) else None
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await asyncio.to_thread(connection.close)
+            self._thread.shutdown(wait=False)
 
 
 def lookup(

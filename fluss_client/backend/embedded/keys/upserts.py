@@ -37,7 +37,7 @@ from fluss_client.backend.embedded.store.catalog import (
     now_ms,
 )
 from fluss_client.backend.rows import distinct_ids
-from fluss_client.codec.arrow.columns import align_to, to_wire
+from fluss_client.codec.arrow_columns import align_to, to_wire
 from fluss_client.codec.binary.blobs import Blobs
 from fluss_client.errors import (
     DeletionDisabledError,

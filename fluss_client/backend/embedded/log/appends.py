@@ -25,7 +25,7 @@ from fluss_client.backend.embedded.store.catalog import (
     now_ms,
 )
 from fluss_client.backend.embedded.store.layout import OFFSET_BITS, OFFSET_MAX
-from fluss_client.codec.arrow.columns import as_wire
+from fluss_client.codec.arrow_columns import as_wire
 from fluss_client.errors import (
     FlussError,
     InvalidTimestampError,

@@ -16,8 +16,8 @@ import pyarrow as pa
 from fluss_client.backend.contract import DecodedSlice, LogSlice
 from fluss_client.backend.embedded.store.errors import EmbeddedDamageError
 from fluss_client.backend.embedded.store.options import COMPRESSION
-from fluss_client.codec.arrow.body import Compression, compression_of, encode_body
-from fluss_client.codec.arrow.columns import align_to
+from fluss_client.codec.arrow_body import Compression, compression_of, encode_body
+from fluss_client.codec.arrow_columns import align_to
 from fluss_client.codec.binary.crc32c import BytesLike, crc32c
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import TableInfo

@@ -26,8 +26,9 @@ def expire_batches(
 ) -> int:
     """Delete batches of a bucket that are older than `table.log.ttl`; return their number."""
     properties = stored.descriptor.properties
-    limit = now - options.option(properties, options.LOG_TTL)
-    if limit <= 0:
+    kept_ms = options.option(properties, options.LOG_TTL)
+    limit = now - kept_ms
+    if kept_ms <= 0 or limit <= 0:  # 0 keeps rows for ever, as a server does
         return 0
     bound = bucket.log_end
     if is_lake_enabled(properties):

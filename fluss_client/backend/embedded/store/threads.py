@@ -33,8 +33,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fluss_client.backend.embedded.store.catalog import all_or_nothing, end_statements
-from fluss_client.backend.embedded.store.database import Database
-from fluss_client.backend.embedded.store.write_lock import WriteLock
+from fluss_client.backend.embedded.store.database import Database, WriteLock
 from fluss_client.errors import ClosedError, FlussError
 
 T = TypeVar("T")

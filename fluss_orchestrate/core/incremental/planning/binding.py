@@ -6,6 +6,9 @@ tell deletes from rows, and rows that another checkpoint writes into the same si
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fluss_client import FlussConnection
 from fluss_client.engine import has_old_rows, table_info
 from fluss_orchestrate.core.checkpoints.coverage import CoverageLedger, first_offsets, ledger_of
@@ -17,9 +20,15 @@ from fluss_orchestrate.core.identity import TableIdentity, table_uri
 from fluss_orchestrate.core.incremental.planning.planner import Draft
 from fluss_orchestrate.core.incremental.planning.settings import ScanSettings
 from fluss_orchestrate.core.plan import ScanPlan
-from fluss_orchestrate.core.sinks.base import Sink, SinkForm, identity_of
-from fluss_orchestrate.core.sinks.errors import SinkChangesError, SinkFormError
+from fluss_orchestrate.core.sinks.base import Sink, SinkForm, identity_of, needs_order
+from fluss_orchestrate.core.sinks.errors import (
+    ContractChangedError,
+    SinkChangesError,
+    SinkFormError,
+)
 
+CONTRACT = "contract"
+"""The contract that a plan was begun with, in the details of its event."""
 FIRST_ROW = "FIRST_ROW"
 """Tables of this engine keep the first row of a key, so that their changes are inserts alone."""
 
@@ -61,6 +70,22 @@ class BindingCheck:
         if found != wanted:
             raise CheckpointBindingError(self._settings.name, f"a plan with {found}", str(wanted))
         self._check_form(plan)
+
+    def check_pending(self, plan: ScanPlan) -> None:
+        """Refuse a pending plan that another contract may have divided already."""
+        self.check_plan(plan)
+        event = self._store.log.event(plan.name, plan.sequence)
+        begun = None if event is None else event.details.get(CONTRACT)
+        if not _divide_alike(begun, self._contract):
+            raise ContractChangedError(self.binding.sink, plan.name, plan.plan_id)
+
+    def with_contract(self, details: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the details of a plan with the contract of the sink, if it has one."""
+        return {**details, **({} if self._contract is None else {CONTRACT: self._contract})}
+
+    @property
+    def _contract(self) -> Mapping[str, Any] | None:
+        return getattr(self._sink, "contract", None)
 
     def _check_table(self, found: TableIdentity) -> None:
         if found.uri != self._uri:
@@ -170,8 +195,29 @@ class BindingCheck:
             # Of an earlier version, which claimed nothing, or its first plan was abandoned.
             begin = first_offsets(self._store, self._settings.name)
         generation = plan.generation or state.generation
-        ledger.claim_cursor(self._settings.name, generation, begin, extend=goes_on)
+        ledger.claim_cursor(
+            self._settings.name, generation, begin, extend=goes_on, in_order=self.needs_order(plan)
+        )
+
+    def needs_order(self, plan: ScanPlan) -> bool:
+        """Return whether the sink must get rows in the order of the log."""
+        return needs_order(self._sink, plan)
 
     def ledger(self, table: TableIdentity) -> CoverageLedger | None:
         """The claims on the table's rows for the sink; None if the sink has no identity."""
         return ledger_of(self._store, self.binding.sink, table, self._settings.name)
+
+
+def _divide_alike(begun: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> bool:
+    """Return whether attempts with these contracts write the same rows into the same sinks.
+
+    A contract without a quarantine writes all rows or none, as a sink without a contract does. Its
+    plan may go on with a quarantine if the rules are the same: if a row violates one, nothing was
+    written.
+    """
+    quarantine = None if now is None else now["quarantine"]
+    if now is None or quarantine is None:
+        return begun is None or begun["quarantine"] is None
+    return begun is not None and (
+        begun["rules"] == now["rules"] and begun["quarantine"] in (None, quarantine)
+    )

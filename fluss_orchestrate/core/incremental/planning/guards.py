@@ -83,15 +83,14 @@ def check_partitions(
     Raises:
         PartitionGoneError: Rows were not read, or nobody can tell, and the policy is `fail`.
     """
+    absent = sorted((p for p in position.offsets if p not in view.latest), key=place_order)
+    left = position.without(absent)
     if policy == "delete":
-        left = position.without([p for p in position.offsets if p not in view.latest])
         gone = sorted({i for i in position.partitions if i not in view.partitions})
         return PartitionCheck(left, dropped=tuple((i, position.partitions[i]) for i in gone))
     dropped = records.of(view.identity)
     finished, lost = [], []
-    for place in sorted(position.offsets, key=place_order):
-        if place in view.latest:
-            continue
+    for place in absent:
         start, record = position.offsets[place], dropped.get(place)
         if record is None:
             lost.append(position.range_from(place, UNKNOWN_END))
@@ -103,7 +102,6 @@ def check_partitions(
         lost += unknown_drops(dropped, position, view, records.last_used, records.last)
     if lost and policy != "forget":
         raise PartitionGoneError(position.table, lost)
-    left = position.without([p for p in position.offsets if p not in view.latest])
     return PartitionCheck(left, tuple(finished), tuple(lost))
 
 

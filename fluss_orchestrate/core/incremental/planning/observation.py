@@ -99,10 +99,12 @@ async def offsets_of(
                 return {}
         return {(partition_id, bucket): offset for bucket, offset in answer.items()}
 
-    answers = await asyncio.gather(*(ask(i) for i in partition_ids), return_exceptions=True)
+    ids = sorted(partition_ids, key=lambda i: place_order((i, 0)))
+    answers = await asyncio.gather(*(ask(i) for i in ids), return_exceptions=True)
     found: dict[Place, int] = {}
     for part in answers:
         if isinstance(part, BaseException):
             raise part
-        found.update(part)
-    return dict(sorted(found.items(), key=lambda item: place_order(item[0])))
+        # All of one partition, so that the buckets decide.
+        found.update(sorted(part.items()))
+    return found

@@ -124,7 +124,8 @@ def with_records(
 
 def is_unpartitioned(places: Iterable[Place]) -> bool:
     """Return whether these are places of a table without partitions."""
-    return any(partition_id is None for partition_id, _ in places)
+    first = next(iter(places), None)
+    return first is not None and first[0] is None
 
 
 def unseen_details(

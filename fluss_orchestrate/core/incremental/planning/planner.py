@@ -187,10 +187,8 @@ class Planner:
         stops: Mapping[Place, int],
         details: dict[str, Any],
     ) -> Draft:
-        places = sorted(stops, key=place_order)
-        ranges = tuple(
-            view.range_of(p, starts[p], stops[p]) for p in places if stops[p] > starts[p]
-        )
+        moved = sorted((p for p, stop in stops.items() if stop > starts[p]), key=place_order)
+        ranges = tuple(view.range_of(p, starts[p], stops[p]) for p in moved)
         kind = "changelog" if view.info.has_primary_key() else "log"
         times = {p: t for p, t in position.commit_ms.items() if position.offsets[p] == starts[p]}
         begins = TablePosition(view.identity, dict(starts), times, view.partitions)

@@ -20,9 +20,9 @@ import pyarrow as pa
 from fluss_client import Config, FlussConnection, OffsetSpec, TablePath
 from fluss_client.engine import Backend, async_connection, backend_of, run_blocking
 from fluss_client.errors import ConfigError
-from fluss_orchestrate.core.checkpoints.coverage import CoverageLedger, ledger_of
+from fluss_orchestrate.core.checkpoints.coverage import ledger_of
 from fluss_orchestrate.core.checkpoints.dropped import NOTHING_DROPPED, DropRecords, last_drop
-from fluss_orchestrate.core.checkpoints.events import RESERVED, Event, now_ms
+from fluss_orchestrate.core.checkpoints.events import RESERVED, Event, IntervalName, now_ms
 from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
 from fluss_orchestrate.core.checkpoints.store import (
     CLAIM_ATTEMPTS_MAX,
@@ -31,6 +31,7 @@ from fluss_orchestrate.core.checkpoints.store import (
     lost_too_often,
 )
 from fluss_orchestrate.core.errors import NotYetError, PartitionGoneError, RetentionPassedError
+from fluss_orchestrate.core.incremental.planning.binding import BindingCheck
 from fluss_orchestrate.core.incremental.planning.guards import (
     UNKNOWN_END,
     PartitionCheck,
@@ -164,7 +165,7 @@ class IntervalScan:
 
     def interval_name(self, since: Time, until: Time) -> str:
         """Return the name of the checkpoint of the interval from `since` to `until`."""
-        return f"{self.name}/[{time_ms(since)},{time_ms(until)})"
+        return str(IntervalName(self.name, time_ms(since), time_ms(until)))
 
     def plan(self, run_key: str, since: Time, until: Time, *, sink: Sink | None = None) -> ScanPlan:
         """Record the rows that were committed at or after `since` and before `until`.
@@ -205,27 +206,35 @@ class IntervalScan:
                 check.check_head(head)
                 known = self._known(head)
                 if known is not None:
-                    check.check_plan(known)
                     receipt = head.receipt
-                    return known, None if receipt is None else receipt.repeated()
+                    if receipt is None:
+                        check.check_pending(known)
+                        return known, None
+                    check.check_plan(known)
+                    return known, receipt.repeated()
             start, stop = self._boundary(first_ms), self._boundary(last_ms)
             draft = self._drafted(name, run_key, start, stop)
             check.check_plan(draft.plan)
-            draft = self._claimed(check.ledger(draft.plan.table), head, draft)
-            details = {"since_ms": first_ms, "until_ms": last_ms, **draft.details}
+            draft = self._claimed(check, head, draft)
+            times = {"since_ms": first_ms, "until_ms": last_ms}
+            details = check.with_contract({**times, **draft.details})
             recorded = self.store.try_plan(head, draft.plan, draft.position, details, check.binding)
             if recorded is not None:
                 return recorded, None
             CLAIM_PAUSE.pause_blocking(attempt)
         raise lost_too_often(name)
 
-    def _claimed(self, ledger: CoverageLedger | None, head: Event | None, draft: Draft) -> Draft:
+    def _claimed(self, check: BindingCheck, head: Event | None, draft: Draft) -> Draft:
         """Return the draft without the rows that other checkpoints bring into the sink."""
         plan = draft.plan
         left = plan.ranges
+        ledger = check.ledger(plan.table)
         if ledger is not None:
             skip = self._scan.settings.on_covered == "skip"
-            left = ledger.claim_interval(plan.name, head, plan.ranges, skip_taken=skip)
+            in_order = check.needs_order(plan)
+            left = ledger.claim_interval(
+                plan.name, head, plan.ranges, skip_taken=skip, in_order=in_order
+            )
         details = dict(draft.details)
         covered = without(plan.ranges, left)
         if covered:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from fluss_orchestrate.core.lake.known_lake import newest_tiered
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
+    from pyiceberg.table.update.snapshot import ManageSnapshots
 
 log = logging.getLogger(__name__)
 PIN_PREFIX = "fluss-pin-"
@@ -100,19 +102,49 @@ def outdated_pins(table: Table, now_ms: int) -> list[str]:
     return found
 
 
-def add_pin(table: Table, snapshot_id: int, until_ms: int) -> str:
-    """Pin a snapshot until a time (epoch) by a tag, and return the tag's name."""
+def new_pin_name() -> str:
+    """Return a name that no other pin has."""
+    return f"{PIN_PREFIX}{uuid.uuid4()}"
+
+
+def add_pin(table: Table, snapshot_id: int, name: str, until_ms: int) -> None:
+    """Pin a snapshot until a time (epoch) by a tag.
+
+    Raises:
+        CommitConflictError: Another commit came first; there is no pin.
+    """
     made = table.snapshot_by_id(snapshot_id)
     if made is None:
         raise ValueError(f"{'.'.join(table.name())} has no snapshot {snapshot_id}")
-    name = f"{PIN_PREFIX}{uuid.uuid4()}"
     age_ms = max(1, until_ms - made.timestamp_ms)
-    with table.manage_snapshots() as manage:
+    with _once(table) as manage:
         manage.create_tag(snapshot_id, name, max_ref_age_ms=age_ms)
-    return name
 
 
-def remove_snapshots(table: Table, snapshots: Iterable[Snapshot], pins: Iterable[str]) -> None:
+def remove_pin(table: Table, name: str) -> None:
+    """Remove a pin, if it is there.
+
+    Raises:
+        CommitConflictError: Another commit came first.
+    """
+    if name in table.metadata.refs:
+        with _once(table) as manage:
+            manage.remove_tag(name)
+
+
+@contextmanager
+def _once(table: Table) -> Iterator[ManageSnapshots]:
+    """Change the tags of a table in one commit, which is not repeated."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    try:
+        with without_retries(table).manage_snapshots() as manage:
+            yield manage
+    except CommitFailedException as error:
+        raise CommitConflictError(f"{'.'.join(table.name())}: {error}") from error
+
+
+def remove_snapshots(table: Table, snapshots: Iterable[Snapshot], pins: Sequence[str]) -> None:
     """Commit the removal of snapshots and pins.
 
     Raises:
@@ -131,11 +163,18 @@ def remove_snapshots(table: Table, snapshots: Iterable[Snapshot], pins: Iterable
     # What is needed was decided for this head; another one may need more.
     known: Any = {"ref": MAIN, "snapshot-id": None if head is None else head.snapshot_id}
     expire._requirements = (AssertRefSnapshotId(**known),)
-    expire.by_ids([snapshot.snapshot_id for snapshot in snapshots])
+    ids = [snapshot.snapshot_id for snapshot in snapshots]
+    expire.by_ids(ids)
     expire.commit()
     try:
         transaction.commit_transaction()
-    except CommitFailedException as error:
+    except (CommitFailedException, ValueError) as error:
+        # PyIceberg raises a ValueError for what another run of maintenance has removed.
+        now = table.refresh().metadata
+        there = {snapshot.snapshot_id for snapshot in now.snapshots}
+        is_lost = isinstance(error, CommitFailedException)
+        if not is_lost and there.issuperset(ids) and set(pins) <= set(now.refs):
+            raise
         raise CommitConflictError(f"{'.'.join(table.name())}: {error}") from error
 
 

@@ -8,7 +8,7 @@ the same offsets as the one before it, and is committed to Fluss as a round of t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -246,7 +246,11 @@ class _Maintenance:
 
     def dry_run(self) -> LakeMaintenance:
         """Return what each step would do now, independently of the other steps."""
-        table, settings = self._load(), self._settings
+        self._repeated("a dry run", self._count)
+        return self._done
+
+    def _count(self, table: Table) -> bool:
+        settings = self._settings
         count = len(live_files(table))
         groups = self._plan(table) if settings.compact else []
         rewritten = sum(len(group.files) for group in groups)
@@ -255,7 +259,7 @@ class _Maintenance:
         kept = [s for s in table.metadata.snapshots if s.snapshot_id not in gone]
         unused = expiry.files_of(table, expired) - expiry.files_of(table, kept) if expired else ()
         orphans = list(self._orphans(table)) if settings.remove_orphans else []
-        return replace(
+        self._done = replace(
             self._done,
             dry_run=True,
             snapshot_id=_current_id(table),
@@ -268,40 +272,64 @@ class _Maintenance:
             orphans_deleted=len(orphans),
             orphan_bytes=sum(orphan.size for orphan in orphans),
         )
+        return True
 
     def run(self) -> LakeMaintenance:
         """Do each step, and try again what lost a race."""
-        table = self._load()
-        self._done = replace(self._done, files_before=len(live_files(table)))
+        self._repeated("maintenance", self._look_before)
         if self._settings.compact:
-            self._compact()
+            self._repeated("compaction", self._compact)
         if self._settings.expire:
-            self._expire()
+            self._repeated("expiring snapshots", self._expire)
         if self._settings.remove_orphans:
+            self._repeated("removing orphans", self._remove_orphans)
+        self._repeated("maintenance", self._look_after)
+        return self._done
+
+    def _repeated(self, step: str, attempt: Callable[[Table], bool]) -> None:
+        """Make attempts on the newest table until one returns True.
+
+        An attempt begins again, too, if files of its table are gone, because another run of
+        maintenance has expired the snapshot.
+        """
+        for number in range(ATTEMPTS_MAX):
             table = self._load()
-            count, size = expiry.delete_orphans(table, list(self._orphans(table)))
-            self._done = replace(self._done, orphans_deleted=count, orphan_bytes=size)
-        table = self._load()
-        return replace(
-            self._done, snapshot_id=_current_id(table), files_after=len(live_files(table))
-        )
+            looked_at = table.metadata_location
+            try:
+                if attempt(table):
+                    return
+            except FileNotFoundError as error:
+                if self._load().metadata_location == looked_at:
+                    raise
+                log.info("%s: others maintain its lake too: %s", self._info.table_path, error)
+            CONFLICT_PAUSE.pause_blocking(number)
+        raise self._contended(step)
+
+    def _look_before(self, table: Table) -> bool:
+        self._done = replace(self._done, files_before=len(live_files(table)))
+        return True
+
+    def _look_after(self, table: Table) -> bool:
+        count = len(live_files(table))
+        self._done = replace(self._done, snapshot_id=_current_id(table), files_after=count)
+        return True
+
+    def _remove_orphans(self, table: Table) -> bool:
+        count, size = expiry.delete_orphans(table, list(self._orphans(table)))
+        self._done = replace(self._done, orphans_deleted=count, orphan_bytes=size)
+        return True
 
     def _orphans(self, table: Table) -> Iterator[expiry.Orphan]:
         return expiry.orphans(table, now_ms() - self._settings.orphan_age_ms)
 
-    def _compact(self) -> None:
-        for attempt in range(ATTEMPTS_MAX):
-            table = self._load()
-            if table.current_snapshot() is None:
-                return
-            groups = self._plan(table)
-            # Every commit makes the plans of the later batches stand on another snapshot. They
-            # stay right: files that were planned and are still there have the same rows.
-            batches = compaction.batches_of(groups, self._write.commit_bytes)
-            if all(self._replace(table, batch) for batch in batches):
-                return
-            CONFLICT_PAUSE.pause_blocking(attempt)
-        raise self._contended("compaction")
+    def _compact(self, table: Table) -> bool:
+        if table.current_snapshot() is None:
+            return True
+        groups = self._plan(table)
+        # Every commit makes the plans of the later batches stand on another snapshot. They stay
+        # right: files that were planned and are still there have the same rows.
+        batches = compaction.batches_of(groups, self._write.commit_bytes)
+        return all(self._replace(table, batch) for batch in batches)
 
     def _replace(self, table: Table, groups: list[compaction.Group]) -> bool:
         """Write the files of some groups anew and commit them; False if that has to begin again."""
@@ -354,28 +382,22 @@ class _Maintenance:
             self._lake.tell(known, snapshot_id, path, [], oldest_to_keep(table))
         return True
 
-    def _expire(self) -> None:
-        for attempt in range(ATTEMPTS_MAX):
-            table = self._load()
-            expired = self._expirable(table)
-            pins = expiry.outdated_pins(table, now_ms())
-            if not expired and not pins:
-                return
-            before = expiry.files_of(table, expired)
-            try:
-                expiry.remove_snapshots(table, expired, pins)
-            except CommitConflictError as error:
-                log.info("%s: another commit came first: %s", self._info.table_path, error)
-                CONFLICT_PAUSE.pause_blocking(attempt)
-                continue
-            after = self._load()
-            unused = before - expiry.files_of(after, after.metadata.snapshots)
-            delete_files(after, unused)
-            self._done = replace(
-                self._done, snapshots_expired=len(expired), files_deleted=len(unused)
-            )
-            return
-        raise self._contended("expiring snapshots")
+    def _expire(self, table: Table) -> bool:
+        expired = self._expirable(table)
+        pins = expiry.outdated_pins(table, now_ms())
+        if not expired and not pins:
+            return True
+        before = expiry.files_of(table, expired)
+        try:
+            expiry.remove_snapshots(table, expired, pins)
+        except CommitConflictError as error:
+            log.info("%s: another commit came first: %s", self._info.table_path, error)
+            return False
+        after = self._load()
+        unused = before - expiry.files_of(after, after.metadata.snapshots)
+        delete_files(after, unused)
+        self._done = replace(self._done, snapshots_expired=len(expired), files_deleted=len(unused))
+        return True
 
     def _contended(self, step: str) -> LakeContendedError:
         return LakeContendedError(
@@ -418,6 +440,7 @@ def pin_lake(
     Raises:
         NoLakeError: The table has no lake.
         LakeRangeError: Nothing of the table is in the lake yet.
+        LakeContendedError: Others kept committing to the Iceberg table.
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
     info = table_info(connection, path)
@@ -427,10 +450,20 @@ def pin_lake(
     snapshot_id = KnownLake(connection, info).known().snapshot_id
     if snapshot_id is None:
         raise LakeRangeError(path, "nothing of it is in the lake yet")
-    lake = load_lake_table(info, alias, catalog)
-    name = expiry.add_pin(lake, snapshot_id, now_ms() + keep_for_ms)
+    name = expiry.new_pin_name()
+
+    def changed(change: Callable[[Table], None]) -> None:
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return change(load_lake_table(info, alias, catalog))
+            except CommitConflictError as error:
+                log.info("%s: another commit came first: %s", path, error)
+                CONFLICT_PAUSE.pause_blocking(attempt)
+        raise LakeContendedError(path, f"a pin lost {ATTEMPTS_MAX} times against other commits")
+
+    until_ms = now_ms() + keep_for_ms
+    changed(lambda lake: expiry.add_pin(lake, snapshot_id, name, until_ms))
     try:
         yield snapshot_id
     finally:
-        with load_lake_table(info, alias, catalog).manage_snapshots() as manage:
-            manage.remove_tag(name)
+        changed(lambda lake: expiry.remove_pin(lake, name))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 
 from fluss_orchestrate.core.plan import ScanPlan
+from fluss_orchestrate.core.read_ahead import read_ahead
 from fluss_orchestrate.core.sinks.errors import SinkError, SinkValueError
 from fluss_orchestrate.core.sinks.sql_forms.tables import POSTGRES
 from fluss_orchestrate.core.sinks.sql_types import (
@@ -29,7 +31,7 @@ from fluss_orchestrate.core.sinks.sql_types import (
     check_no_nul,
     without_digits_below_us,
 )
-from fluss_orchestrate.core.sql_engine import reason
+from fluss_orchestrate.core.sql_engine import plain_text, reason
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
@@ -48,6 +50,18 @@ _HEX = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
 _FIRST_DAY, _LAST_DAY = dt.date.min, dt.date.max
 
 Convert = Callable[[str, pa.Array], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyData:
+    """Rows for COPY, in its layout `csv` or `text`."""
+
+    data: pa.Buffer
+    layout: str
+
+
+EncodedRows = CopyData | list[dict[str, Any]]
+"""Rows as the database takes them: for COPY, or as parameters of an INSERT."""
 
 
 class BulkInsert:
@@ -85,15 +99,31 @@ class BulkInsert:
         Raises:
             UnfitValueError: A value cannot be stored.
         """
+        for part in self.encoded(rows):
+            self.write(part)
+
+    def encoded(self, rows: pa.RecordBatch) -> Iterator[EncodedRows]:
+        """Return rows as the database takes them, some at a time. May be called on any thread.
+
+        Raises:
+            UnfitValueError: A value cannot be stored.
+        """
         step = ROWS_PER_INSERT if self._encoder is None else ROWS_PER_COPY
         for start in range(0, rows.num_rows, step):
             part = rows.slice(start, step)
             if self._encoder is None:
-                self._connection.execute(self._table.insert(), self._values.rows(part))
+                yield self._values.rows(part)
             elif _has_end_mark(part):
-                self._copy(self._encoder.encode_text(part), "text")
+                yield CopyData(self._encoder.encode_text(part), "text")
             else:
-                self._copy(self._encoder.encode(part), "csv")
+                yield CopyData(self._encoder.encode(part), "csv")
+
+    def write(self, rows: EncodedRows) -> None:
+        """Add rows that were encoded."""
+        if isinstance(rows, CopyData):
+            self._copy(rows.data, rows.layout)
+        else:
+            self._connection.execute(self._table.insert(), rows)
 
     def _copy(self, data: pa.Buffer, layout: str) -> None:
         import sqlalchemy as sa
@@ -110,12 +140,27 @@ class BulkInsert:
         failure: Exception
         try:
             with driver.cursor() as cursor:
-                _COPY[dialect.driver](cursor, statement, data)
+                _COPY[dialect.driver](cursor, plain_text(dialect, statement), data)
             return
         except errors.Error as error:
             # As SQLAlchemy raises the errors of its own statements.
             failure = sa.exc.DBAPIError.instance(None, None, error, errors.Error, dialect=dialect)
         raise failure
+
+
+def add_all(rows: Iterable[tuple[BulkInsert, pa.RecordBatch]]) -> None:
+    """Add rows to their tables. While the database works, the next rows are read and encoded.
+
+    Args:
+        rows: The rows with where they go. They are made on another thread.
+
+    Raises:
+        UnfitValueError: A value cannot be stored.
+    """
+    encoded = ((into, part) for into, batch in rows for part in into.encoded(batch))
+    with read_ahead(encoded) as parts:
+        for into, part in parts:
+            into.write(part)
 
 
 def _copy_psycopg2(cursor: Any, statement: str, data: pa.Buffer) -> None:

@@ -116,13 +116,7 @@ class HistoryPlan:
         plan, label = self._plan, self._keyed.target.label
         fitted = self._keyed.fitted(connection)
         if at is None:
-            fitted.lock()
-            if fitted.has_rows():
-                raise SinkFormError(
-                    label,
-                    f"the table has rows that are not of the history '{plan.name}', and a history "
-                    "begins with an empty table. Empty it, or name another table",
-                )
+            fitted.claim(f"history '{plan.name}'")
         rows = size = versions = 0
         with explained_values(label, plan):
             closed = self._close_left(fitted, at)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from fluss_orchestrate.core.sinks.base import SchemaPolicy, columns_to_add
 from fluss_orchestrate.core.sinks.errors import SinkError, SinkSchemaError
 from fluss_orchestrate.core.sinks.sql_types import SQLITE, sql_type
+from fluss_orchestrate.core.sql_engine import execute_plainly
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
@@ -132,7 +133,7 @@ class TargetTable:
         if narrow and self.dialect != SQLITE:  # whose types have no widths
             self._widen(connection, declared, narrow)
         for field in missing:
-            connection.exec_driver_sql(self._adding(declared, field.name))
+            execute_plainly(connection, self._adding(declared, field.name))
         return self.present(connection) if narrow or missing else present
 
     def _widen(self, connection: Connection, declared: Table, narrow: Mapping[str, Any]) -> None:
@@ -153,14 +154,13 @@ class TargetTable:
                 list(narrow),
             )
         for change in changes.values():
-            connection.exec_driver_sql(change)
+            execute_plainly(connection, change)
 
     def _adding(self, declared: Table, name: str) -> str:
         import sqlalchemy as sa
 
         dialect = self.engine.dialect
         column = sa.schema.CreateColumn(declared.c[name]).compile(dialect=dialect)
-        # To be run by exec_driver_sql: text() would read a colon in a name as a parameter.
         return (
             f"ALTER TABLE {dialect.identifier_preparer.format_table(declared)} ADD COLUMN {column}"
         )
@@ -170,7 +170,7 @@ class TargetTable:
 
         try:
             with self.engine.begin() as connection:
-                connection.exec_driver_sql(self._adding(declared, name))
+                execute_plainly(connection, self._adding(declared, name))
         except (sa.exc.ProgrammingError, sa.exc.OperationalError):
             # Another process may have added it in the meantime.
             if name not in self.present(self.engine):

@@ -1,0 +1,1 @@
+"""How planning, committing and waiting grow: with positions, partitions and sensors."""

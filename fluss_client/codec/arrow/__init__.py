@@ -1,1 +1,0 @@
-"""Arrow record batches as bytes, and Arrow columns between their forms."""

@@ -1,1 +1,0 @@
-"""Record batches: the units that requests and log segments carry."""

@@ -1,0 +1,206 @@
+"""The layers of a position: the whole one of an early event, and what later events changed of it.
+
+A layer is what one record says about the position. Let w be the last event with the whole position.
+Event w + r has the change since event w + (r & (r - 1)), which is r without its lowest bit: 1 and 2
+since 0, 3 since 2, 4 since 0, 5 since 4, 6 since 4, 7 since 6. So the position after an event is
+built of the whole one and one change per bit of r, however long the history is: `bases` has their
+numbers.
+
+The position is whole in the first event of a name; after a RESET; with another table; with at most
+`WHOLE_PLACES_MAX` places, where a change saves nothing; and when the change would name half of the
+places or more. So what is read is less than two positions, and what is written is what changed,
+times at most log2 of the number of events over which the changes spread.
+
+The form in JSON is `TablePosition.to_json()` for a whole position, and for a change
+
+    {"table":  identity of the table,
+     "on":     [w, ..., e],               the events that it is built upon, in order
+     "nonce":  nonce of event e,
+     "change": PositionChange.to_json(),  since event e
+     "check":  [number of places, sum of the offsets, sum of the commit times]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluss_orchestrate.core import plain_values as plain
+from fluss_orchestrate.core.checkpoints.position import TablePosition
+from fluss_orchestrate.core.checkpoints.position_change import PositionChange
+from fluss_orchestrate.core.identity import TableIdentity
+from fluss_orchestrate.core.plan import Place
+
+WHOLE_PLACES_MAX = 256
+"""A whole record of 256 places has 1 to 3 KB, one with a change of 16 of them about 600 bytes."""
+
+Check = tuple[int, int, int]
+"""The number of places, the sum of the offsets, the sum of the commit times."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionLayer:
+    """What the record of one event says about the position."""
+
+    sequence: int
+    nonce: str
+    """Of the event."""
+    table: TableIdentity
+    check: Check
+    """Of the position after the event."""
+    whole: TablePosition | None = field(default=None, repr=False)
+    on: tuple[int, ...] = ()
+    """The events that a change is built upon, in order; empty with a whole position."""
+    base_nonce: str = ""
+    """The nonce of the last one."""
+    change: PositionChange = field(default_factory=PositionChange, repr=False)
+    """Since the event of that nonce."""
+
+    @classmethod
+    def of_whole(cls, sequence: int, nonce: str, position: TablePosition) -> PositionLayer:
+        """Return the layer of an event that has the whole position."""
+        return cls(sequence, nonce, position.table, check_of(position), position)
+
+    @classmethod
+    def upon(
+        cls,
+        layers: Sequence[PositionLayer],
+        sequence: int,
+        nonce: str,
+        before: TablePosition,
+        after: TablePosition,
+        places: frozenset[Place] | None = None,
+    ) -> PositionLayer:
+        """Return the layer of the event after some others.
+
+        Args:
+            layers: The layers of the event before it.
+            sequence: The sequence of the event.
+            nonce: Its nonce.
+            before: The position before the event.
+            after: The position after it.
+            places: The only places that may differ, if they are known.
+        """
+        places_count = len(after.offsets)
+        if not layers or places_count <= WHOLE_PLACES_MAX or before.table != after.table:
+            return cls.of_whole(sequence, nonce, after)
+        on = bases(layers[0].sequence, sequence)
+        check = check_of(after)
+        change = _change(before, after, places, layers[-1].check, check)
+        for layer in reversed(layers[len(on) :]):
+            change = layer.change.then(change)
+        if 2 * change.size >= places_count:
+            return cls(sequence, nonce, after.table, check, after)
+        base_nonce = layers[len(on) - 1].nonce
+        return cls(sequence, nonce, after.table, check, None, on, base_nonce, change)
+
+    def to_json(self) -> dict[str, Any] | None:
+        """Return the change as plain values; None for a whole position, which an event has."""
+        if self.whole is not None:
+            return None
+        return {
+            "table": self.table.to_json(),
+            "on": list(self.on),
+            "nonce": self.base_nonce,
+            "change": self.change.to_json(),
+            "check": list(self.check),
+        }
+
+    @classmethod
+    def from_json(cls, sequence: int, nonce: str, value: Any) -> PositionLayer | None:
+        """Return the layer from the position in a record; None if the event has none."""
+        if value is None:
+            return None
+        if "on" not in value:
+            return cls.of_whole(sequence, nonce, TablePosition.from_json(value))
+        with plain.reading("change of a position"):
+            on = tuple(plain.number(number) for number in value["on"])
+            if not on or list(on) != sorted({*on}) or on[-1] >= sequence:
+                raise ValueError(f"it is built upon the events {list(on)}")
+            places, offsets, times = value["check"]
+            return cls(
+                sequence,
+                nonce,
+                TableIdentity.from_json(value["table"]),
+                (plain.number(places), _sum(offsets), _sum(times)),
+                None,
+                on,
+                plain.text(value["nonce"]),
+                PositionChange.from_json(value["change"]),
+            )
+
+
+def bases(whole: int, sequence: int) -> tuple[int, ...]:
+    """Return the events that a later event is built upon, beginning with that of the whole one."""
+    found = []
+    rest = sequence - whole
+    while rest:
+        rest &= rest - 1
+        found.append(whole + rest)
+    return tuple(reversed(found))
+
+
+def follow(layers: Sequence[PositionLayer]) -> bool:
+    """Return whether each layer is a change of the one before it, and the first one is whole."""
+    if not layers or layers[0].whole is None:
+        return False
+    sequences = tuple(layer.sequence for layer in layers)
+    return all(
+        layer.whole is None
+        and layer.on == sequences[:at]
+        and layer.base_nonce == layers[at - 1].nonce
+        and layer.table == layers[0].table
+        for at, layer in enumerate(layers)
+        if at
+    )
+
+
+def built(layers: Sequence[PositionLayer]) -> TablePosition | None:
+    """Return the position of layers that `follow` each other; None if it fails their check."""
+    position = layers[0].whole
+    assert position is not None
+    if len(layers) == 1:
+        return position
+    change = layers[1].change
+    for layer in layers[2:]:
+        change = change.then(layer.change)
+    position = change.apply(position)
+    return position if check_of(position) == layers[-1].check else None
+
+
+def check_of(position: TablePosition) -> Check:
+    """Return the numbers that a rebuilt position must have, too."""
+    offsets, times = position.offsets, position.commit_ms
+    return len(offsets), sum(offsets.values()), sum(times.values())
+
+
+def _change(
+    before: TablePosition,
+    after: TablePosition,
+    places: frozenset[Place] | None,
+    was: Check,
+    check: Check,
+) -> PositionChange:
+    """Return the change, by the places that may differ if they explain all of it."""
+    if places is not None:
+        change = PositionChange.between(before, after, places)
+        at = [before.offsets.get(place, 0) for place in (*change.moved, *change.gone)]
+        times = [before.commit_ms.get(place, 0) for place in (*change.moved, *change.gone)]
+        new = sum(place not in before.offsets for place in change.moved)
+        reached = change.moved.values()
+        explained = (
+            was[0] + new - len(change.gone),
+            was[1] - sum(at) + sum(offset for offset, _ in reached),
+            was[2] - sum(times) + sum(time or 0 for _, time in reached),
+        )
+        if explained == check:
+            return change
+    return PositionChange.between(before, after)
+
+
+def _sum(value: Any) -> int:
+    """Return a sum, which may be larger than an offset is."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no sum")
+    return value
