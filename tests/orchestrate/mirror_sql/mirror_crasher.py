@@ -76,7 +76,7 @@ def arm(stage: str, rng: random.Random) -> None:
     if stage == "before the table is prepared":
         dying_before(mirror.KeyedTable, "fitted")
     elif stage == "while rows are copied":
-        dying_before(copying.BulkInsert, "add", after=True, skip=skip)
+        dying_before(copying.BulkInsert, "write", after=True, skip=skip)
     elif stage == "before the upsert":
         dying_before(mirror.Fitted, "upsert_from")
     elif stage == "after the upsert":

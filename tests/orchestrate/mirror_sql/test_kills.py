@@ -29,6 +29,7 @@ from tests.orchestrate.mirror_sql.mirrors import (
 SEED = 20261118
 KILLS, KILLS_LONG = 12, 100
 """Per database and kind of source; in the long form 200 for SQL on each kind of source."""
+RUNS_PER_KILL_MAX = 20
 EMBEDDED_FIRST = ("embedded", pytest.param("cluster", marks=pytest.mark.long))
 RACERS, RUNS_EACH, RUNS_EACH_LONG = 8, 1, 6
 
@@ -77,7 +78,10 @@ class Killing:
         """Kill runs until there were enough; the mirror equals the model after each."""
         rng, model, number = self.rng, self.model, 0
         spec = self.spec | {"sink": place, "form": "mirror"}
+        runs_left = self.wanted * RUNS_PER_KILL_MAX
         while sum(self.kills.values()) < self.wanted or not all(self.kills[s] for s in known):
+            runs_left -= 1
+            assert runs_left > 0, f"some stages were never reached: {self.kills}"
             # A run whose plan was made before does not reach every stage.
             stage = rng.choice([s for s in known if not self.kills[s]] or known)
             head = self.store.head("kills")
