@@ -213,12 +213,12 @@ def load_lake_table(
     """Return the current Iceberg table of a Fluss table. Blocks on I/O."""
     catalog = open_catalog(catalog_properties(table, cluster_alias, overrides))
     path = table.table_path
-    with told_by_store(catalog.properties.get("warehouse", ""), catalog.properties, "read"):
+    with explained_by_store(catalog.properties.get("warehouse", ""), catalog.properties, "read"):
         return catalog.load_table((path.database_name, path.table_name))
 
 
 @contextmanager
-def told_by_store(location: str, properties: Mapping[str, str], doing: str) -> Iterator[None]:
+def explained_by_store(location: str, properties: Mapping[str, str], doing: str) -> Iterator[None]:
     """Raise what a store refuses as the error that says what to do; other errors stay.
 
     Args:
@@ -235,11 +235,11 @@ def told_by_store(location: str, properties: Mapping[str, str], doing: str) -> I
         raise storage_error(error, place, doing, _filesystem(place, properties)) from error
 
 
-def told_while_read(
+def explained_while_read(
     location: str, properties: Mapping[str, str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Return batches that are read from a store; see `told_by_store`."""
-    with told_by_store(location, properties, "read"):
+    """Return batches that are read from a store; see `explained_by_store`."""
+    with explained_by_store(location, properties, "read"):
         yield from batches
 
 

@@ -22,7 +22,7 @@ from fluss_client import FlussConnection, TableInfo
 from fluss_client.engine import BlockingState, async_connection, backend_of, run_blocking
 from fluss_client.errors import LakeSnapshotNotExistError
 from fluss_orchestrate.core.incremental.planning.observation import TableView
-from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table, told_while_read
+from fluss_orchestrate.core.lake.catalog import explained_while_read, has_lake, load_lake_table
 from fluss_orchestrate.core.lake.data_files import conform
 from fluss_orchestrate.core.lake.equality_deletes import (
     LiveFile,
@@ -215,7 +215,7 @@ class KeyReader:
             return
         table = self._opened(one.snapshot_id)
         found = self._lake_and_tail(table, one.snapshot_id, part)
-        yield from told_while_read(table.location(), table.io.properties, found)
+        yield from explained_while_read(table.location(), table.io.properties, found)
 
     def _lake_and_tail(
         self, table: Table, snapshot_id: int, part: BucketRange

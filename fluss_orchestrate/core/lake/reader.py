@@ -27,7 +27,7 @@ from fluss_orchestrate.core.errors import TableIdentityChangedError
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental.planning.settings import LakeReader
 from fluss_orchestrate.core.incremental.reading.columns import METADATA_FIELDS
-from fluss_orchestrate.core.lake.catalog import load_lake_table, told_while_read
+from fluss_orchestrate.core.lake.catalog import explained_while_read, load_lake_table
 from fluss_orchestrate.core.lake.data_files import conform
 from fluss_orchestrate.core.lake.errors import LakeRangeError, LakeTimesUnknownError
 from fluss_orchestrate.core.lake.file_scan import read_file, read_tasks
@@ -101,7 +101,7 @@ class LakeRead:
             raise LakeTimesUnknownError(self.info.table_path)
         found = self._with_offsets(part) if placed else self._without_offsets(part)
         io = self.table.io
-        for batch in told_while_read(self.table.location(), io.properties, found):
+        for batch in explained_while_read(self.table.location(), io.properties, found):
             offsets = batch.column(OFFSET).to_numpy()
             if at == FROM_THE_FIRST:
                 at = int(offsets[0])

@@ -37,7 +37,7 @@ from fluss_orchestrate.core.incremental.planning.observation import (
     observe_offsets,
     offsets_of,
 )
-from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table, told_by_store
+from fluss_orchestrate.core.lake.catalog import explained_by_store, has_lake, load_lake_table
 from fluss_orchestrate.core.lake.commits import CONFLICT_PAUSE, commit_append
 from fluss_orchestrate.core.lake.data_files import delete_files
 from fluss_orchestrate.core.lake.errors import (
@@ -167,7 +167,7 @@ class TieringRound:
         started = now_ms()
         for attempt in range(ROUND_ATTEMPTS_MAX):
             table = self._load()
-            with told_by_store(table.location(), table.io.properties, "write"):
+            with explained_by_store(table.location(), table.io.properties, "write"):
                 receipt = self._try(started, table)
             if receipt is not None:
                 return receipt

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fluss_client.engine import Backoff
 from fluss_orchestrate.core.checkpoints.position import TablePosition
-from fluss_orchestrate.core.lake.catalog import told_by_store
+from fluss_orchestrate.core.lake.catalog import explained_by_store
 from fluss_orchestrate.core.lake.iceberg_schema import partition_spec
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks.base import SinkForm, SinkResult
@@ -60,7 +60,7 @@ class SinkTable:
     def store(self, doing: str) -> AbstractContextManager[None]:
         """Tell what the store of the table's files refuses, while something is done with them."""
         properties = self.catalog.properties
-        return told_by_store(properties.get("warehouse", ""), properties, doing)
+        return explained_by_store(properties.get("warehouse", ""), properties, doing)
 
     def find(self) -> Table | None:
         """Load the table; None if it does not exist and may be created.
