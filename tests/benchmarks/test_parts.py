@@ -15,8 +15,9 @@ from fluss_client.testing import LocalCluster
 
 ROOT = Path(__file__).parents[2]
 PEERS = {
-    "client": {"pyfluss", "socket", "encode+socket", "encode alone", "decode alone"},
+    "client": {"pyfluss", "awaited", "socket", "encode+socket", "encode alone", "decode alone"},
     "embedded": {"sqlite", "duckdb"},
+    "growth": set(),
     "incremental": {"pyfluss loop", "client loop"},
     "spark": {"format", "client", "Spark's Parquet"},
     "orchestration": {"each alone", "pyfluss"},

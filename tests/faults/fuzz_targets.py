@@ -43,10 +43,9 @@ from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire import hot
 from fluss_client.wire.rpc import decode_response
 from fluss_orchestrate.cli.presentation.failures import UsageError
-from fluss_orchestrate.core.checkpoints.events import event_of
 from fluss_orchestrate.core.row_filter import RowFilter
 from fluss_orchestrate.spark.source.options import read_point
-from tests.faults.specimens import EVENT, READERS
+from tests.faults.specimens import EVENT, READERS, event_in
 from tests.faults.test_bad_texts import PARSERS, WORDS
 
 REFUSALS = (FlussError, UsageError)
@@ -151,7 +150,7 @@ def _json_readers() -> Iterator[tuple[str, Target]]:
     yield "descriptor", Target(descriptor_from_json, (descriptor_to_json(descriptor),))
     yield "database", Target(database_from_json, (b'{"version":1,"comment":"c"}',))
     columns = {"name": EVENT.name, "seq": 5, "kind": "commit", "nonce": EVENT.nonce}
-    yield "checkpoint", Target(lambda data: event_of(columns, data), (EVENT.body(),))
+    yield "checkpoint", Target(lambda data: event_in(columns, data), (EVENT.body(),))
     for name, (whole, reader) in READERS.items():
         seed = json.dumps(whole).encode()
         yield name, Target(lambda data, reader=reader: _from_json(reader, data), (seed,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from fluss_orchestrate.core.checkpoints.events import (
     event_from_json,
 )
 from fluss_orchestrate.core.checkpoints.position import TablePosition
+from fluss_orchestrate.core.checkpoints.records import rebuilt
 from fluss_orchestrate.core.clusters import ClusterRef
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.lake.covers import LakeTarget
@@ -120,3 +121,9 @@ READERS: dict[str, tuple[Any, Reader]] = {
     "spec file": ({"tables": [SPEC]}, lambda value: load_table_specs("# \n" + json.dumps(value))),
 }
 """Name → a whole value as JSON has it, and what reads it."""
+
+
+def event_in(columns: Mapping[str, Any], body: bytes) -> Event:
+    """The event of a record that has the whole position."""
+    (event,) = rebuilt([{**columns, "body": body}], lambda _: [], {}, at_once=True)
+    return event

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluss_client.errors import FlussError
-from fluss_orchestrate.core.checkpoints.events import event_of
 from tests.faults.damage import damaged
-from tests.faults.specimens import EVENT, READERS
+from tests.faults.specimens import EVENT, READERS, event_in
 
 SHORT, LONG = 60, 5_000
 NAMES = sorted(READERS)
@@ -62,9 +61,9 @@ def test_a_damaged_body_of_an_event_is_refused_by_type(long_form: bool) -> None:
     @given(st.integers(0, len(body) - 1), st.binary(max_size=6))
     def attempt(at: int, by: bytes) -> None:
         changed = body[:at] + by + body[at + len(by) :]
-        refused_or_whole(lambda b: event_of(COLUMNS, b), changed)
-        refused_or_whole(lambda b: event_of(COLUMNS, b), body[:at])
-        refused_or_whole(lambda b: event_of(COLUMNS, b), by)
+        refused_or_whole(lambda b: event_in(COLUMNS, b), changed)
+        refused_or_whole(lambda b: event_in(COLUMNS, b), body[:at])
+        refused_or_whole(lambda b: event_in(COLUMNS, b), by)
 
     attempt()
-    assert event_of(COLUMNS, body) == EVENT
+    assert event_in(COLUMNS, body) == EVENT

@@ -16,7 +16,7 @@ import pytest
 
 from fluss_client.errors import CorruptDataError
 from fluss_orchestrate.core.checkpoints import SqlCheckpointStore
-from fluss_orchestrate.core.checkpoints.events import event_from_json, event_of
+from fluss_orchestrate.core.checkpoints.events import event_from_json
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.checkpoints.transfer import export_checkpoints, import_checkpoints
 from fluss_orchestrate.core.plan import ScanPlan
@@ -33,6 +33,7 @@ from tests.faults.specimens import (
     PLAN,
     POSITION,
     RECEIPT,
+    event_in,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -78,7 +79,7 @@ def test_what_a_newer_release_wrote_is_refused(name: str, version: int) -> None:
 def test_positions_and_bodies_of_events_are_read() -> None:
     assert TablePosition.from_json(golden("position")) == POSITION
     kept = golden("event-body")
-    assert event_of(kept["columns"], base64.b64decode(kept["body"])) == EVENT
+    assert event_in(kept["columns"], base64.b64decode(kept["body"])) == EVENT
 
 
 def test_an_export_is_taken_in(tmp_path: Path) -> None:
