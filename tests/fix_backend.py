@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -73,10 +74,24 @@ def backend_kind(request: pytest.FixtureRequest) -> str:
     return kind
 
 
+def settings_of(request: pytest.FixtureRequest, kind: str) -> dict[str, Any]:
+    """The keys that reach a backend."""
+    return _SETTINGS[kind](request)
+
+
+@contextmanager
+def connected(settings: dict[str, Any]) -> Iterator[Any]:
+    """A connection to a backend."""
+    from fluss_client import FlussConnection
+
+    with FlussConnection.create(Config(settings)).result(60) as connection:
+        yield connection
+
+
 @pytest.fixture(scope="session")
 def settings(request: pytest.FixtureRequest, backend_kind: str) -> dict[str, Any]:
     """The keys that reach this backend."""
-    return _SETTINGS[backend_kind](request)
+    return settings_of(request, backend_kind)
 
 
 @pytest.fixture
@@ -88,10 +103,8 @@ def config(settings: dict[str, Any]) -> Config:
 @pytest.fixture(scope="session")
 def connection(settings: dict[str, Any]) -> Iterator[Any]:
     """A connection shared by the tests of one backend."""
-    from fluss_client import FlussConnection
-
-    with FlussConnection.create(Config(settings)).result(60) as connected:
-        yield connected
+    with connected(settings) as shared:
+        yield shared
 
 
 @pytest.fixture

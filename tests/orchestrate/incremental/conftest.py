@@ -12,6 +12,7 @@ import pytest
 from fluss_client import FlussAdmin, FlussConnection
 from fluss_orchestrate.core.checkpoints import CheckpointStore
 from fluss_orchestrate.core.incremental import IncrementalScan
+from tests.fix_backend import connected, settings_of
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.events import EventTables
 
@@ -23,6 +24,22 @@ def backend_kind(request: pytest.FixtureRequest) -> str:
     """Which backend this test runs on."""
     kind: str = request.param
     return kind
+
+
+# These two stand here because `backend_kind` does. Pytest keeps a session's fixture as long as the
+# `backend_kind` that it was made of; the shared ones would keep that of another folder, and a test
+# named "embedded" would run on a cluster.
+@pytest.fixture(scope="session")
+def settings(request: pytest.FixtureRequest, backend_kind: str) -> dict[str, Any]:
+    """The keys that reach this backend."""
+    return settings_of(request, backend_kind)
+
+
+@pytest.fixture(scope="session")
+def connection(settings: dict[str, Any]) -> Iterator[FlussConnection]:
+    """A connection shared by the tests of one backend."""
+    with connected(settings) as shared:
+        yield shared
 
 
 @pytest.fixture(scope="session")
