@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from fluss_orchestrate.core.key_sets import KeySet
 from fluss_orchestrate.core.lake.errors import EqualityDeleteError
-from fluss_orchestrate.core.lake.file_scan import one_ahead, read_file
+from fluss_orchestrate.core.lake.file_scan import read_file
+from fluss_orchestrate.core.read_ahead import read_ahead
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -349,11 +350,12 @@ class _Read:
         gather = not all(keys.is_quick for _, keys in used)
         stored = self._stream(live.file, live.positions, tuple(wanted), gather=gather)
         # Decoding and comparing would take turns on one core otherwise.
-        for batch in one_ahead(stored):
-            keep = np.ones(batch.num_rows, np.bool_)
-            for ids, keys in used:
-                keep &= ~keys.holds(self._columns(batch, ids), live.sequence_number)
-            yield batch if keep.all() else batch.filter(pa.array(keep))
+        with read_ahead(stored) as batches:
+            for batch in batches:
+                keep = np.ones(batch.num_rows, np.bool_)
+                for ids, keys in used:
+                    keep &= ~keys.holds(self._columns(batch, ids), live.sequence_number)
+                yield batch if keep.all() else batch.filter(pa.array(keep))
 
     def _mark(
         self, live: LiveFile, chunk: tuple[Ids, KeySet], gone: dict[str, npt.NDArray[np.uint8]]

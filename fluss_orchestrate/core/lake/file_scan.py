@@ -9,8 +9,7 @@ pyiceberg.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from pyiceberg.types import IcebergType, NestedField
 
 _FIELD_ID = b"PARQUET:field_id"
-T = TypeVar("T")
 
 
 def read_tasks(
@@ -81,18 +79,6 @@ def read_file(
             way that cannot be read here.
     """
     yield from _FileRead(table, projected, row_filter, task).batches()
-
-
-def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Return the same items; the next one is read on a thread while one is used.
-
-    The thread ends with the iterator, or when it is closed.
-    """
-    with ThreadPoolExecutor(1, "fluss-lake-read") as pool:
-        reading = pool.submit(next, items, None)
-        while (item := reading.result()) is not None:
-            reading = pool.submit(next, items, None)
-            yield item
 
 
 def _loses_nulls(kind: IcebergType) -> bool:

@@ -31,7 +31,6 @@ from fluss_orchestrate.core.lake.data_files import (
 )
 from fluss_orchestrate.core.lake.equality_deletes import LiveFile, live_files, scope_of
 from fluss_orchestrate.core.lake.errors import LakeRangeError, RowDeltaError
-from fluss_orchestrate.core.lake.file_scan import one_ahead
 from fluss_orchestrate.core.lake.layout.partitioning import partition_of
 from fluss_orchestrate.core.lake.layout.system_columns import (
     BUCKET,
@@ -49,6 +48,7 @@ from fluss_orchestrate.core.lake.tiering_files import (
 )
 from fluss_orchestrate.core.last_images import LastImages
 from fluss_orchestrate.core.plan import BucketRange
+from fluss_orchestrate.core.read_ahead import read_ahead
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionKey
@@ -181,9 +181,10 @@ class _KeyFiles:
             self._deletes(part) as deletes_file,
             # Rows and keys go to different files, each of which is compressed on one core.
             ThreadPoolExecutor(1, "fluss-lake-deletes") as pool,
+            read_ahead(images.images()) as last,
         ):
             writing: deque[Future[None]] = deque()
-            for found in one_ahead(images.images()):
+            for found in last:
                 for rows, was_absent in (
                     (found.upserts, found.inserted),
                     (found.deletes, found.vanished),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,8 @@ from pyiceberg.types import StringType
 from fluss_client.errors import UnsupportedError
 from fluss_orchestrate.core.lake.commits import commit_append
 from fluss_orchestrate.core.lake.data_files import DataFileWriter
-from fluss_orchestrate.core.lake.file_scan import one_ahead, read_scan, read_tasks
+from fluss_orchestrate.core.lake.file_scan import read_scan, read_tasks
+from fluss_orchestrate.core.read_ahead import read_ahead
 
 ROWS = pa.list_(pa.field("element", pa.struct([pa.field("x", pa.int32())])))
 VALUES: list[Any] = [None, [], [{"x": 1}], [None], None, [{"x": None}]]
@@ -92,13 +92,13 @@ def test_one_batch_is_read_ahead() -> None:
         finally:
             closed.append(True)
 
-    reading = one_ahead(batches(5))
-    assert [next(reading).column("n")[0].as_py() for _ in range(5)] == list(range(5))
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(reading)
+    with read_ahead(batches(5)) as reading:
+        assert [next(reading).column("n")[0].as_py() for _ in range(5)] == list(range(5))
+        with pytest.raises(OSError, match="the disk is gone"):
+            next(reading)
     made.clear()
-    with contextlib.closing(one_ahead(batches(9))) as dropped:
+    with read_ahead(batches(9)) as dropped:
         assert next(dropped).column("n")[0].as_py() == 0
     assert made == [0, 1]
     assert len(closed) == 2
-    assert not [t for t in threading.enumerate() if t.name.startswith("fluss-lake-read")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("fluss-ahead")]
