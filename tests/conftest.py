@@ -15,6 +15,7 @@ from fluss_client.testing.java import find_java
 
 pytest_plugins = [
     "tests.needs",  # first: others import it
+    "tests.waiting",
     "tests.fix_cluster",
     "tests.fix_backend",
     "tests.fix_either",

@@ -84,7 +84,7 @@ def connected(settings: dict[str, Any]) -> Iterator[Any]:
     """A connection to a backend."""
     from fluss_client import FlussConnection
 
-    with FlussConnection.create(Config(settings)).result(60) as connection:
+    with FlussConnection.create(Config(settings)).result() as connection:
         yield connection
 
 
@@ -110,13 +110,13 @@ def connection(settings: dict[str, Any]) -> Iterator[Any]:
 @pytest.fixture
 def admin(connection: Any) -> Any:
     """The administration of this backend."""
-    return connection.get_admin().result(30)
+    return connection.get_admin().result()
 
 
 @pytest.fixture
 def database(admin: Any) -> Iterator[str]:
     """A database of this test's own, gone afterwards."""
     name = f"t{os.getpid()}_{next(_numbers)}"
-    admin.create_database(name).result(30)
+    admin.create_database(name).result()
     yield name
-    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(30)
+    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result()

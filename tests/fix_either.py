@@ -72,7 +72,7 @@ def _address(
 def own_database(connection: FlussConnection, prefix: str) -> Iterator[str]:
     """A database that nobody else has, gone afterwards."""
     name = f"{prefix}_{os.getpid()}_{next(_numbers)}"
-    admin = connection.get_admin().result(30)
-    admin.create_database(name).result(30)
+    admin = connection.get_admin().result()
+    admin.create_database(name).result()
     yield name
-    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(60)
+    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result()

@@ -145,7 +145,7 @@ class FaultyLines:
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _call(self, work: Callable[[], None]) -> None:
         async def run() -> None:

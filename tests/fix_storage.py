@@ -63,7 +63,7 @@ class FaultyStore:
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _close(self) -> None:
         self._listener.close()

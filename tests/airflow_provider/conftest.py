@@ -107,7 +107,7 @@ def client(conn_id: str) -> Iterator[FlussConnection]:
     from fluss_orchestrate.airflow.hooks import FlussHook
 
     config: Config = FlussHook(conn_id).get_config()
-    with FlussConnection.create(config).result(60) as made:
+    with FlussConnection.create(config).result() as made:
         yield made
 
 

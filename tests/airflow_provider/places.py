@@ -19,7 +19,7 @@ def connect(conn_id: str) -> FlussConnection:
     """A client of the test's own."""
     from fluss_orchestrate.airflow import FlussHook
 
-    return FlussConnection.create(FlussHook(conn_id).get_config()).result(60)
+    return FlussConnection.create(FlussHook(conn_id).get_config()).result()
 
 
 def load(client: FlussConnection, spec: TableSpec, start: int, stop: int) -> None:
@@ -128,7 +128,7 @@ def triggers(conn_id: str, conditions: list[Any], interval_s: float) -> list[Any
 def drop(client: FlussConnection, database: str) -> None:
     """Drop the database and close the client."""
     admin = client.get_admin().result()
-    admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(120)
+    admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result()
     client.close()
 
 

@@ -38,7 +38,7 @@ def test_the_link_of_a_run_over_an_interval_leads_to_that_interval(
     assert named() == "cp", "before the run has begun"
     hour = Window(datetime(2026, 11, 19, 8, tzinfo=UTC), datetime(2026, 11, 19, 9, tzinfo=UTC))
     config = Config({"bootstrap.servers": f"embedded:{tmp_path / 'fluss'}"})
-    with FlussConnection.create(config).result(30) as connection:
+    with FlussConnection.create(config).result() as connection:
         scan = IntervalScan(connection, "shop.events", "cp")
         operator.read_checkpoint = _checkpoint_of(scan, hour)
         assert named() == scan.interval_name(hour.since, hour.until)

@@ -97,7 +97,7 @@ def _lake_dag(connection: dict[str, str], database: str, monkeypatch: pytest.Mon
         assert result_of(done, "tier", "fluss_lake_table")
     finally:
         admin = FlussHook().get_conn().get_admin().result()
-        admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(30)
+        admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result()
 
 
 def test_dags_of_dagster_are_left_alone(airflow_home: Path) -> None:

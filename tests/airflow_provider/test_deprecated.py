@@ -182,7 +182,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlussConnection]:
 
     address = f"embedded:{tmp_path_factory.mktemp('fluss')}"
     spec = {"table": TABLE, "columns": [{"name": "id", "type": "INT"}]}
-    with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connection:
         apply_tables(connection, [TableSpec.from_mapping(spec)])
         yield connection
 

@@ -178,7 +178,7 @@ def test_a_key_table_in_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     value = {"conn_type": "fluss", "host": address}
     monkeypatch.setenv("AIRFLOW_CONN_FLUSS_KEYS", json.dumps(value))
     spec = numbers_spec("d", primary_key=["id"], lake=True, buckets=1)
-    with FlussConnection.create(Config({"bootstrap.servers": address})).result(30) as client:
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result() as client:
         apply_tables(client, [spec])
         with DAG("key_tier") as tiering:
             FlussTierToLakeOperator(

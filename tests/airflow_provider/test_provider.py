@@ -130,7 +130,7 @@ def test_a_child_process_has_a_client_of_its_own(conn_id: str) -> None:
     child = os.fork()
     if child == 0:  # pragma: no cover - another process
         try:
-            found = hook.get_conn().get_admin().result().list_databases().result(30)
+            found = hook.get_conn().get_admin().result().list_databases().result()
             os.write(writing, b"ok" if found is not None else b"no")
         finally:
             os._exit(0)

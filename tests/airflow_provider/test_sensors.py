@@ -172,7 +172,7 @@ def test_what_never_comes_fails_at_once_and_says_so(
     apply_tables(client, [spec])
     condition = _condition(client, spec.path)
     admin = client.get_admin().result()
-    admin.drop_table(spec.path).result(30)
+    admin.drop_table(spec.path).result()
     apply_tables(client, [spec])
     event = _fired(conn_id, condition)
     assert event["status"] == "error"

@@ -128,7 +128,7 @@ def place(
         f"tables:\n  - table: {database}.texts\n    columns: {{id: bigint}}\n    buckets: 1\n"
     )
     clients = {
-        kind: FlussConnection.create(Config({"bootstrap.servers": address})).result(60)
+        kind: FlussConnection.create(Config({"bootstrap.servers": address})).result()
         for kind, address in addresses.items()
     }
     with service, ThreadPoolExecutor(1) as background:
@@ -141,7 +141,7 @@ def place(
         yield made
     for client in clients.values():
         admin = client.get_admin().result()
-        admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
+        admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result()
         client.close()
 
 

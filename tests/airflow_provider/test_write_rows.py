@@ -58,7 +58,7 @@ def test_changes_and_columns(conn_id: str, client: FlussConnection, database: st
     done = run(dag, logical_date=DATE)
     assert states(done) == {**dict.fromkeys(tasks, "success"), **failed}
     lookup = client.get_table(spec.path).result().new_lookup()
-    found = lookup.lookup_many([{"id": n} for n in range(4)]).result(30)
+    found = lookup.lookup_many([{"id": n} for n in range(4)]).result()
     assert [row and (row["word"], row["more"]) for row in found] == [
         ("a", "m"),
         ("b", "n"),

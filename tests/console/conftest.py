@@ -49,7 +49,7 @@ def lake_kind() -> str:
 def place(lake_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     config = Config({"bootstrap.servers": lake_address})
     with (
-        FlussConnection.create(config).result(60) as connection,
+        FlussConnection.create(config).result() as connection,
         own_database(connection, "console") as database,
     ):
         store = FlussCheckpointStore(connection, database, "checkpoints")

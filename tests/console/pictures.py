@@ -40,7 +40,7 @@ def take(folder_of_pictures: Path) -> None:
         before = Path.cwd()
         os.chdir(folder)  # so that the pages show no path of this machine
         config = Config({"bootstrap.servers": "embedded:fluss", "cluster.alias": "shop"})
-        with FlussConnection.create(config).result(60) as connection:
+        with FlussConnection.create(config).result() as connection:
             store = FlussCheckpointStore(connection, DATABASE, "checkpoints")
             connection.get_admin().result().create_database(DATABASE).result()
             fill(connection, DATABASE, store, hostile="to-reports")

@@ -30,7 +30,7 @@ END_S = 30
 def address(tmp_path: Path) -> str:
     """An embedded directory with a table."""
     found = f"embedded:{tmp_path / 'fluss'}"
-    with FlussConnection.create(Config({"bootstrap.servers": found})).result(30) as connection:
+    with FlussConnection.create(Config({"bootstrap.servers": found})).result() as connection:
         spec = {"table": "shop.events", "columns": {"id": "bigint", "item": "string"}}
         apply_tables(connection, [TableSpec.from_mapping(spec)])
         load_rows(connection, "shop.events", rows(10), "first")

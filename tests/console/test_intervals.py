@@ -70,7 +70,7 @@ def test_finished_intervals_are_looked_at_by_turns_and_kept_small(
     """A reset of one of many finished intervals shows within as many passes as there are parts."""
     monkeypatch.setattr(gathering, "DONE_PER_PASS_MAX", 2)
     config = Config({"bootstrap.servers": f"embedded:{tmp_path / 'fluss'}"})
-    with FlussConnection.create(config).result(30) as connection:
+    with FlussConnection.create(config).result() as connection:
         spec = {"table": "shop.events", "columns": {"id": "bigint", "item": "string"}}
         apply_tables(connection, [TableSpec.from_mapping(spec)])
         load_rows(connection, "shop.events", rows(10), "first")

@@ -30,7 +30,7 @@ def test_the_first_page_of_a_large_cluster(
     """10,000 buckets and 500 checkpoints in the long form, a tenth of that otherwise."""
     buckets, checkpoints = (500, 500) if long_form else (50, 50)
     config = Config({"bootstrap.servers": f"embedded:{tmp_path / 'fluss'}"})
-    with FlussConnection.create(config).result(60) as connection:
+    with FlussConnection.create(config).result() as connection:
         names = _fill(connection, buckets, checkpoints)
         file = tmp_path / "samples.sqlite"
         first = console_of(connection, samples=Samples(file))

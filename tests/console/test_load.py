@@ -138,9 +138,9 @@ def test_viewers_cost_the_servers_nothing(
     direct = Config({"bootstrap.servers": plain_cluster.info.bootstrap_servers})
     through = Config({"bootstrap.servers": lines.bootstrap_servers})
     with (
-        FlussConnection.create(direct).result(60) as made,
+        FlussConnection.create(direct).result() as made,
         own_database(made, "load") as database,
-        FlussConnection.create(through).result(60) as connection,
+        FlussConnection.create(through).result() as connection,
     ):
         names = fill(made, database, tables, checkpoints)
         overview = ["/", "/tables", "/checkpoints", "/lakes", "/api/overview", "/metrics"]
@@ -182,7 +182,7 @@ def test_the_cpu_time_of_a_console(plain_cluster: LocalCluster) -> None:
     """Under 5 % of a core at one pass per 5 seconds with 100 tables, while rows arrive."""
     config = Config({"bootstrap.servers": plain_cluster.info.bootstrap_servers})
     with (
-        FlussConnection.create(config).result(60) as connection,
+        FlussConnection.create(config).result() as connection,
         own_database(connection, "load") as database,
     ):
         names = fill(connection, database, 100, 50)

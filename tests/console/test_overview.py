@@ -35,7 +35,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[FlussConnection]:
     config = Config({"bootstrap.servers": f"embedded:{tmp_path / 'fluss'}"})
-    with FlussConnection.create(config).result(30) as connection:
+    with FlussConnection.create(config).result() as connection:
         yield connection
 
 

@@ -58,14 +58,14 @@ def hashes(ids: pa.Array, versions: pa.Array) -> npt.NDArray[np.uint64]:
 
 def connect(address: str) -> fluss.FlussConnection:
     """A connection."""
-    return fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address})).result(60)
+    return fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address})).result()
 
 
 def write(address: str, table: str, rows: int) -> None:
     """Upsert and delete random keys until the process is ended."""
     numbers = np.random.default_rng(os.getpid())
     with connect(address) as connection:
-        opened = connection.get_table(fluss.TablePath.parse(table)).result(60)
+        opened = connection.get_table(fluss.TablePath.parse(table)).result()
         with opened.new_upsert().create_writer() as writer:
             while True:
                 ids = numbers.integers(0, rows + rows // 100 + 1, WRITE_ROWS)
@@ -73,7 +73,7 @@ def write(address: str, table: str, rows: int) -> None:
                 writer.write_arrow(rows_of(ids, versions))
                 for gone in ids[: WRITE_ROWS // 5].tolist():
                     writer.delete({"id": gone})
-                writer.flush().result(60)
+                writer.flush().result()
                 time.sleep(WRITE_PAUSE_S)
 
 
@@ -102,9 +102,9 @@ class Digest:
 
 def latest(connection: fluss.FlussConnection, table: str) -> int:
     """The end of the bucket's changelog."""
-    admin = connection.get_admin().result(60)
+    admin = connection.get_admin().result()
     path = fluss.TablePath.parse(table)
-    return int(admin.list_offsets(path, [0], fluss.OffsetSpec.latest()).result(60)[0])
+    return int(admin.list_offsets(path, [0], fluss.OffsetSpec.latest()).result()[0])
 
 
 def by_read_table(connection: fluss.FlussConnection, table: str) -> Iterator[pa.RecordBatch]:

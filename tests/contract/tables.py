@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 import fluss_client as fluss
+from tests.waiting import WAIT_S, Deadline
 
-WAIT_S = 60
 POLL_MS = 2_000
 PAUSE_S = 0.02
 _numbers = itertools.count()
@@ -21,16 +21,16 @@ Change = tuple[str, dict[str, Any]]
 
 
 def done(handle: fluss.Handle[Any]) -> Any:
-    """The result of a call, within the time that a loaded machine may need."""
-    return handle.result(WAIT_S)
+    """The result of a call."""
+    return handle.result()
 
 
-def eventually(look: Callable[[], T], until: Callable[[T], bool], seconds: float = WAIT_S) -> T:
+def eventually(look: Callable[[], T], until: Callable[[T], bool]) -> T:
     """What `look` gives as soon as it satisfies `until`; the last look when it never does."""
-    give_up_at = time.monotonic() + seconds
+    deadline = Deadline(WAIT_S)
     while True:
         found = look()
-        if until(found) or time.monotonic() > give_up_at:
+        if until(found) or deadline.has_passed:
             return found
         time.sleep(PAUSE_S)
 

@@ -14,7 +14,7 @@ import pytest
 
 import fluss_client as fluss
 from fluss_client import errors
-from tests.contract.tables import WAIT_S, Tables, done, eventually
+from tests.contract.tables import Tables, done, eventually
 
 EVENTS = {"id": pa.int64(), "name": pa.string(), "score": pa.float64()}
 
@@ -299,7 +299,7 @@ def test_many_threads_and_writers_of_one_table(tables: Tables) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         for job in [pool.submit(work, thread) for thread in range(6)]:
-            job.result(WAIT_S)
+            job.result()
     found = tables.log(table)
     ids = np.array(found["id"])
     names = np.array(found["name"])

@@ -16,15 +16,15 @@ TOLD = """
 import json, sys
 import fluss_client as fluss
 settings, path = json.loads(sys.argv[1])
-connection = fluss.FlussConnection.create(fluss.Config(settings)).result(60)
-table = connection.get_table(fluss.TablePath(*path)).result(60)
+connection = fluss.FlussConnection.create(fluss.Config(settings)).result()
+table = connection.get_table(fluss.TablePath(*path)).result()
 writer = table.new_append().create_writer()
-connection.get_admin().result(60).drop_table(fluss.TablePath(*path)).result(60)
+connection.get_admin().result().drop_table(fluss.TablePath(*path)).result()
 try:
-    writer.append((1,)).wait().result(60)
+    writer.append((1,)).wait().result()
 except fluss.FlussError as error:
     print(type(error).__name__)
-writer.flush().result(60)
+writer.flush().result()
 writer.close()
 """
 
@@ -32,8 +32,8 @@ PROGRAM = """
 import json, sys
 import fluss_client as fluss
 settings, path, count = json.loads(sys.argv[1])
-connection = fluss.FlussConnection.create(fluss.Config(settings)).result(60)
-table = connection.get_table(fluss.TablePath(*path)).result(60)
+connection = fluss.FlussConnection.create(fluss.Config(settings)).result()
+table = connection.get_table(fluss.TablePath(*path)).result()
 writer = table.new_append().create_writer()
 for at in range(count):
     writer.append((at,))

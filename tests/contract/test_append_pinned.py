@@ -12,7 +12,7 @@ import fluss_client as fluss
 from fluss_client import errors
 from fluss_client.aio.writing.pinned import append_pinned
 from fluss_client.runtime import runtime
-from tests.contract.tables import WAIT_S, Tables, done
+from tests.contract.tables import Tables, done
 
 
 def batches(*sizes: int) -> list[pa.RecordBatch]:
@@ -27,13 +27,13 @@ class Unit:
         self.info = self.table.get_table_info()
         self.bucket = fluss.TableBucket(self.info.table_id, 1)
         self.backend = tables.connection.backend
-        self.writer_id = runtime().call(self.backend.init_writer([self.info.table_path]), WAIT_S)
+        self.writer_id = runtime().call(self.backend.init_writer([self.info.table_path]))
 
     def append(self, data: list[pa.RecordBatch], first: int = 0, **options: Any) -> list[int]:
         work = append_pinned(
             self.backend, self.info, self.bucket, data, self.writer_id, first, **options
         )
-        return runtime().call(work, WAIT_S)
+        return runtime().call(work)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def held():
 
 
 def connect():
-    return fluss.FlussConnection.create(fluss.Config(settings)).result(60)
+    return fluss.FlussConnection.create(fluss.Config(settings)).result()
 
 
 def idle():
@@ -40,12 +40,12 @@ def idle():
 
 
 def used():
-    table = connect().get_table(PATH).result(60)
+    table = connect().get_table(PATH).result()
     for _ in range(2):  # the second one has another connection to the server
         writer = table.new_upsert().create_writer()
-        writer.upsert((1, "a")).wait().result(60)
-    assert table.new_lookup().create_lookuper().lookup((1,)).result(60) is not None
-    scanner = table.new_scan().create_log_scanner().result(60)
+        writer.upsert((1, "a")).wait().result()
+    assert table.new_lookup().create_lookuper().lookup((1,)).result() is not None
+    scanner = table.new_scan().create_log_scanner().result()
     scanner.subscribe(0, -2)
     assert scanner.poll(30_000).count()
     scanner.poll(1)
@@ -81,11 +81,11 @@ for use in (used, lambda: asyncio.run(on_a_loop())):
 for use in (idle, used, lambda: asyncio.run(on_a_loop())):
     drop(use)
 
-table = connect().get_table(PATH).result(60)
+table = connect().get_table(PATH).result()
 writer = table.new_upsert().create_writer()
 del table
 gc.collect()
-writer.upsert((3, "its connection is gone")).wait().result(60)
+writer.upsert((3, "its connection is gone")).wait().result()
 
 orphan = [connect()]
 mine = os.fork()
@@ -94,8 +94,8 @@ if mine == 0:
     gc.collect()
     os._exit(0)
 assert os.waitstatus_to_exitcode(os.waitpid(mine, 0)[1]) == 0
-assert orphan[0].get_table(PATH).result(60).has_primary_key()
-writer.upsert((4, "after the fork")).wait().result(60)
+assert orphan[0].get_table(PATH).result().has_primary_key()
+writer.upsert((4, "after the fork")).wait().result()
 writer.close()
 print("done")
 """

@@ -46,7 +46,7 @@ def _connected(api: Any, how: Any) -> Iterator[tuple[fluss.FlussConnection, OneT
     server = OneTable(api, how)
     with serving(server) as address:
         config = fluss.Config({"bootstrap.servers": address} | SOON)
-        with fluss.FlussConnection.create(config).result(30) as connection:
+        with fluss.FlussConnection.create(config).result() as connection:
             yield connection, server
 
 
@@ -68,7 +68,7 @@ LINE = (errors.NetworkError, errors.TimedOutError, errors.ConnectError, errors.C
 def test_a_question_without_an_answer(how: Any) -> None:
     with _connected(apis.LIST_DATABASES, how) as (connection, server):
         admin = connection.get_admin().result()
-        _raised(lambda: admin.list_databases().result(30), *LINE)
+        _raised(lambda: admin.list_databases().result(), *LINE)
         assert server.asked >= 1
 
 
@@ -76,7 +76,7 @@ def test_a_question_without_an_answer(how: Any) -> None:
 def test_a_change_without_an_answer_is_not_sent_twice(how: Any) -> None:
     with _connected(apis.DROP_TABLE, how) as (connection, server):
         admin = connection.get_admin().result()
-        error = _raised(lambda: admin.drop_table(PATH).result(30), *LINE)
+        error = _raised(lambda: admin.drop_table(PATH).result(), *LINE)
         assert server.asked == 1, "it may have been done: asking again could undo another's work"
         assert not isinstance(error, errors.ConnectError)
 
@@ -84,14 +84,14 @@ def test_a_change_without_an_answer_is_not_sent_twice(how: Any) -> None:
 @pytest.mark.parametrize("how", HOW)
 def test_a_write_without_an_answer_is_never_a_success(how: Any) -> None:
     with _connected(apis.PRODUCE_LOG, how) as (connection, server):
-        table = connection.get_table(PATH).result(30)
+        table = connection.get_table(PATH).result()
         writer = table.new_append().create_writer()
         handle = writer.append((1,))
-        error = _raised(lambda: handle.wait().result(60), errors.WriteError)
+        error = _raised(lambda: handle.wait().result(), errors.WriteError)
         assert "may be there" in error.message, "the client cannot know, and says so"
         assert isinstance(error.__cause__, LINE)
         writer.append((2,))
-        _raised(lambda: writer.flush().result(60), errors.WriteError)
+        _raised(lambda: writer.flush().result(), errors.WriteError)
         assert server.asked >= 1
         assert writer.metrics()["rows"] == 0
         assert writer.metrics()["rows_failed"] == 2
@@ -100,8 +100,8 @@ def test_a_write_without_an_answer_is_never_a_success(how: Any) -> None:
 @pytest.mark.parametrize("how", [closes, is_silent, unreadable])
 def test_a_scan_without_an_answer(how: Any) -> None:
     with _connected(apis.FETCH_LOG, how) as (connection, server):
-        table = connection.get_table(PATH).result(30)
-        scanner = table.new_scan().create_log_scanner().result(30)
+        table = connection.get_table(PATH).result()
+        scanner = table.new_scan().create_log_scanner().result()
         scanner.subscribe(0, 0)
 
         def poll_until_told() -> None:
@@ -116,16 +116,16 @@ def test_a_scan_without_an_answer(how: Any) -> None:
 def test_a_connection_that_was_closed() -> None:
     with _connected(apis.LIST_DATABASES, is_silent) as (connection, _):
         admin = connection.get_admin().result()
-        table = connection.get_table(PATH).result(30)
+        table = connection.get_table(PATH).result()
         pending = admin.list_databases()
         writer = table.new_append().create_writer()
         connection.close()
         connection.close()
-        _raised(lambda: pending.result(30), errors.ClosedError, errors.NetworkError)
+        _raised(lambda: pending.result(), errors.ClosedError, errors.NetworkError)
         for call in (
-            lambda: admin.list_databases().result(30),
-            lambda: connection.get_table(PATH).result(30),
-            lambda: connection.get_admin().result(30),
+            lambda: admin.list_databases().result(),
+            lambda: connection.get_table(PATH).result(),
+            lambda: connection.get_admin().result(),
             lambda: table.new_append(),
             lambda: writer.append((1,)),
         ):
@@ -135,8 +135,8 @@ def test_a_connection_that_was_closed() -> None:
 def test_closing_a_connection_flushes_its_writers(tables: Tables, config: fluss.Config) -> None:
     table = tables.create({"id": pa.int32()})
     for rows in ([(1,), (2,)], []):
-        with fluss.FlussConnection.create(config).result(30) as connection:
-            writer = connection.get_table(table.get_table_path()).result(30).new_append()
+        with fluss.FlussConnection.create(config).result() as connection:
+            writer = connection.get_table(table.get_table_path()).result().new_append()
             made = writer.create_writer()
             for row in rows:
                 made.append(row)
@@ -150,7 +150,7 @@ def test_a_line_that_was_cut_is_opened_again(tables: Tables, offers: fluss.Capab
     table = tables.create({"id": pa.int32()}, ["id"])
     writer = table.new_upsert().create_writer()
     lookuper = table.new_lookup().create_lookuper()
-    scanner = table.new_scan().create_log_scanner().result(30)
+    scanner = table.new_scan().create_log_scanner().result()
     scanner.subscribe(0, fluss.EARLIEST_OFFSET)
 
     async def cut() -> None:
@@ -158,11 +158,11 @@ def test_a_line_that_was_cut_is_opened_again(tables: Tables, offers: fluss.Capab
             line.close()
 
     for number in range(3):
-        writer.upsert((number,)).wait().result(30)
-        assert lookuper.lookup((number,)).result(30) == {"id": number}
+        writer.upsert((number,)).wait().result()
+        assert lookuper.lookup((number,)).result() == {"id": number}
         assert [r.row["id"] for r in scanner.poll(10_000)] == [number]
         runtime().call(cut())
-        assert tables.database in tables.admin.list_databases().result(30)
+        assert tables.database in tables.admin.list_databases().result()
         runtime().call(cut())
     scanner.close()
     writer.close()
@@ -174,19 +174,19 @@ def test_a_row_that_no_request_can_hold(tables: Tables, offers: fluss.Capabiliti
     table = tables.create({"id": pa.int32(), "raw": pa.binary()}, ["id"])
     with table.new_upsert().create_writer() as writer:
         error = _raised(
-            lambda: writer.upsert((1, bytes(101 << 20))).wait().result(60), errors.WriteError
+            lambda: writer.upsert((1, bytes(101 << 20))).wait().result(), errors.WriteError
         )
         assert error.error_code == fluss.ErrorCode.RECORD_TOO_LARGE_EXCEPTION
         assert "nevertheless" not in error.message, "nothing was sent"
-        writer.flush().result(30)
-        writer.upsert((2, b"small")).wait().result(30)
+        writer.flush().result()
+        writer.upsert((2, b"small")).wait().result()
     assert tables.lookup(table, (1,)) is None
 
 
 def test_rows_that_are_lost_at_the_close_are_said_to_be() -> None:
     with serving(OneTable(apis.PRODUCE_LOG, closes)) as address:
         config = fluss.Config({"bootstrap.servers": address} | SOON)
-        connection = fluss.FlussConnection.create(config).result(30)
-        connection.get_table(PATH).result(30).new_append().create_writer().append((1,))
+        connection = fluss.FlussConnection.create(config).result()
+        connection.get_table(PATH).result().new_append().create_writer().append((1,))
         _raised(connection.close, errors.WriteError)
-        _raised(lambda: connection.get_table(PATH).result(30), errors.ClosedError)
+        _raised(lambda: connection.get_table(PATH).result(), errors.ClosedError)

@@ -46,28 +46,28 @@ def settings(lake_cluster: Any, folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def connection(settings: dict[str, str]) -> Any:
-    with fluss.FlussConnection.create(fluss.Config(settings)).result(60) as connected:
+    with fluss.FlussConnection.create(fluss.Config(settings)).result() as connected:
         yield connected
 
 
 @pytest.fixture
 def path(connection: Any) -> Any:
     """A table with a snapshot of all its rows."""
-    admin = connection.get_admin().result(30)
+    admin = connection.get_admin().result()
     path = fluss.TablePath("fluss", f"snapshots_{os.getpid()}_{time.monotonic_ns()}")
     arrow = pa.schema([("id", pa.int64()), ("text", pa.string())])
     schema = fluss.Schema(arrow, primary_keys=["id"])
-    admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1)).result(60)
-    table = connection.get_table(path).result(30)
+    admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1)).result()
+    table = connection.get_table(path).result()
     with table.new_upsert().create_writer() as writer:
         texts = [os.urandom(40).hex() for _ in range(ROWS)]
         writer.write_arrow(pa.table({"id": range(ROWS), "text": texts}))
     deadline = time.monotonic() + 30
-    while admin.list_kv_snapshots(path).result(30)[0].log_offset != ROWS:
+    while admin.list_kv_snapshots(path).result()[0].log_offset != ROWS:
         assert time.monotonic() < deadline, "no snapshot came"
         time.sleep(0.1)
     yield path
-    admin.drop_table(path).result(30)
+    admin.drop_table(path).result()
 
 
 def count(connection: Any, path: fluss.TablePath) -> int:
@@ -231,22 +231,22 @@ def test_snapshots_are_looked_up_once_for_all_buckets_of_a_partition(
     connection: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server looks up each bucket of a partition for each such request."""
-    admin = connection.get_admin().result(30)
+    admin = connection.get_admin().result()
     path = fluss.TablePath("fluss", f"many_{os.getpid()}_{time.monotonic_ns()}")
     arrow = pa.schema([("id", pa.int64()), ("region", pa.string())])
     schema = fluss.Schema(arrow, primary_keys=["id", "region"])
     descriptor = fluss.TableDescriptor(schema, partition_keys=["region"], bucket_count=4)
-    admin.create_table(path, descriptor).result(60)
+    admin.create_table(path, descriptor).result()
     for region in ("a", "b"):
-        admin.create_partition(path, {"region": region}).result(60)
-    with connection.get_table(path).result(30).new_upsert().create_writer() as writer:
+        admin.create_partition(path, {"region": region}).result()
+    with connection.get_table(path).result().new_upsert().create_writer() as writer:
         rows = [{"id": key, "region": region} for key in range(100) for region in ("a", "b")]
         writer.write_arrow(pa.Table.from_pylist(rows, arrow))
     deadline = time.monotonic() + 30
     while any(
         snapshot.snapshot_id is None
         for region in ("a", "b")
-        for snapshot in admin.list_kv_snapshots(path, region).result(30)
+        for snapshot in admin.list_kv_snapshots(path, region).result()
     ):
         assert time.monotonic() < deadline, "no snapshots came"
         time.sleep(0.1)
@@ -263,7 +263,7 @@ def test_snapshots_are_looked_up_once_for_all_buckets_of_a_partition(
     for times in (1, 2):
         assert read_table(connection, path).read_all().num_rows == 200
         assert Counter(asked) == {"a": times, "b": times}
-    admin.drop_table(path).result(30)
+    admin.drop_table(path).result()
 
 
 @pytest.mark.parametrize("way", ["state", "log"])
@@ -271,13 +271,13 @@ def test_reads_keep_below_a_rate(
     settings: dict[str, str], connection: Any, path: fluss.TablePath, way: str
 ) -> None:
     def timed(more: dict[str, str]) -> float:
-        with fluss.FlussConnection.create(fluss.Config(settings | more)).result(60) as limited:
+        with fluss.FlussConnection.create(fluss.Config(settings | more)).result() as limited:
             started = time.monotonic()
             if way == "state":
                 assert count(limited, path) == ROWS
             else:
-                table = limited.get_table(path).result(30)
-                with table.new_scan().create_record_batch_log_scanner().result(30) as scanner:
+                table = limited.get_table(path).result()
+                with table.new_scan().create_record_batch_log_scanner().result() as scanner:
                     scanner.subscribe_buckets({0: -2})
                     assert scanner.to_arrow().num_rows == ROWS
                 # What the last answer costs, the next request would wait for.
@@ -326,7 +326,7 @@ from fluss_client.errors import StorageError
 connection = fluss.FlussConnection.create(fluss.Config({
     "bootstrap.servers": sys.argv[1], "scanner.state.folder": sys.argv[2],
     "scanner.state.lease": "10s",
-})).result(60)
+})).result()
 info = table_info(connection, sys.argv[3])
 bucket = fluss.TableBucket(info.table_id, 0)
 with BlockingState(connection.core, info, bucket, batch_rows=100) as state:
@@ -374,16 +374,16 @@ def test_the_lease_of_a_killed_process_expires(make_cluster: Any, tmp_path: Path
     with fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": address})).result(
         60
     ) as connection:
-        admin = connection.get_admin().result(30)
+        admin = connection.get_admin().result()
         schema = fluss.Schema(pa.schema([("id", pa.int64())]), primary_keys=["id"])
-        admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1)).result(60)
-        table = connection.get_table(path).result(30)
+        admin.create_table(path, fluss.TableDescriptor(schema, bucket_count=1)).result()
+        table = connection.get_table(path).result()
 
         def snapshot_after(number: int) -> None:
             """Write a row, and wait until a snapshot holds it."""
             with table.new_upsert().create_writer() as writer:
                 writer.upsert({"id": number})
-            while (admin.list_kv_snapshots(path).result(30)[0].log_offset or 0) <= number:
+            while (admin.list_kv_snapshots(path).result()[0].log_offset or 0) <= number:
                 time.sleep(0.1)
 
         snapshot_after(0)
@@ -417,7 +417,7 @@ import fluss_client as fluss
 from fluss_client.engine import StateReader, run_blocking
 connection = fluss.FlussConnection.create(
     fluss.Config({"bootstrap.servers": sys.argv[1], "scanner.state.folder": sys.argv[2]})
-).result(60)
+).result()
 core = connection.core
 async def read():
     info = await core.backend.get_table_info(fluss.TablePath.parse(sys.argv[3]))

@@ -83,7 +83,7 @@ def large(request: pytest.FixtureRequest, long_form: bool, tmp_path_factory: Any
             finally:
                 writer.kill()
                 writer.wait(60)
-                connection.get_admin().result(60).drop_table(path).result(60)
+                connection.get_admin().result().drop_table(path).result()
     finally:
         if own is not None:
             own.down()
@@ -91,16 +91,16 @@ def large(request: pytest.FixtureRequest, long_form: bool, tmp_path_factory: Any
 
 def load(large: Large) -> None:
     """Write the rows and wait for a snapshot of them."""
-    admin = large.connection.get_admin().result(60)
+    admin = large.connection.get_admin().result()
     schema = fluss.Schema(SCHEMA, primary_keys=["id"])
-    admin.create_table(large.path, fluss.TableDescriptor(schema, bucket_count=1)).result(60)
+    admin.create_table(large.path, fluss.TableDescriptor(schema, bucket_count=1)).result()
     order = np.random.default_rng(1).permutation(large.rows)
-    with large.connection.get_table(large.path).result(60).new_upsert().create_writer() as writer:
+    with large.connection.get_table(large.path).result().new_upsert().create_writer() as writer:
         for start in range(0, large.rows, LOAD_ROWS):
             ids = order[start : start + LOAD_ROWS]
             writer.write_arrow(rows_of(ids, np.zeros(len(ids), np.int32)))
     deadline = time.monotonic() + SNAPSHOT_WAIT_S
-    while (admin.list_kv_snapshots(large.path).result(60)[0].log_offset or 0) < large.rows:
+    while (admin.list_kv_snapshots(large.path).result()[0].log_offset or 0) < large.rows:
         assert time.monotonic() < deadline, "no snapshot came"
         time.sleep(0.2)
 

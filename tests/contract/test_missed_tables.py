@@ -88,7 +88,7 @@ def test_a_slow_coordinator_costs_no_row(tables: Tables, pretend: Pretend) -> No
 
     pretend(slow)
     creating = tables.admin.create_table(path, _descriptor(partitioned=False))
-    asked.result(30)
+    asked.result()
     table = tables.open(path)
     tables.append(table, [(number, "a") for number in range(100)])
     written.set_result(None)

@@ -20,8 +20,8 @@ PROGRAM = """
 import json, sys
 import fluss_client as fluss
 settings, path, how, count = json.loads(sys.argv[1])
-connection = fluss.FlussConnection.create(fluss.Config(settings)).result(60)
-table = connection.get_table(fluss.TablePath(*path)).result(60)
+connection = fluss.FlussConnection.create(fluss.Config(settings)).result()
+table = connection.get_table(fluss.TablePath(*path)).result()
 writer = table.new_append().create_writer()
 for i in range(count):
     writer.append((i,))

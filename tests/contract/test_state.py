@@ -40,8 +40,8 @@ class Table:
         self.path = path
         schema = fluss.Schema(SCHEMA, primary_keys=["id"])
         descriptor = fluss.TableDescriptor(schema, bucket_count=1, **options)
-        connection.get_admin().result(30).create_table(path, descriptor).result(60)
-        self.table = connection.get_table(path).result(30)
+        connection.get_admin().result().create_table(path, descriptor).result()
+        self.table = connection.get_table(path).result()
         self.rows: State = {}
 
     def write(self, random_numbers: random.Random, count: int, keys: int) -> None:
@@ -98,10 +98,10 @@ def wait_for_snapshot(table: Table, after: int) -> None:
     """Wait until a KV snapshot covers an offset, where the backend makes snapshots."""
     if not table.snapshots:
         return
-    admin = table.connection.get_admin().result(30)
+    admin = table.connection.get_admin().result()
     deadline = time.monotonic() + SNAPSHOT_WAIT_S
     while time.monotonic() < deadline:
-        [snapshot] = admin.list_kv_snapshots(table.path).result(30)
+        [snapshot] = admin.list_kv_snapshots(table.path).result()
         if snapshot.log_offset is not None and snapshot.log_offset >= after:
             return
         time.sleep(0.1)
@@ -152,8 +152,8 @@ def test_an_empty_bucket(table: Table) -> None:
 def test_columns_that_were_added_later_are_null(table: Table) -> None:
     table.write(random.Random(6), 30, 20)
     wait_for_snapshot(table, 1)
-    admin = table.connection.get_admin().result(30)
-    admin.alter_table(table.path, add_columns=[pa.field("note", pa.string())]).result(60)
+    admin = table.connection.get_admin().result()
+    admin.alter_table(table.path, add_columns=[pa.field("note", pa.string())]).result()
     _, _, found = table.read()
     assert found["note"].null_count == found.num_rows == len(table.rows)
 

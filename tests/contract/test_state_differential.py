@@ -263,7 +263,7 @@ def tables(lake_cluster: Any) -> Any:
     """Tables on the cluster that makes a KV snapshot every second."""
     config = fluss.Config({"bootstrap.servers": lake_cluster.info.bootstrap_servers})
     name = f"states_{os.getpid()}_{time.monotonic_ns()}"
-    with fluss.FlussConnection.create(config).result(60) as connection:
+    with fluss.FlussConnection.create(config).result() as connection:
         admin = done(connection.get_admin())
         done(admin.create_database(name))
         yield Tables(connection, admin, name)

@@ -17,7 +17,7 @@ from tests.contract.loopback import closes, is_silent, says_nonsense, serving, s
 def _connect(address: str, **settings: Any) -> fluss.FlussConnection:
     keys = {key.replace("_", "-"): value for key, value in settings.items()}
     config = fluss.Config({"bootstrap.servers": address, "connect-timeout": "2s"} | keys)
-    return fluss.FlussConnection.create(config).result(30)
+    return fluss.FlussConnection.create(config).result()
 
 
 def _fails(address: str, **settings: Any) -> fluss.FlussError:
@@ -88,7 +88,7 @@ def test_one_good_address_is_enough(plain_cluster: LocalCluster) -> None:
     with serving(speaks_http) as wrong:
         good = plain_cluster.info.bootstrap_servers.split(",")[-1]
         with _connect(f"127.0.0.1:{pick(set())},{wrong},{good}") as connection:
-            nodes = connection.get_admin().result().get_server_nodes().result(30)
+            nodes = connection.get_admin().result().get_server_nodes().result()
     assert len(nodes) == 4, "every server is known from one address"
 
 
@@ -117,8 +117,8 @@ def test_the_environment_gives_the_address(
     plain_cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLUSS_BOOTSTRAP_SERVERS", plain_cluster.info.bootstrap_servers)
-    with fluss.FlussConnection.create(fluss.Config()).result(30) as connection:
-        assert connection.get_admin().result().list_databases().result(30)
+    with fluss.FlussConnection.create(fluss.Config()).result() as connection:
+        assert connection.get_admin().result().list_databases().result()
 
 
 def _sasl(info: Any, **changes: str) -> dict[str, str]:

@@ -68,8 +68,8 @@ def lake_table(lake_fluss: FlussResource) -> Iterator[TablePath]:
     path = TablePath(f"dagster_{os.getpid()}_{next(_numbers)}", "events")
     properties = {"table.datalake.enabled": "true"}
     yield make_table(lake_fluss.connection, path, properties=properties)
-    admin = lake_fluss.connection.get_admin().result(30)
-    admin.drop_database(path.database_name, ignore_if_not_exists=True, cascade=True).result(30)
+    admin = lake_fluss.connection.get_admin().result()
+    admin.drop_database(path.database_name, ignore_if_not_exists=True, cascade=True).result()
 
 
 @pytest.fixture

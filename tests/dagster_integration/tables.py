@@ -28,7 +28,7 @@ def make_table(
     )
     admin = connection.get_admin().result()
     admin.create_database(path.database_name, ignore_if_exists=True).result()
-    admin.create_table(path, descriptor).result(60)
+    admin.create_table(path, descriptor).result()
     return path
 
 
@@ -41,7 +41,7 @@ def log_ids(connection: FlussConnection, path: TablePath, column: str = "id") ->
     """Every row of the log, by the client's own scanner: rows that are there twice count twice."""
     table = connection.get_table(path).result()
     info = table.get_table_info()
-    scanner = table.new_scan().create_record_batch_log_scanner().result(30)
+    scanner = table.new_scan().create_record_batch_log_scanner().result()
     if info.is_partitioned():
         for partition in connection.get_admin().result().list_partition_infos(path).result():
             for bucket in range(info.num_buckets):

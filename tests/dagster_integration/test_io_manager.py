@@ -278,14 +278,14 @@ def test_partitions_of_a_rescaled_table(
     rescaler.rescale(4)
     run("20261102")
     assert seen == {day: list(range(40)) for day in ("20261102", "20261103", "20261104")}
-    admin = connection.get_admin().result(30)
-    counts = {p.partition_name: p.bucket_count for p in admin.list_partition_infos(path).result(30)}
+    admin = connection.get_admin().result()
+    counts = {p.partition_name: p.bucket_count for p in admin.list_partition_infos(path).result()}
     first = 4 if keys is None else 2
     assert counts == {"20261102": first, "20261103": 5, "20261104": 3}
     if keys is not None:
-        lookuper = connection.get_table(path).result(30).new_lookup().create_lookuper()
+        lookuper = connection.get_table(path).result().new_lookup().create_lookuper()
         for day in seen:
-            assert lookuper.lookup({"id": 7, "day": day}).result(30) is not None
+            assert lookuper.lookup({"id": 7, "day": day}).result() is not None
 
 
 def test_dynamic_keys_over_several_columns(

@@ -248,7 +248,7 @@ def shops(
     yield made
     for shop in made.values():
         admin = shop.fluss.connection.get_admin().result()
-        admin.drop_database(shop.database, ignore_if_not_exists=True, cascade=True).result(60)
+        admin.drop_database(shop.database, ignore_if_not_exists=True, cascade=True).result()
 
 
 def materialized(dev: Dev, key: list[str]) -> list[dict[str, Any]]:
@@ -292,7 +292,7 @@ def cases(lake_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) 
         append(fluss.connection, path, orders(ORDERS))
     yield Cases(fluss, database, tmp_path_factory.mktemp("cases"), datetime.now(UTC))
     admin = fluss.connection.get_admin().result()
-    admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
+    admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result()
 
 
 @pytest.fixture(scope="module")

@@ -46,15 +46,15 @@ def test_fluss_servers(server_jars: None, tmp_path: Path) -> None:
     settings = {k: v for k, v in server_settings().items() if not k.startswith(_PLACES)}
     with LocalCluster(tmp_path / "c", tablet_servers=3, lake="iceberg", config=settings) as cluster:
         config = fluss.Config({"bootstrap.servers": cluster.info.bootstrap_servers})
-        with fluss.FlussConnection.create(config).result(60) as connection:
-            admin = connection.get_admin().result(30)
+        with fluss.FlussConnection.create(config).result() as connection:
+            admin = connection.get_admin().result()
             path = fluss.TablePath("fluss", "three")
             schema = fluss.Schema(fluss_schema())
-            admin.create_table(path, fluss.TableDescriptor(schema)).result(60)
-            info = admin.get_table_info(path).result(30)
+            admin.create_table(path, fluss.TableDescriptor(schema)).result()
+            info = admin.get_table_info(path).result()
             assert info.num_buckets == int(settings["default.bucket.number"])
             assert info.properties["table.replication.factor"] == "3"
-            with connection.get_table(path).result(30).new_append().create_writer() as writer:
+            with connection.get_table(path).result().new_append().create_writer() as writer:
                 writer.append({"id": 1})
             _one_more_tablet(cluster, admin, tmp_path)
 
@@ -98,7 +98,7 @@ def _one_more_tablet(cluster: LocalCluster, admin: fluss.FlussAdmin, folder: Pat
     try:
         wait_until(
             "a fourth tablet server",
-            lambda: any(n.id == 4 for n in admin.get_server_nodes().result(30)),
+            lambda: any(n.id == 4 for n in admin.get_server_nodes().result()),
             [log],
         )
     finally:

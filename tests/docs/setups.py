@@ -71,7 +71,7 @@ def nothing(folder: Path, request: pytest.FixtureRequest) -> Iterator[Setup]:
 def shop(folder: Path, request: pytest.FixtureRequest) -> Iterator[Setup]:
     """`connection` to an embedded Fluss with `sales.events` (1,000 rows), and smaller tables."""
     config = Config({"bootstrap.servers": f"embedded:{folder / 'fluss'}", "cluster.alias": "shop"})
-    connection = FlussConnection.create(config).result(60)
+    connection = FlussConnection.create(config).result()
     apply_tables(connection, load_table_specs(SHOP))
     load_rows(connection, "sales.events", events(0, 1000), "seed")
     orders = pa.table({"order_id": [1, 2], "status": ["new", "new"], "amount": [9.5, 20.0]})
@@ -100,9 +100,9 @@ def shop_and_cluster(folder: Path, request: pytest.FixtureRequest) -> Iterator[S
             yield made
         finally:
             config = Config({"bootstrap.servers": address})
-            with FlussConnection.create(config).result(60) as connection:
-                admin = connection.get_admin().result(30)
-                admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
+            with FlussConnection.create(config).result() as connection:
+                admin = connection.get_admin().result()
+                admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result()
 
 
 @contextmanager

@@ -31,7 +31,7 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(300)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def close(self) -> None:
         """Stop the loop and its thread."""

@@ -25,8 +25,8 @@ def database(address: str) -> Iterator[str]:
     """A database for one example."""
     config = fluss.Config({"bootstrap.servers": address})
     name = f"example_{os.getpid()}_{next(_numbers)}"
-    with fluss.FlussConnection.create(config).result(60) as connection:
-        admin = connection.get_admin().result(10)
-        admin.create_database(name).result(30)
+    with fluss.FlussConnection.create(config).result() as connection:
+        admin = connection.get_admin().result()
+        admin.create_database(name).result()
         yield name
-        admin.drop_database(name, cascade=True).result(30)
+        admin.drop_database(name, cascade=True).result()

@@ -22,8 +22,8 @@ BATCH = 25
 
 
 def _table(settings: dict[str, Any], path: str) -> tuple[fluss.FlussConnection, fluss.FlussTable]:
-    connection = fluss.FlussConnection.create(fluss.Config(settings)).result(60)
-    return connection, connection.get_table(fluss.TablePath.parse(path)).result(60)
+    connection = fluss.FlussConnection.create(fluss.Config(settings)).result()
+    return connection, connection.get_table(fluss.TablePath.parse(path)).result()
 
 
 def write(settings: dict[str, Any], path: str, first: int) -> None:
@@ -47,7 +47,7 @@ def write(settings: dict[str, Any], path: str, first: int) -> None:
 def scan(settings: dict[str, Any], path: str) -> None:
     """Poll until stopped."""
     _, table = _table(settings, path)
-    scanner = table.new_scan().create_log_scanner().result(60)
+    scanner = table.new_scan().create_log_scanner().result()
     scanner.subscribe_buckets(dict.fromkeys(range(table.get_table_info().num_buckets), -2))
     print("ready", flush=True)
     while True:

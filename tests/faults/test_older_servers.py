@@ -59,43 +59,43 @@ class Older(OneTable):
 def connected(server: Older) -> Iterator[fluss.FlussConnection]:
     with serving(server) as address:
         config = fluss.Config({"bootstrap.servers": address, **SOON})
-        with fluss.FlussConnection.create(config).result(30) as connection:
+        with fluss.FlussConnection.create(config).result() as connection:
             yield connection
 
 
 def _admin(connection: fluss.FlussConnection) -> fluss.FlussAdmin:
-    admin: fluss.FlussAdmin = connection.get_admin().result(30)
+    admin: fluss.FlussAdmin = connection.get_admin().result()
     return admin
 
 
 def _append(connection: fluss.FlussConnection) -> Any:
-    writer = connection.get_table(PATH).result(30).new_append().create_writer()
+    writer = connection.get_table(PATH).result().new_append().create_writer()
     try:
-        return writer.append((1,)).wait().result(30)
+        return writer.append((1,)).wait().result()
     finally:
         with suppress(errors.WriteError):
             writer.close()
 
 
 def _scan(connection: fluss.FlussConnection) -> Any:
-    scan = connection.get_table(PATH).result(30).new_scan()
-    with scan.create_log_scanner().result(30) as scanner:
+    scan = connection.get_table(PATH).result().new_scan()
+    with scan.create_log_scanner().result() as scanner:
         scanner.subscribe(0, 0)
         for _ in range(20):
             scanner.poll(500)
 
 
 def _limit(connection: fluss.FlussConnection) -> Any:
-    table = connection.get_table(PATH).result(30)
+    table = connection.get_table(PATH).result()
     scanner = table.new_scan().limit(3).create_bucket_batch_scanner(fluss.TableBucket(7, 0))
     return scanner.to_arrow()
 
 
 ABSENT: dict[str, tuple[apis.Api[Any, Any], Callable[[fluss.FlussConnection], Any]]] = {
-    "list_databases": (apis.LIST_DATABASES, lambda c: _admin(c).list_databases().result(30)),
+    "list_databases": (apis.LIST_DATABASES, lambda c: _admin(c).list_databases().result()),
     "create_database": (
         apis.CREATE_DATABASE,
-        lambda c: _admin(c).create_database("d").result(30),
+        lambda c: _admin(c).create_database("d").result(),
     ),
     "create_table": (
         apis.CREATE_TABLE,
@@ -104,15 +104,15 @@ ABSENT: dict[str, tuple[apis.Api[Any, Any], Callable[[fluss.FlussConnection], An
             .create_table(
                 PATH, fluss.TableDescriptor(fluss.Schema(pa.schema([("id", pa.int32())])))
             )
-            .result(30)
+            .result()
         ),
     ),
-    "get_table_stats": (apis.GET_TABLE_STATS, lambda c: _admin(c).get_table_stats(PATH).result(30)),
+    "get_table_stats": (apis.GET_TABLE_STATS, lambda c: _admin(c).get_table_stats(PATH).result()),
     "get_producer_offsets": (
         apis.GET_PRODUCER_OFFSETS,
-        lambda c: _admin(c).get_producer_offsets("p").result(30),
+        lambda c: _admin(c).get_producer_offsets("p").result(),
     ),
-    "list_acls": (apis.LIST_ACLS, lambda c: _admin(c).list_acls().result(30)),
+    "list_acls": (apis.LIST_ACLS, lambda c: _admin(c).list_acls().result()),
     "append": (apis.PRODUCE_LOG, _append),
     "scan": (apis.FETCH_LOG, _scan),
     "limit": (apis.LIMIT_SCAN, _limit),
@@ -144,4 +144,4 @@ def test_offsets_that_a_server_leaves_out_are_an_error() -> None:
         connected(Older(set(apis.APIS))) as connection,
         pytest.raises(errors.CorruptDataError, match=r"buckets \[0\] and answered for \[\]"),
     ):
-        _admin(connection).list_offsets(PATH, [0], fluss.OffsetSpec.latest()).result(30)
+        _admin(connection).list_offsets(PATH, [0], fluss.OffsetSpec.latest()).result()

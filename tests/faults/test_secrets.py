@@ -121,7 +121,7 @@ def test_a_wrong_password_is_refused_and_not_told(
     for user in ("admin", "nobody"):
         config = fluss.Config(settings(plain_cluster, CANARY, user))
         with pytest.raises(errors.AuthenticationError) as raised:
-            fluss.FlussConnection.create(config).result(60)
+            fluss.FlussConnection.create(config).result()
         assert user in str(raised.value)
         assert CANARY not in told(raised.value)
     assert "connected" not in heard.getvalue()
@@ -131,12 +131,12 @@ def test_a_wrong_password_is_refused_and_not_told(
 def test_without_credentials_nothing_is_answered(plain_cluster: LocalCluster) -> None:
     config = fluss.Config(settings(plain_cluster, None))
     with pytest.raises(errors.AuthenticationError, match=r"security\.protocol=sasl"):
-        fluss.FlussConnection.create(config).result(60)
+        fluss.FlussConnection.create(config).result()
     for missing in ("username", "password"):
         values = settings(plain_cluster, CANARY)
         del values[f"security.sasl.{missing}"]
         with pytest.raises(errors.ConfigError, match=missing) as raised:
-            fluss.FlussConnection.create(fluss.Config(values)).result(60)
+            fluss.FlussConnection.create(fluss.Config(values)).result()
         assert CANARY not in told(raised.value)
 
 
@@ -147,7 +147,7 @@ def test_no_fault_during_the_log_in_shows_the_password() -> None:
         with serving(OneTable(cast("Any", apis.AUTHENTICATE), how)) as address:
             config = fluss.Config({**values, "bootstrap.servers": address})
             with pytest.raises(errors.FlussError) as raised:
-                fluss.FlussConnection.create(config).result(60)
+                fluss.FlussConnection.create(config).result()
             assert CANARY not in told(raised.value)
 
             async def give_up(config: fluss.Config) -> None:
@@ -188,14 +188,14 @@ def test_an_address_with_a_password_in_the_environment(monkeypatch: pytest.Monke
     with pytest.raises(
         errors.ConfigError, match=r"FLUSS_BOOTSTRAP_SERVERS.*takes no user"
     ) as raised:
-        fluss.FlussConnection.create(fluss.Config()).result(60)
+        fluss.FlussConnection.create(fluss.Config()).result()
     assert CANARY not in told(raised.value)
 
 
 def test_a_password_that_the_mechanism_cannot_send(plain_cluster: LocalCluster) -> None:
     config = fluss.Config(settings(plain_cluster, f"{CANARY}\0"))
     with pytest.raises(errors.ConfigError, match="no NUL") as raised:
-        fluss.FlussConnection.create(config).result(60)
+        fluss.FlussConnection.create(config).result()
     assert CANARY not in told(raised.value)
 
 

@@ -56,7 +56,7 @@ def address(request: pytest.FixtureRequest) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def ours(address: dict[str, str]) -> Iterator[fluss.FlussConnection]:
     """This client on that cluster."""
-    with fluss.FlussConnection.create(fluss.Config(address)).result(60) as connection:
+    with fluss.FlussConnection.create(fluss.Config(address)).result() as connection:
         yield connection
 
 

@@ -100,7 +100,7 @@ def read_by_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Read]:
 
 @pytest.fixture(scope="module")
 def connection(lake_address: str) -> Iterator[FlussConnection]:
-    with FlussConnection.create(Config({"bootstrap.servers": lake_address})).result(60) as made:
+    with FlussConnection.create(Config({"bootstrap.servers": lake_address})).result() as made:
         yield made
 
 
@@ -112,7 +112,7 @@ def database(connection: FlussConnection) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def source_connection(fluss_address: str) -> Iterator[FlussConnection]:
-    with FlussConnection.create(Config({"bootstrap.servers": fluss_address})).result(60) as made:
+    with FlussConnection.create(Config({"bootstrap.servers": fluss_address})).result() as made:
         yield made
 
 

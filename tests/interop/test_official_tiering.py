@@ -46,7 +46,7 @@ Tier = Callable[[KeyTable], None]
 @pytest.fixture
 def connection(lake_cluster: Any) -> Iterator[FlussConnection]:
     config = Config({"bootstrap.servers": lake_cluster.info.bootstrap_servers})
-    with FlussConnection.create(config).result(60) as made:
+    with FlussConnection.create(config).result() as made:
         yield made
 
 

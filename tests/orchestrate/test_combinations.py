@@ -76,9 +76,9 @@ Held = Counter[tuple[Any, ...]]
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventTables]:
     address = f"embedded:{tmp_path_factory.mktemp('combinations')}"
-    with FlussConnection.create(Config({"bootstrap.servers": address})).result(30) as connection:
-        admin = connection.get_admin().result(30)
-        admin.create_database("walk").result(30)
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connection:
+        admin = connection.get_admin().result()
+        admin.create_database("walk").result()
         yield EventTables(connection, admin, "walk")
 
 
@@ -130,7 +130,7 @@ class Source:
     def widen(self) -> None:
         path = self.table.get_table_path()
         added = [pa.field("more", pa.int32())]
-        self.tables.admin.alter_table(path, add_columns=added).result(30)
+        self.tables.admin.alter_table(path, add_columns=added).result()
         self.table, self.wider = self.tables.open(path), True
 
 

@@ -36,7 +36,7 @@ PATH = TablePath("shop", "orders")
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[FlussConnection]:
     config = Config({"bootstrap.servers": f"embedded:{tmp_path / 'fluss'}"})
-    with FlussConnection.create(config).result(30) as made:
+    with FlussConnection.create(config).result() as made:
         yield made
 
 

@@ -32,7 +32,7 @@ URI = "fluss://default/shop/orders"
 def connection(tmp_path: Path) -> Iterator[FlussConnection]:
     """An embedded engine with one tiered log table."""
     address = f"embedded:{tmp_path / 'fluss'}"
-    with FlussConnection.create(Config({"bootstrap.servers": address})).result(30) as made:
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result() as made:
         admin = made.get_admin().result()
         admin.create_database("shop").result()
         properties = {"table.datalake.enabled": "true"}

@@ -102,11 +102,11 @@ class Place:
     ) -> str:
         """A new table; its name."""
         name = f"t{next(_numbers)}"
-        admin = self.connection.get_admin().result(30)
+        admin = self.connection.get_admin().result()
         descriptor = TableDescriptor(
             Schema(schema, primary_keys=keys or []), bucket_count=buckets, **options
         )
-        admin.create_table(TablePath(self.database, name), descriptor).result(60)
+        admin.create_table(TablePath(self.database, name), descriptor).result()
         return f"{self.database}.{name}"
 
     def options(self, table: str, **more: str) -> dict[str, str]:
@@ -116,7 +116,7 @@ class Place:
 
     def append(self, table: str, rows: pa.Table) -> None:
         """Append to a log table, or upsert into a key table, by the client."""
-        opened = self.connection.get_table(TablePath.parse(table)).result(30)
+        opened = self.connection.get_table(TablePath.parse(table)).result()
         made = opened.new_upsert() if opened.has_primary_key() else opened.new_append()
         with made.create_writer() as writer:
             writer.write_arrow(rows)
@@ -140,7 +140,7 @@ def open_place(address: str) -> Iterator[Place]:
     """A database there, while it is wanted."""
     config = Config({"bootstrap.servers": address, "cluster.alias": "default"})
     with (
-        FlussConnection.create(config).result(60) as connection,
+        FlussConnection.create(config).result() as connection,
         own_database(connection, "spark") as name,
     ):
         yield Place(address, connection, name)

@@ -48,13 +48,13 @@ class Trial:
         self.address = f"embedded:{folder / 'fluss'}"
         self.spark = make_session("older", "local[2]", CONF)
         config = Config({"bootstrap.servers": self.address, "cluster.alias": "default"})
-        self.connection = FlussConnection.create(config).result(60)
-        admin = self.connection.get_admin().result(60)
-        admin.create_database("d").result(60)
+        self.connection = FlussConnection.create(config).result()
+        admin = self.connection.get_admin().result()
+        admin.create_database("d").result()
         for name in ("log", "copy", "key", "key_copy", "loaded"):
             keys = ["id"] if name.startswith("key") else []
             descriptor = TableDescriptor(Schema(SCHEMA, primary_keys=keys), bucket_count=2)
-            admin.create_table(TablePath("d", name), descriptor).result(60)
+            admin.create_table(TablePath("d", name), descriptor).result()
 
     def options(self, table: str, **more: str) -> dict[str, str]:
         named = {key.replace("_", "."): value for key, value in more.items()}

@@ -75,7 +75,7 @@ def test_one_connection_per_process(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         try:
-            databases = ref.connection().get_admin().result(30).list_databases().result(30)
+            databases = ref.connection().get_admin().result().list_databases().result()
             os._exit(0 if isinstance(databases, list) else 1)
         finally:
             os._exit(2)

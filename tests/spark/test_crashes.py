@@ -167,7 +167,7 @@ def config(plain_cluster: LocalCluster) -> Config:
 
 @pytest.fixture
 def connection(config: Config) -> Iterator[FlussConnection]:
-    with FlussConnection.create(config).result(60) as made:
+    with FlussConnection.create(config).result() as made:
         yield made
 
 
@@ -175,8 +175,8 @@ def connection(config: Config) -> Iterator[FlussConnection]:
 def database(connection: FlussConnection) -> Iterator[str]:
     name = f"crash_{os.getpid()}_{random.randrange(10**9)}"
     yield name
-    admin = connection.get_admin().result(30)
-    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(60)
+    admin = connection.get_admin().result()
+    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result()
 
 
 def check(connection: FlussConnection, table: str, rows: int) -> None:

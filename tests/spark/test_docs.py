@@ -39,16 +39,16 @@ def test_the_programs_run(
         "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
         "warehouse": f"file://{tmp_path / 'warehouse'}",
     }
-    with FlussConnection.create(Config({"bootstrap.servers": address})).result(30) as connection:
-        admin = connection.get_admin().result(30)
-        admin.create_database("shop").result(30)
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connection:
+        admin = connection.get_admin().result()
+        admin.create_database("shop").result()
         keyed = TableDescriptor(Schema(ORDERS, primary_keys=["id"]), bucket_count=2)
         for name in ("orders", "orders_copy"):
-            admin.create_table(TablePath("shop", name), keyed).result(30)
+            admin.create_table(TablePath("shop", name), keyed).result()
         for name in ("events", "events_copy"):
             lake = {"table.datalake.enabled": "true"} if name == "events" else {}
             log = TableDescriptor(Schema(EVENTS), bucket_count=2, properties=lake)
-            admin.create_table(TablePath("shop", name), log).result(30)
+            admin.create_table(TablePath("shop", name), log).result()
         events = pa.table({"at": range(50), "what": ["x"] * 50}, schema=EVENTS)
         load_rows(connection, "shop.events", events, "first")
         names: dict[str, object] = {

@@ -129,7 +129,7 @@ def test_what_executors_cannot_do_is_refused(
 def lake_place(lake_address: str) -> Iterator[Place]:
     config = Config({"bootstrap.servers": lake_address, "cluster.alias": "default"})
     with (
-        FlussConnection.create(config).result(60) as connection,
+        FlussConnection.create(config).result() as connection,
         own_database(connection, "sparkkeys") as name,
     ):
         yield Place(lake_address, connection, name)

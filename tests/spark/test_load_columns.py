@@ -54,7 +54,7 @@ def state(place: Place, table: str) -> dict[int, tuple[Any, Any]]:
 def add_column(place: Place, table: str) -> None:
     admin = place.connection.get_admin().result()
     added = [pa.field("added", pa.string())]
-    admin.alter_table(TablePath.parse(table), add_columns=added).result(60)
+    admin.alter_table(TablePath.parse(table), add_columns=added).result()
 
 
 def test_columns_that_the_input_lacks_keep_their_values(

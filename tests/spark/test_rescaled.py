@@ -37,8 +37,8 @@ def test_reads_writes_and_loads(
 ) -> None:
     table = place.table(BY_DAY, keys, partition_keys=["day"], buckets=2, bucket_keys=["id"])
     path = TablePath.parse(table)
-    admin = place.connection.get_admin().result(30)
-    admin.create_partition(path, {"day": "d0"}).result(30)
+    admin = place.connection.get_admin().result()
+    admin.create_partition(path, {"day": "d0"}).result()
     rescaler = Rescaler(place.connection, path, "d0")
     for day, count in (("d1", 5), ("d2", 3)):
         rescaler.rescale(count)

@@ -41,13 +41,13 @@ def password(plain_cluster: LocalCluster, clusters_file: Path) -> str:
 @pytest.fixture
 def table(password: str) -> Iterator[str]:
     connection: FlussConnection = ClusterRef(ALIAS).connection()
-    admin = connection.get_admin().result(30)
+    admin = connection.get_admin().result()
     database = f"secret_{os.getpid()}"
-    admin.create_database(database, ignore_if_exists=True).result(30)
+    admin.create_database(database, ignore_if_exists=True).result()
     made = TableDescriptor(Schema(SCHEMA), bucket_count=1)
-    admin.create_table(TablePath(database, "words"), made).result(60)
+    admin.create_table(TablePath(database, "words"), made).result()
     yield f"{database}.words"
-    admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(60)
+    admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result()
 
 
 def test_a_password_travels_nowhere(spark: SparkSession, password: str, table: str) -> None:

@@ -187,7 +187,7 @@ def test_a_key_table_now_and_its_changes(spark: SparkSession, place: Place) -> N
     table = place.table(SCHEMA, keys=["id"])
     place.append(table, words(0, 100))
     place.append(table, pa.table({"id": [7], "word": ["new"]}, schema=SCHEMA))
-    opened = place.connection.get_table(TablePath.parse(table)).result(30)
+    opened = place.connection.get_table(TablePath.parse(table)).result()
     with opened.new_upsert().create_writer() as writer:
         writer.delete({"id": 8})
     now = {row.id: row.word for row in read(spark, place.options(table)).collect()}
@@ -209,7 +209,7 @@ def test_a_key_table_now_and_its_changes(spark: SparkSession, place: Place) -> N
 def change_keys(place: Place, table: str) -> None:
     """An update, an insert and two deletes in a table of `words(0, 100)`."""
     place.append(table, pa.table({"id": [7, 500], "word": ["new", "more"]}, schema=SCHEMA))
-    opened = place.connection.get_table(TablePath.parse(table)).result(30)
+    opened = place.connection.get_table(TablePath.parse(table)).result()
     with opened.new_upsert().create_writer() as writer:
         writer.delete({"id": 8})
         writer.delete({"id": 500})
@@ -291,11 +291,11 @@ def test_a_bucket_of_a_changelog_is_never_cut(place: Place) -> None:
 def test_partitions_are_chosen_by_option(spark: SparkSession, place: Place) -> None:
     schema = pa.schema([("id", pa.int64()), ("day", pa.string()), ("region", pa.string())])
     table = place.table(schema, partition_keys=["day", "region"])
-    admin = place.connection.get_admin().result(30)
+    admin = place.connection.get_admin().result()
     rows: list[dict[str, Any]] = []
     for number, (day, region) in enumerate([("d1", "eu"), ("d1", "us"), ("d2", "eu")]):
         spec = {"day": day, "region": region}
-        admin.create_partition(TablePath.parse(table), spec).result(30)
+        admin.create_partition(TablePath.parse(table), spec).result()
         rows += [{"id": number * 10 + i, **spec} for i in range(10)]
     place.append(table, pa.Table.from_pylist(rows, schema))
     assert flat(direct(place.options(table, partition="day=d1"))) == list(range(20))

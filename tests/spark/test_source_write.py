@@ -67,7 +67,7 @@ def test_rows_of_a_bucket_are_gathered_in_one_task(
     placed = gathering.gathered(frame, place.connection, table, always=False)
     assert placed.columns == frame.columns
     tasks = collections.defaultdict(set)
-    placer = Placer(place.connection.get_table(TablePath.parse(table)).result(30).get_table_info())
+    placer = Placer(place.connection.get_table(TablePath.parse(table)).result().get_table_info())
     for task, part in enumerate(placed.rdd.glom().collect()):
         if part:
             rows = pa.RecordBatch.from_pylist([row.asDict() for row in part], BY_DAY)
@@ -136,7 +136,7 @@ def test_changes_that_were_shuffled_are_written_in_order(
     for generation in range(5):
         frame = spark.range(200).selectExpr("id", f"'g{generation}' AS word")
         place.append(source, frame.toArrow().cast(SCHEMA))
-    opened = place.connection.get_table(TablePath.parse(source)).result(30)
+    opened = place.connection.get_table(TablePath.parse(source)).result()
     with opened.new_upsert().create_writer() as writer:
         writer.delete({"id": 3})
     golden = [{"id": i, "word": "g4"} for i in range(200) if i != 3]

@@ -34,8 +34,8 @@ def partitioned(place: Place, buckets: int = 2) -> str:
 
 
 def add_day(place: Place, table: str, day: str) -> None:
-    admin = place.connection.get_admin().result(30)
-    admin.create_partition(TablePath.parse(table), {"day": day}).result(30)
+    admin = place.connection.get_admin().result()
+    admin.create_partition(TablePath.parse(table), {"day": day}).result()
 
 
 def stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
@@ -107,7 +107,7 @@ def test_a_stream_of_changes_keeps_the_order_of_each_key(
     source = place.table(SCHEMA, keys=["id"], buckets=1)
     for generation in range(6):
         place.append(source, rows(0, 300, f"g{generation}"))
-    opened = place.connection.get_table(TablePath.parse(source)).result(30)
+    opened = place.connection.get_table(TablePath.parse(source)).result()
     with opened.new_upsert().create_writer() as writer:
         for number in range(10):
             writer.delete({"id": number})

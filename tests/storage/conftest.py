@@ -37,9 +37,9 @@ def no_other_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def connection(storage_cluster: LocalCluster) -> Iterator[fluss.FlussConnection]:
     config = fluss.Config({"bootstrap.servers": storage_cluster.info.bootstrap_servers})
-    with fluss.FlussConnection.create(config).result(60) as connected:
-        admin = connected.get_admin().result(30)
-        admin.create_database("storage", ignore_if_exists=True).result(30)
+    with fluss.FlussConnection.create(config).result() as connected:
+        admin = connected.get_admin().result()
+        admin.create_database("storage", ignore_if_exists=True).result()
         yield connected
 
 
@@ -79,7 +79,7 @@ MakeTable = Callable[..., fluss.FlussTable]
 @pytest.fixture
 def make_table(connection: fluss.FlussConnection) -> Iterator[MakeTable]:
     """Create a table: `make_table(keys, buckets, **properties)`."""
-    admin = connection.get_admin().result(30)
+    admin = connection.get_admin().result()
     made: list[fluss.TablePath] = []
 
     def make(
@@ -89,13 +89,13 @@ def make_table(connection: fluss.FlussConnection) -> Iterator[MakeTable]:
         schema = fluss.Schema(SCHEMA, primary_keys=keys)
         named = {key.replace("__", ".").replace("_", "-"): v for key, v in properties.items()}
         descriptor = fluss.TableDescriptor(schema, bucket_count=buckets, properties=named)
-        admin.create_table(path, descriptor).result(60)
+        admin.create_table(path, descriptor).result()
         made.append(path)
-        return connection.get_table(path).result(30)
+        return connection.get_table(path).result()
 
     yield make
     for path in made:
-        admin.drop_table(path).result(30)
+        admin.drop_table(path).result()
 
 
 def until(true: Callable[[], object], what: str) -> None:

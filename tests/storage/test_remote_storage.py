@@ -34,14 +34,14 @@ def remote_bytes(connection: fluss.FlussConnection) -> float:
 
 
 def first_rows(table: fluss.FlussTable) -> int:
-    with table.new_scan().create_record_batch_log_scanner().result(30) as scanner:
+    with table.new_scan().create_record_batch_log_scanner().result() as scanner:
         scanner.subscribe(0, 0)
         return int(scanner.poll_arrow(10_000).num_rows)
 
 
 def all_ids(table: fluss.FlussTable, count: int) -> list[int]:
     found: list[pa.Table] = []
-    with table.new_scan().create_record_batch_log_scanner().result(30) as scanner:
+    with table.new_scan().create_record_batch_log_scanner().result() as scanner:
         scanner.subscribe(0, 0)
         while sum(one.num_rows for one in found) < count:
             found.append(scanner.poll_arrow(10_000))
@@ -57,7 +57,7 @@ def tiered(
     with table.new_append().create_writer() as writer:
         for start in range(0, count, 5_000):
             writer.write_arrow(rows(start, start + 5_000))
-            writer.flush().result(60)
+            writer.flush().result()
 
     def from_remote() -> bool:
         before = remote_bytes(connection)
@@ -100,8 +100,8 @@ def test_tokens_end_in_the_middle_of_a_scan(
     try:
         time.sleep(61)
         config = fluss.Config({"bootstrap.servers": storage_cluster.info.bootstrap_servers})
-        with fluss.FlussConnection.create(config).result(60) as other:
-            again = other.get_table(table.get_table_path()).result(30)
+        with fluss.FlussConnection.create(config).result() as other:
+            again = other.get_table(table.get_table_path()).result()
             store.tokens.clear()
             deadline = time.monotonic() + 200
             while time.monotonic() < deadline:
@@ -181,10 +181,10 @@ def test_the_state_of_keys_is_read_from_snapshots_on_s3(
     table = make_table(["id"])
     with table.new_upsert().create_writer() as writer:
         writer.write_arrow(rows(0, count))
-    admin = connection.get_admin().result(30)
+    admin = connection.get_admin().result()
     path = table.get_table_path()
     until(
-        lambda: admin.list_kv_snapshots(path).result(30)[0].log_offset == count,
+        lambda: admin.list_kv_snapshots(path).result()[0].log_offset == count,
         "no snapshot was taken",
     )
     info = table_info(connection, path)

@@ -53,7 +53,7 @@ def arm(stage: str, chance: random.Random) -> None:
 def job(spec: dict[str, Any]) -> None:
     """One round."""
     arm(spec["stage"], random.Random(spec["seed"]))
-    with FlussConnection.create(Config(spec["config"])).result(60) as connection:
+    with FlussConnection.create(Config(spec["config"])).result() as connection:
         tiering.tier_table(connection, spec["table"], allow_tiering=True)
 
 

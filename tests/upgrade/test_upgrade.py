@@ -70,7 +70,7 @@ class Left:
         table = self.connection.get_table(fluss.TablePath("db", "events")).result()
         writer = table.new_append().create_writer()
         writer.write_arrow(rows(first, last))
-        writer.flush().result(30)
+        writer.flush().result()
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def store_connection(store_config: dict[str, Any]) -> Iterator[FlussConnection |
     if not store_config:
         yield None
         return
-    with FlussConnection.create(Config(store_config)).result(60) as connected:
+    with FlussConnection.create(Config(store_config)).result() as connected:
         yield connected
 
 
@@ -75,8 +75,8 @@ def store_path(
         yield database, "events"
         return
     yield database, working_table(store_connection, database)
-    admin = store_connection.get_admin().result(30)
-    admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result(30)
+    admin = store_connection.get_admin().result()
+    admin.drop_database(database, ignore_if_not_exists=True, cascade=True).result()
 
 
 def working_table(connection: FlussConnection, database: str) -> str:

@@ -37,7 +37,7 @@ _start: multiprocessing.synchronize.Barrier
 def open_store(spec: dict[str, Any], stack: ExitStack) -> CheckpointStore:
     if "url" in spec:
         return stack.enter_context(SqlCheckpointStore(**spec))
-    connection = stack.enter_context(FlussConnection.create(Config(spec["config"])).result(60))
+    connection = stack.enter_context(FlussConnection.create(Config(spec["config"])).result())
     return FlussCheckpointStore(
         connection, spec["database"], spec["table"], replicas=spec.get("replicas", 1)
     )

@@ -100,7 +100,7 @@ def test_the_stores_server_dies_in_the_middle(
         "table": "events",
         "replicas": 3,
     }
-    with FlussConnection.create(Config(spec["config"])).result(60) as connection:
+    with FlussConnection.create(Config(spec["config"])).result() as connection:
         store = FlussCheckpointStore(connection, "checkpoints", "events")
         assert store.head("race") is None
         kills: list[str] = []

@@ -44,11 +44,11 @@ def connection(settings: dict[str, Any]) -> Iterator[FlussConnection]:
 
 @pytest.fixture(scope="session")
 def scan_database(connection: FlussConnection, backend_kind: str) -> Iterator[str]:
-    admin = connection.get_admin().result(30)
+    admin = connection.get_admin().result()
     name = f"incremental_{backend_kind}_{os.getpid()}"
-    admin.create_database(name).result(30)
+    admin.create_database(name).result()
     yield name
-    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result(60)
+    admin.drop_database(name, ignore_if_not_exists=True, cascade=True).result()
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ def until_placed(work: Callable[[], object]) -> None:
 def job(spec: dict[str, Any]) -> None:
     rng = random.Random(spec["seed"])
     stage = spec["stage"]
-    with FlussConnection.create(Config(spec["config"])).result(60) as connection:
+    with FlussConnection.create(Config(spec["config"])).result() as connection:
         kept = FlussCheckpointStore(connection, spec["database"], spec["store_table"], replicas=1)
         scan = IncrementalScan(
             connection,

@@ -93,7 +93,7 @@ class EventTables(Tables):
         """Drop the table and create it again under its name."""
         info = table.get_table_info()
         path = info.table_path
-        self.admin.drop_table(path).result(30)
+        self.admin.drop_table(path).result()
         from fluss_client import TableDescriptor
 
         made = TableDescriptor(
@@ -102,7 +102,7 @@ class EventTables(Tables):
             bucket_keys=info.bucket_keys,
             partition_keys=info.partition_keys,
         )
-        self.admin.create_table(path, made).result(30)
+        self.admin.create_table(path, made).result()
         again = self.open(path)
         self.latest(again)
         return again

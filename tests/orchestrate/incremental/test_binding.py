@@ -104,7 +104,7 @@ def test_a_column_that_is_added_changes_nothing(tables: EventTables, make_scan: 
     with make_scan(table).run("one") as run:
         run.to_arrow()
     path = table.get_table_path()
-    tables.admin.alter_table(path, add_columns=[pa.field("more", pa.int32())]).result(30)
+    tables.admin.alter_table(path, add_columns=[pa.field("more", pa.int32())]).result()
     wider = rows(range(10, 12)).append_column("more", pa.array([1, 2], pa.int32()))
     tables.append(tables.open(path), wider)
     with make_scan(table).run("two") as run:

@@ -181,7 +181,7 @@ def test_a_state_stays_the_same_while_others_write(
                 else:
                     writer.upsert({"id": key, "text": f"{rng.random()}", "day": "d"})
                 if rng.random() < 0.1:
-                    writer.flush().result(30)
+                    writer.flush().result()
 
     writer = threading.Thread(target=write)
     writer.start()

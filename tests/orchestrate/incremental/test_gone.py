@@ -50,16 +50,16 @@ class Days:
         self.tables.append(self.table, rows(range(count), day))
 
     def create(self, day: str) -> int:
-        self.tables.admin.create_partition(self.path, {"day": day}).result(30)
+        self.tables.admin.create_partition(self.path, {"day": day}).result()
         return self.partition(day).partition_id
 
     def partition(self, day: str) -> PartitionInfo:
-        found = self.tables.admin.list_partition_infos(self.path).result(30)
+        found = self.tables.admin.list_partition_infos(self.path).result()
         return next(p for p in found if p.partition_name == day)
 
     def drop_elsewhere(self, day: str) -> None:
         """As somebody does who does not use this package."""
-        self.tables.admin.drop_partition(self.path, {"day": day}).result(30)
+        self.tables.admin.drop_partition(self.path, {"day": day}).result()
 
     def planned(self, **options: Any) -> WindowPlan:
         return plan_partition_window(
@@ -70,7 +70,7 @@ class Days:
         return apply_partition_window(self.connection, self.planned(**options))
 
     def names(self) -> set[str]:
-        found = self.tables.admin.list_partition_infos(self.path).result(30)
+        found = self.tables.admin.list_partition_infos(self.path).result()
         return {p.partition_name for p in found}
 
 

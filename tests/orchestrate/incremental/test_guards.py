@@ -60,7 +60,7 @@ def test_a_dropped_table(tables: EventTables, make_scan: MakeScan) -> None:
     tables.append(table, rows(range(10)))
     scan = make_scan(table)
     left = scan.plan("one")
-    tables.admin.drop_table(table.get_table_path()).result(30)
+    tables.admin.drop_table(table.get_table_path()).result()
     with pytest.raises(TableIdentityChangedError, match="does not exist any more"):
         scan.read(left)
     # The commit itself needs no table: the rows may have been read before it went.
@@ -90,7 +90,7 @@ def test_a_dropped_partition(
     tables.append(table, rows(range(5, 9), "d1"))
     tables.append(table, rows(range(5, 9), "d2"))
     left = scan.plan("two")
-    tables.admin.drop_partition(path, {"day": "d1"}).result(30)
+    tables.admin.drop_partition(path, {"day": "d1"}).result()
     with pytest.raises(PartitionGoneError, match="partition d1") as caught:
         scan.read(left).read_all()
     assert set(caught.value.ranges) == {r for r in left.ranges if r.partition == "d1"}
@@ -104,7 +104,7 @@ def test_a_dropped_partition(
         assert run.to_arrow()["day"].to_pylist() == ["d2"] * 4
     assert run.receipt is not None
     assert len(run.receipt.details["gone_ranges"]) == 2
-    tables.admin.create_partition(path, {"day": "d1"}).result(30)
+    tables.admin.create_partition(path, {"day": "d1"}).result()
     tables.append(table, rows(range(3), "d1"))
     assert sorted(taken(scan, "five")["id"].to_pylist()) == [0, 1, 2]
 
@@ -115,8 +115,8 @@ def test_a_partition_dropped_and_made_anew(tables: EventTables, make_scan: MakeS
     tables.append(table, rows(range(5), "d1"))
     scan = make_scan(table, on_partition_gone="forget")
     left = scan.plan("one")
-    tables.admin.drop_partition(path, {"day": "d1"}).result(30)
-    tables.admin.create_partition(path, {"day": "d1"}).result(30)
+    tables.admin.drop_partition(path, {"day": "d1"}).result()
+    tables.admin.create_partition(path, {"day": "d1"}).result()
     tables.append(table, rows(range(100, 120), "d1"))
     with pytest.raises(PartitionGoneError):
         scan.read(left).read_all()
@@ -131,7 +131,7 @@ def test_a_column_added_between_plan_and_replay(tables: EventTables, make_scan: 
     scan = make_scan(table, metadata_columns=["_offset"])
     plan = scan.plan("one")
     first = scan.read(plan).read_all()
-    tables.admin.alter_table(path, add_columns=[pa.field("more", pa.int32())]).result(30)
+    tables.admin.alter_table(path, add_columns=[pa.field("more", pa.int32())]).result()
     assert scan.read(plan).read_all().equals(first)
     wider = tables.open(path)
     tables.append(
@@ -148,7 +148,7 @@ def test_a_column_added_between_plan_and_replay(tables: EventTables, make_scan: 
     plan = whole.plan("one")
     second = whole.read(plan).read_all()
     assert second["more"].to_pylist() == [None] * 5 + [1, 2, 3, 4]
-    tables.admin.alter_table(path, add_columns=[pa.field("even_more", pa.int32())]).result(30)
+    tables.admin.alter_table(path, add_columns=[pa.field("even_more", pa.int32())]).result()
     assert whole.read(plan).read_all().equals(second)
 
 
@@ -162,7 +162,7 @@ def test_a_plan_of_an_older_schema_reads_newer_rows(
     scan = make_scan(table)
     old = scan.plan("one")
     scan.commit(old, rows=3)
-    tables.admin.alter_table(path, add_columns=[pa.field("more", pa.int32())]).result(30)
+    tables.admin.alter_table(path, add_columns=[pa.field("more", pa.int32())]).result()
     wider = tables.open(path)
     tables.append(wider, rows(range(3, 5)).append_column("more", pa.array([1, 2], pa.int32())))
     plan = scan.plan("two")

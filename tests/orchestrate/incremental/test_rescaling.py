@@ -144,7 +144,7 @@ class Target:
 
     def _log(self) -> pa.Table:
         core = async_connection(self.tables.connection)
-        info = self.tables.admin.get_table_info(self.path).result(30)
+        info = self.tables.admin.get_table_info(self.path).result()
 
         async def read() -> list[RecordBatch]:
             places = await all_buckets(core.backend, info)
@@ -167,10 +167,10 @@ class Target:
         path = source
         if self.rescaler is not None:
             path = self.path
-            listed = self.tables.admin.list_partition_infos(path).result(30)
-            info = self.tables.admin.get_table_info(path).result(30)
+            listed = self.tables.admin.list_partition_infos(path).result()
+            info = self.tables.admin.get_table_info(path).result()
             counts = {p.partition_name: info.bucket_count_of(p) for p in listed}
-        info = self.tables.admin.get_table_info(path).result(30)
+        info = self.tables.admin.get_table_info(path).result()
         for batch in rows.combine_chunks().to_batches():
             check_placement(info, batch, batch.column("_bucket"), counts)
         if self.rescaler is None:

@@ -75,9 +75,9 @@ def expiring(
         address = request.getfixturevalue("short_cluster").info.bootstrap_servers
     else:
         address = f"embedded:{tmp_path_factory.mktemp('expiring')}"
-    with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
-        admin = connection.get_admin().result(30)
-        admin.create_database("expiring", ignore_if_exists=True).result(30)
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connection:
+        admin = connection.get_admin().result()
+        admin.create_database("expiring", ignore_if_exists=True).result()
         yield EventTables(connection, admin, "expiring")
 
 
@@ -176,7 +176,7 @@ def test_a_new_partition_that_retention_has_reached_is_not_skipped(
     with scan.run("one") as run:
         assert run.plan.is_empty
     path = table.get_table_path()
-    expiring.admin.create_partition(path, {"day": "d2"}).result(30)
+    expiring.admin.create_partition(path, {"day": "d2"}).result()
     backend = expiring.connection.backend
     info = table.get_table_info()
     partition = runtime().call(backend.partition_id(info, "d2"))
@@ -305,9 +305,9 @@ def test_a_time_cuts_alike_before_and_after_segments_went_to_remote_storage(
     short_cluster: LocalCluster,
 ) -> None:
     config = Config({"bootstrap.servers": short_cluster.info.bootstrap_servers})
-    with FlussConnection.create(config).result(60) as connection:
-        admin = connection.get_admin().result(30)
-        admin.create_database("remote", ignore_if_exists=True).result(30)
+    with FlussConnection.create(config).result() as connection:
+        admin = connection.get_admin().result()
+        admin.create_database("remote", ignore_if_exists=True).result()
         tables = EventTables(connection, admin, "remote")
         table = tables.sure(COLUMNS, None, properties={"table.log.tiered.local-segments": "1"})
         for number in range(8):
@@ -337,9 +337,9 @@ def test_a_time_cuts_alike_before_and_after_segments_went_to_remote_storage(
 def test_a_server_that_lost_rows_is_noticed(short_cluster: LocalCluster) -> None:
     """The server is killed, the end of its log cut off, and new rows take the same offsets."""
     config = Config({"bootstrap.servers": short_cluster.info.bootstrap_servers})
-    with FlussConnection.create(config).result(60) as connection:
-        admin = connection.get_admin().result(30)
-        admin.create_database("losing", ignore_if_exists=True).result(30)
+    with FlussConnection.create(config).result() as connection:
+        admin = connection.get_admin().result()
+        admin.create_database("losing", ignore_if_exists=True).result()
         tables = EventTables(connection, admin, "losing")
         table = tables.sure(COLUMNS, None)
         store = CheckpointStore(MemoryEventLog())

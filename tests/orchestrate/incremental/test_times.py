@@ -155,7 +155,7 @@ def test_a_boundary_is_resolved_once(
     middle = wait_a_moment()
     with intervals(table).run("one", start, middle) as run:
         assert run.to_arrow().num_rows == 5
-    tables.admin.create_partition(table.get_table_path(), {"day": "d2"}).result(30)
+    tables.admin.create_partition(table.get_table_path(), {"day": "d2"}).result()
     tables.append(table, rows(range(5, 9), "d2"))
     end = wait_a_moment()
     with intervals(table).run("two", middle, end) as run:

@@ -18,7 +18,7 @@ CREATE_ATTEMPTS_MAX = 5
 @pytest.fixture(scope="session")
 def connection(lake_address: str) -> Iterator[FlussConnection]:
     """A connection that these tests share."""
-    with FlussConnection.create(Config({"bootstrap.servers": lake_address})).result(60) as made:
+    with FlussConnection.create(Config({"bootstrap.servers": lake_address})).result() as made:
         yield made
 
 

@@ -76,7 +76,7 @@ def patch(stage: str) -> None:
 
 def main(stage: str, address: str, table: str) -> None:
     patch(stage)
-    with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connection:
         if stage in (TIER, *TIERING):
             tiering.tier_table(connection, table, allow_tiering=True)
         else:

@@ -101,7 +101,7 @@ class KeyTable:
         self.journal += [(self.key_of(values), values) for values in written]
         writer = self.connection.get_table(self.path).result().new_upsert().create_writer()
         writer.write_arrow_batch(batch)
-        writer.flush().result(60)
+        writer.flush().result()
         self.acknowledged = len(self.journal)
         for values in written:
             if not self.keeps_first or self.key_of(values) not in self.model:
@@ -118,7 +118,7 @@ class KeyTable:
         self.journal += [(key, None) for key in gone]
         writer = self.connection.get_table(self.path).result().new_upsert().create_writer()
         writer.delete_arrow(pa.RecordBatch.from_pydict(columns))
-        writer.flush().result(60)
+        writer.flush().result()
         self.acknowledged = len(self.journal)
         for key in gone:
             self.model.pop(key, None)
@@ -224,13 +224,13 @@ def make_key_table(
     for attempt in range(CREATE_ATTEMPTS_MAX):
         path = TablePath(database, f"{name}{attempt}")
         try:
-            admin.create_table(path, descriptor).result(60)
+            admin.create_table(path, descriptor).result()
         except (LakeTableAlreadyExistError, TableNotReadyError):
             # The coordinator missed the table; its Iceberg table is in the way of another try.
             continue
         if partitioned:
             for day in DAYS:
-                admin.create_partition(path, {"day": day}, ignore_if_exists=True).result(60)
+                admin.create_partition(path, {"day": day}, ignore_if_exists=True).result()
         return KeyTable(connection, path, partitioned, properties == FIRST_ROW, properties == WAL)
     raise AssertionError("no lake table could be created")
 

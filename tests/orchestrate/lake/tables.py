@@ -60,10 +60,10 @@ def make_table(
         },
         **options,
     )
-    admin.create_table(path, descriptor).result(60)
+    admin.create_table(path, descriptor).result()
     if "partition_keys" in options:
         for day in DAYS:
-            admin.create_partition(path, {"day": day}, ignore_if_exists=True).result(60)
+            admin.create_partition(path, {"day": day}, ignore_if_exists=True).result()
 
 
 def make_clean(connection: FlussConnection, path: TablePath) -> None:
@@ -112,7 +112,7 @@ def append(connection: FlussConnection, path: TablePath, start: int, stop: int) 
     step = max(1, (stop - start) // 4)
     for at in range(start, stop, step):
         writer.write_arrow_batch(batch(at, min(stop, at + step)))
-        writer.flush().result(60)
+        writer.flush().result()
 
 
 def upsert(connection: FlussConnection, path: TablePath, start: int, stop: int) -> None:
@@ -120,13 +120,13 @@ def upsert(connection: FlussConnection, path: TablePath, start: int, stop: int) 
     writer = connection.get_table(path).result().new_upsert().create_writer()
     for row in batch(start, stop).to_pylist():
         writer.upsert(row)
-    writer.flush().result(60)
+    writer.flush().result()
 
 
 def full_scan(connection: FlussConnection, path: TablePath) -> pa.Table:
     """Everything that the log holds."""
     table = connection.get_table(path).result()
-    scanner = table.new_scan().create_record_batch_log_scanner().result(30)
+    scanner = table.new_scan().create_record_batch_log_scanner().result()
     info = table.get_table_info()
     if info.is_partitioned():
         admin = connection.get_admin().result()

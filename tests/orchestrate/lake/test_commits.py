@@ -21,7 +21,7 @@ def test_a_locked_catalog_loses_nothing(tmp_path: Path) -> None:
         "warehouse": f"file://{tmp_path}/warehouse",
     }
     config = Config({"bootstrap.servers": f"embedded:{tmp_path}/fluss"})
-    with FlussConnection.create(config).result(60) as connection:
+    with FlussConnection.create(config).result() as connection:
         spec = TableSpec.of_arrow("d.t", pa.schema([("id", pa.int64())]), buckets=1)
         apply_tables(connection, [spec])
         writer = connection.get_table(spec.path).result().new_append().create_writer()

@@ -149,7 +149,7 @@ def test_the_coordinator_dies(
     wrong = 0
 
     def connected(**more: str) -> FlussConnection:
-        return FlussConnection.create(Config({"bootstrap.servers": servers, **more})).result(60)
+        return FlussConnection.create(Config({"bootstrap.servers": servers, **more})).result()
 
     with (
         connected(**PATIENT) as connection,

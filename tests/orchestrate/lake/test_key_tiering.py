@@ -71,7 +71,7 @@ def test_random_programs(connection: FlussConnection, database: str, long_form: 
         _, options = next(variants)
         table = make_key_table(connection, database, f"s{seed}_", **options)
         run_program(table, seed, steps=12 if long_form else 7, maintain=maintain)
-        connection.get_admin().result().drop_table(table.path).result(60)
+        connection.get_admin().result().drop_table(table.path).result()
 
 
 def test_the_first_round_comes_from_the_state(connection: FlussConnection, database: str) -> None:
@@ -111,7 +111,7 @@ def test_merge_engines(connection: FlussConnection, database: str, engine: str) 
     descriptor = TableDescriptor(
         Schema.of(columns, ["id"]), bucket_count=2, bucket_keys=["id"], properties=properties
     )
-    connection.get_admin().result().create_table(path, descriptor).result(60)
+    connection.get_admin().result().create_table(path, descriptor).result()
     merge = max if engine == "versioned" else operator.add
     choose, model = random.Random(5), dict[int, int]()
     for _ in range(3):
@@ -125,7 +125,7 @@ def test_merge_engines(connection: FlussConnection, database: str, engine: str) 
         rows = {"id": pa.array(ids, pa.int32()), "number": pa.array(numbers, pa.int64())}
         writer = connection.get_table(path).result().new_upsert().create_writer()
         writer.write_arrow_batch(pa.RecordBatch.from_pydict(rows))
-        writer.flush().result(60)
+        writer.flush().result()
         for key, number in zip(ids, numbers, strict=True):
             model[key] = merge(model[key], number) if key in model else number
         found = read_table(connection, path, read="union").read_all().to_pylist()
@@ -158,8 +158,8 @@ def test_a_partition_that_was_dropped_and_made_again(
     table.upsert([0, 1, 2, 3])
     table.tier()
     admin = connection.get_admin().result()
-    admin.drop_partition(table.path, {"day": DAYS[0]}).result(60)
-    admin.create_partition(table.path, {"day": DAYS[0]}).result(60)
+    admin.drop_partition(table.path, {"day": DAYS[0]}).result()
+    admin.create_partition(table.path, {"day": DAYS[0]}).result()
     for key in [k for k in table.model if k[0] == DAYS[0]]:
         del table.model[key]
     table.upsert([4])
@@ -278,7 +278,7 @@ def one_kill(
 
 
 def _tier_often(address: str, table: str, rounds: int, barrier: Any) -> None:
-    with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connected:
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connected:
         barrier.wait()
         for _ in range(rounds):
             tier_table(connected, table, allow_tiering=True)
@@ -347,14 +347,14 @@ def test_keys_that_iceberg_would_mix_up(connection: FlussConnection, database: s
         bucket_keys=["id"],
         properties={"table.datalake.enabled": "true"},
     )
-    connection.get_admin().result().create_table(path, descriptor).result(60)
+    connection.get_admin().result().create_table(path, descriptor).result()
     writer = connection.get_table(path).result().new_upsert().create_writer()
     writer.write_arrow_batch(
         pa.RecordBatch.from_arrays(
             [pa.array([1, 1], pa.int32()), pa.array([1, 2], pa.timestamp("ns"))], schema=columns
         )
     )
-    writer.flush().result(60)
+    writer.flush().result()
     with pytest.raises(RowDeltaError, match="below a microsecond"):
         tier_table(connection, path, allow_tiering=True)
 

@@ -48,7 +48,7 @@ def expiring(
         )
         address = cluster.up().bootstrap_servers
     try:
-        with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as made:
+        with FlussConnection.create(Config({"bootstrap.servers": address})).result() as made:
             yield made
     finally:
         if cluster is not None:
@@ -60,7 +60,7 @@ def append(connection: FlussConnection, first: int) -> int:
     numbers = range(first, first + BATCH_ROWS)
     texts = [os.urandom(TEXT_BYTES // 2).hex() for _ in numbers]
     writer.write_arrow_batch(pa.record_batch([list(numbers), texts], schema=COLUMNS))
-    writer.flush().result(60)
+    writer.flush().result()
     return first + BATCH_ROWS
 
 
@@ -68,14 +68,14 @@ def append(connection: FlussConnection, first: int) -> int:
 @pytest.mark.timeout(400)
 def test_the_lake_gives_what_retention_took(expiring: FlussConnection) -> None:
     admin = expiring.get_admin().result()
-    admin.create_database(PATH.database_name).result(30)
+    admin.create_database(PATH.database_name).result()
     properties = {
         "table.datalake.enabled": "true",
         "table.log.ttl": "2s",
         "table.log.tiered.local-segments": "1",
     }
     descriptor = TableDescriptor(Schema(COLUMNS), bucket_count=1, properties=properties)
-    admin.create_table(PATH, descriptor).result(60)
+    admin.create_table(PATH, descriptor).result()
     end = append(expiring, 0)
     options = {"metadata_columns": ("_offset",), "settle_ms": 0}
     with IncrementalScan(expiring, PATH, "job", **options).run("one") as run:

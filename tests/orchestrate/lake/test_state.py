@@ -101,7 +101,7 @@ def test_key_table(connection: FlussConnection, new_table: NewTable) -> None:
     writer = connection.get_table(path).result().new_upsert().create_writer()
     for key in range(0, 50, 5):
         writer.delete({"id": key})
-    writer.flush().result(30)
+    writer.flush().result()
     time.sleep(0.02)
     cut_ms = int(time.time() * 1000)
     time.sleep(0.02)
@@ -149,7 +149,7 @@ def test_key_table_while_writers_run(
             rounds[0] += 1
             for key in range(20):
                 writer.upsert({"id": key, "a": rounds[0], "b": rounds[0]})
-            writer.flush().result(60)
+            writer.flush().result()
 
     producer = threading.Thread(target=write)
     producer.start()
@@ -285,10 +285,10 @@ def test_nulls_of_nested_columns_come_back_from_the_lake(
         bucket_count=1,
         properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1d"},
     )
-    connection.get_admin().result().create_table(path, descriptor).result(60)
+    connection.get_admin().result().create_table(path, descriptor).result()
     writer = connection.get_table(path).result().new_append().create_writer()
     writer.write_arrow(pa.Table.from_pylist(values, schema=schema))
-    writer.flush().result(60)
+    writer.flush().result()
     tier_table(connection, path, allow_tiering=True)
     stored = read_lake_offsets(connection, path, (None, 0), 0, 4).read_all()
     assert stored.to_pylist() == values

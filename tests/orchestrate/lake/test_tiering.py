@@ -153,7 +153,7 @@ def test_while_writers_run(connection: FlussConnection, new_table: NewTable) -> 
         writer = connection.get_table(path).result().new_append().create_writer()
         while not stop.is_set():
             writer.write_arrow_batch(batch(written[0], written[0] + 50))
-            writer.flush().result(60)
+            writer.flush().result()
             written[0] += 50
 
     producer = threading.Thread(target=write)
@@ -181,7 +181,7 @@ if stage == "before-iceberg":
     tiering.commit_append = die
 elif stage == "between":
     tiering.TieringRound._tell_fluss = die
-with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
+with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connection:
     tiering.tier_table(connection, table, allow_tiering=True)
 """
 
@@ -241,7 +241,7 @@ def test_killed_in_the_first_round(
 
 
 def _tier_often(address: str, table: str, rounds: int, barrier: Any) -> None:
-    with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connected:
+    with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connected:
         barrier.wait()
         for _ in range(rounds):
             tier_table(connected, table, allow_tiering=True)
@@ -288,7 +288,7 @@ def test_a_round_begins_again_with_the_newest_schema(
     """Servers up to 0.9.1 refuse new columns on lake tables, so the older schema is made up."""
     path = new_table()
     append(connection, path, 0, 20)
-    newest = connection.get_table(path).result(30).get_table_info()
+    newest = connection.get_table(path).result().get_table_info()
     older = replace(newest, schema_id=newest.schema_id - 1)
     written_with = []
     real = tiering.write_ranges

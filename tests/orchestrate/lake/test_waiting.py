@@ -222,9 +222,9 @@ def test_what_never_comes_is_an_error(connection: FlussConnection, new_table: Ne
     append(connection, path, 0, 10)
     admin = connection.get_admin().result()
     target = freeze_target(connection, path, "latest")
-    admin.drop_partition(path, {"day": DAYS[0]}).result(30)
+    admin.drop_partition(path, {"day": DAYS[0]}).result()
     with pytest.raises(PartitionGoneError):
         wait_for_snapshot_blocking(connection, path, target, timeout_s=60, poll_interval_s=0.02)
-    admin.drop_table(path).result(30)
+    admin.drop_table(path).result()
     with pytest.raises(TableIdentityChangedError, match="does not exist"):
         wait_for_snapshot_blocking(connection, path, target, timeout_s=60, poll_interval_s=0.02)

@@ -13,7 +13,7 @@ from tests.fix_either import own_database
 @pytest.fixture(scope="session")
 def mirror_connection(fluss_address: str) -> Iterator[FlussConnection]:
     """A connection that these tests share."""
-    with FlussConnection.create(Config({"bootstrap.servers": fluss_address})).result(60) as made:
+    with FlussConnection.create(Config({"bootstrap.servers": fluss_address})).result() as made:
         yield made
 
 

@@ -34,7 +34,7 @@ class DeadlyMirror(crasher.DeadlySink):
 def job(spec: dict[str, Any]) -> None:
     """One run of the mirror, which dies at its stage."""
     rng = random.Random(spec["seed"])
-    with FlussConnection.create(Config(spec["config"])).result(60) as connection:
+    with FlussConnection.create(Config(spec["config"])).result() as connection:
         kept = FlussCheckpointStore(connection, spec["database"], spec["store_table"], replicas=1)
         store = CheckpointStore(crasher.DeadlyLog(kept.log, spec["stage"], rng))
         scan = mirror_scan(

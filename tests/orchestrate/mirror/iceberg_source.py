@@ -55,7 +55,7 @@ class Source:
     def __init__(
         self, connection: FlussConnection, database: str, *, partitioned: bool, buckets: int = 2
     ) -> None:
-        self.tables = EventTables(connection, connection.get_admin().result(30), database)
+        self.tables = EventTables(connection, connection.get_admin().result(), database)
         self.connection = connection
         self.partitioned = partitioned
         options: dict[str, Any] = {"buckets": buckets}
@@ -107,17 +107,17 @@ class Source:
 
     def drop(self, region: str) -> None:
         """Drop a partition with its rows."""
-        self.tables.admin.drop_partition(self.path, {"region": region}).result(30)
+        self.tables.admin.drop_partition(self.path, {"region": region}).result()
         self.there.discard(region)
         self.model = {key: row for key, row in self.model.items() if key[0] != region}
 
     def rescale(self, count: int) -> None:
         """Give partitions that are created from now on another bucket count."""
-        self.tables.admin.alter_table(self.path, bucket_count=count).result(30)
+        self.tables.admin.alter_table(self.path, bucket_count=count).result()
 
     def create(self, region: str) -> None:
         """Create a partition."""
-        self.tables.admin.create_partition(self.path, {"region": region}).result(30)
+        self.tables.admin.create_partition(self.path, {"region": region}).result()
         self.there.add(region)
 
     def at(self, offsets: Offsets) -> Model:

@@ -39,8 +39,8 @@ class Sinks:
 def make(connection: FlussConnection, database: str, name: str, *, keyed: bool = True) -> None:
     made = TableDescriptor(Schema(COLUMNS, primary_keys=["id"] if keyed else None), bucket_count=2)
     path = TablePath(database, name)
-    connection.get_admin().result(30).create_table(path, made).result(60)
-    table = connection.get_table(path).result(30)
+    connection.get_admin().result().create_table(path, made).result()
+    table = connection.get_table(path).result()
     if keyed:
         with table.new_upsert().create_writer() as writer:
             for n in range(10):

@@ -61,7 +61,7 @@ def duck() -> Iterator[Duck]:
 
 @pytest.fixture(scope="session")
 def source_connection(fluss_address: str) -> Iterator[FlussConnection]:
-    with FlussConnection.create(Config({"bootstrap.servers": fluss_address})).result(60) as made:
+    with FlussConnection.create(Config({"bootstrap.servers": fluss_address})).result() as made:
         yield made
 
 

@@ -21,12 +21,12 @@ SEED = 20261118
 
 def write(connection: FlussConnection, path: TablePath, days: list[str], turn: int) -> None:
     chance = random.Random(SEED + turn)
-    table = connection.get_table(path).result(30)
+    table = connection.get_table(path).result()
     found = [row(n, turn, chance) | {"day": days[n % len(days)]} for n in range(90)]
     rows = pa.Table.from_pylist(found, schema=table.arrow_schema)
     with table.new_upsert().create_writer() as writer:
         writer.write_arrow(rows)
-        writer.flush().result(60)
+        writer.flush().result()
 
 
 @pytest.mark.parametrize("target", ["memory", "fluss"])

@@ -74,16 +74,16 @@ def make_table(
         properties=properties,
         **({"partition_keys": ["day"]} if partitioned else {}),
     )
-    admin = connection.get_admin().result(30)
-    admin.create_table(path, descriptor).result(60)
+    admin = connection.get_admin().result()
+    admin.create_table(path, descriptor).result()
     if partitioned:
         for day in DAYS:
-            admin.create_partition(path, {"day": day}, ignore_if_exists=True).result(60)
+            admin.create_partition(path, {"day": day}, ignore_if_exists=True).result()
 
 
 def write_turn(connection: FlussConnection, path: TablePath, turn: int) -> None:
     chance = random.Random(SEED + turn)
-    table = connection.get_table(path).result(30)
+    table = connection.get_table(path).result()
     keys = table.get_table_info().primary_keys
     with table.new_upsert().create_writer() as writer:
         for n in chance.sample(range(60), 40):
@@ -273,8 +273,8 @@ def test_what_cannot_be_compared_says_why(
         verify_mirror(mirror_connection, path, MemoryMirror(), str(path))
     with pytest.raises(SinkFormError, match="form='mirror'"):
         verify_mirror(mirror_connection, path, ParquetSink(str(tmp_path)), str(path))
-    admin = mirror_connection.get_admin().result(30)
-    admin.drop_partition(path, {"day": DAYS[0]}).result(60)
+    admin = mirror_connection.get_admin().result()
+    admin.drop_partition(path, {"day": DAYS[0]}).result()
     with pytest.raises(PartitionGoneError):
         verify_mirror(mirror_connection, path, sink, str(path))
     mirror_table(mirror_connection, path, sink, "after the drop", checkpoint=str(path))

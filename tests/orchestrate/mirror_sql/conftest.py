@@ -14,7 +14,7 @@ from tests.fix_either import own_database
 @pytest.fixture(scope="session")
 def source(fluss_address: str) -> Iterator[FlussConnection]:
     """A connection to the cluster of the tables that are mirrored."""
-    with FlussConnection.create(Config({"bootstrap.servers": fluss_address})).result(60) as made:
+    with FlussConnection.create(Config({"bootstrap.servers": fluss_address})).result() as made:
         yield made
 
 
@@ -22,4 +22,4 @@ def source(fluss_address: str) -> Iterator[FlussConnection]:
 def tables(source: FlussConnection) -> Iterator[Tables]:
     """Tables in a database of this test's own."""
     with own_database(source, "mirrors") as name:
-        yield Tables(source, source.get_admin().result(30), name)
+        yield Tables(source, source.get_admin().result(), name)

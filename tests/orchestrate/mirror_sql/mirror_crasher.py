@@ -111,7 +111,7 @@ def job(spec: dict[str, Any]) -> None:
     rng = random.Random(spec["seed"])
     stage = spec["stage"]
     arm(stage, rng)
-    with FlussConnection.create(Config(spec["config"])).result(60) as connection:
+    with FlussConnection.create(Config(spec["config"])).result() as connection:
         kept = FlussCheckpointStore(connection, spec["database"], "kills", replicas=1)
         sink = DeadlyMirror(sink_of(spec, connection), stage, rng)
         crasher.until_placed(

@@ -72,7 +72,7 @@ class Killing:
         if "://" not in place and self.tables.connection.backend.capabilities.rescaling:
             self.tables.admin.alter_table(
                 TablePath.parse(place), bucket_count=self.rng.randrange(1, BUCKETS_MAX + 1)
-            ).result(30)
+            ).result()
 
     def run(self, sink: MirrorSinks, known: tuple[str, ...], place: str) -> None:
         """Kill runs until there were enough; the mirror equals the model after each."""

@@ -30,7 +30,7 @@ MISSED_MAX = 3
 def connections(lake_address: str) -> Iterator[list[FlussConnection]]:
     """One per run, as separate processes have them."""
     made = [
-        FlussConnection.create(Config({"bootstrap.servers": lake_address})).result(60)
+        FlussConnection.create(Config({"bootstrap.servers": lake_address})).result()
         for _ in range(RUNS)
     ]
     yield made
@@ -60,7 +60,7 @@ def at_once(connections: list[FlussConnection], specs: list[TableSpec]) -> list[
 def test_runs_that_create_one_table_with_a_lake_all_succeed(
     connections: list[FlussConnection], lake_database: str
 ) -> None:
-    admin = connections[0].get_admin().result(30)
+    admin = connections[0].get_admin().result()
     for number in range(MISSED_MAX):
         spec = TableSpec(f"{lake_database}.t{number}", COLUMNS, buckets=1, lake=True)
         try:
@@ -70,7 +70,7 @@ def test_runs_that_create_one_table_with_a_lake_all_succeed(
         except LakeTableAlreadyExistError:
             # A busy coordinator of Fluss 0.9 may miss a creation. The client drops such a table,
             # but its lake table stays, so it cannot be made again under this name.
-            assert not admin.table_exists(spec.path).result(30)
+            assert not admin.table_exists(spec.path).result()
             continue
         assert plan_tables(connections[0], [spec]).is_empty
         return
@@ -99,6 +99,6 @@ def test_a_lake_table_of_somebody_else_is_an_error(
     spec = TableSpec(f"{lake_database}.left", COLUMNS, buckets=1, lake=True)
     apply_tables(connections[0], [spec])
     # Dropping a table leaves its lake table where it is.
-    connections[0].get_admin().result(30).drop_table(spec.path).result(30)
+    connections[0].get_admin().result().drop_table(spec.path).result()
     with pytest.raises(LakeTableAlreadyExistError, match="belongs to no table of this cluster"):
         apply_tables(connections[0], [spec])

@@ -147,8 +147,8 @@ def test_buckets_may_grow_for_new_partitions(connection: Any, admin: Any, databa
     assert apply_tables(connection, planned) == list(planned.changes)
     assert plan_tables(connection, [wanted]).is_empty
     path = TablePath(database, "orders")
-    info = admin.get_table_info(path).result(30)
-    found = admin.list_partition_infos(path).result(30)
+    info = admin.get_table_info(path).result()
+    found = admin.list_partition_infos(path).result()
     counts = {p.partition_name: info.bucket_count_of(p) for p in found}
     assert counts == {"eu": 2, "us": 5}
     with pytest.raises(RebuildNeededError, match="only raises the count"):
@@ -198,7 +198,7 @@ def test_two_runs_at_once_end_alike(connection: Any, admin: Any, database: str) 
     with ThreadPoolExecutor(4) as pool:
         runs = [pool.submit(apply_tables, connection, planned) for _ in range(4)]
         for run in runs:
-            run.result(60)
+            run.result()
     names = admin.get_table_info(after.path).result().get_column_names()
     assert names == ["id", "region", "amount", "note"]
 

@@ -58,7 +58,7 @@ def job(spec: dict[str, Any]) -> None:
     # So that a few rows have many units.
     units.BATCH_ROWS_MAX, sending.BLOCK_UNITS = 7, 3
     arm(spec["stage"], random.Random(spec["seed"]))
-    with FlussConnection.create(Config(spec["config"])).result(60) as connection:
+    with FlussConnection.create(Config(spec["config"])).result() as connection:
         crasher.until_placed(
             lambda: load_rows(
                 connection,

@@ -30,16 +30,16 @@ def make_target(
     descriptor = TableDescriptor(
         Schema(schema, primary_keys=primary_keys), bucket_count=3, **LAYOUTS[layout]
     )
-    admin.create_table(path, descriptor).result(60)
+    admin.create_table(path, descriptor).result()
     if "partition_keys" in LAYOUTS[layout]:
         for region in ("r0", "r1", "r2"):
-            admin.create_partition(path, {"region": region}, ignore_if_exists=True).result(60)
+            admin.create_partition(path, {"region": region}, ignore_if_exists=True).result()
     return path
 
 
 def log_rows(connection: FlussConnection, path: TablePath) -> pa.Table:
     table = connection.get_table(path).result()
-    scanner = table.new_scan().create_record_batch_log_scanner().result(30)
+    scanner = table.new_scan().create_record_batch_log_scanner().result()
     info = table.get_table_info()
     if info.is_partitioned():
         for partition in connection.get_admin().result().list_partition_infos(path).result():
@@ -53,5 +53,5 @@ def log_rows(connection: FlussConnection, path: TablePath) -> pa.Table:
 
 def values(connection: FlussConnection, path: TablePath, keys: list[int]) -> list[Any]:
     lookuper = connection.get_table(path).result().new_lookup().create_lookuper()
-    rows = [lookuper.lookup({"id": key}).result(30) for key in keys]
+    rows = [lookuper.lookup({"id": key}).result() for key in keys]
     return [None if row is None else row["value"] for row in rows]

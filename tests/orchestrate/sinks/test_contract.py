@@ -56,12 +56,12 @@ def make(
     made = TableDescriptor(
         Schema(COLUMNS, primary_keys=["id"] if keyed else None), bucket_count=buckets
     )
-    connection.get_admin().result(30).create_table(path, made).result(60)
+    connection.get_admin().result().create_table(path, made).result()
     return path
 
 
 def append(connection: FlussConnection, path: TablePath, rows: list[dict[str, Any]]) -> None:
-    with connection.get_table(path).result(30).new_append().create_writer() as writer:
+    with connection.get_table(path).result().new_append().create_writer() as writer:
         for row in rows:
             writer.append(row)
 
@@ -257,7 +257,7 @@ def test_a_mirror_keeps_the_last_good_row(
     sink = ContractSink(mirror, ["amount >= 0"], "quarantine", sink_of(database_file, "quarantine"))
 
     def changed(*rows: dict[str, Any], deletes: tuple[int, ...] = ()) -> dict[int, float]:
-        with sink_connection.get_table(path).result(30).new_upsert().create_writer() as writer:
+        with sink_connection.get_table(path).result().new_upsert().create_writer() as writer:
             for row in rows:
                 writer.upsert({"region": "eu", **row})
             for key in deletes:

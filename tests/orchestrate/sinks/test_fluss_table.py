@@ -58,10 +58,10 @@ def test_rows_are_not_added_to_a_mirror(
 
     other = TablePath(sink_database, "other")
     made = TableDescriptor(Schema(KEYED, primary_keys=["id"]), bucket_count=1)
-    sink_connection.get_admin().result().create_table(other, made).result(60)
+    sink_connection.get_admin().result().create_table(other, made).result()
 
     def upsert(path: TablePath, first: int, stop: int) -> None:
-        with sink_connection.get_table(path).result(30).new_upsert().create_writer() as writer:
+        with sink_connection.get_table(path).result().new_upsert().create_writer() as writer:
             for number in range(first, stop):
                 writer.upsert({"id": number, "value": "x"})
 
@@ -129,7 +129,7 @@ async def send_block(self, number, units):
 sending.PinnedLoad._send_block = send_block
 async def finish(self, *_): die()
 if stage == "before-done": Pins.finish = finish
-with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
+with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connection:
     FlussTableSink(connection, table).write(make_plan((0, 0, 350)), read)
     die()
 """

@@ -158,7 +158,7 @@ async def send(self, placed, *rest):
 sending.PinnedLoad._send = send
 async def finish(self, *_): die()
 if stage == "before-done": sending.Pins.finish = finish
-with FlussConnection.create(Config({"bootstrap.servers": address})).result(60) as connection:
+with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connection:
     load_rows(connection, table, rows(400), "id")
     die()
 """

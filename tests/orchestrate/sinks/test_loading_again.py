@@ -37,7 +37,7 @@ def broken_off(table: pa.Table, at: int) -> pa.RecordBatchReader:
 def add_column(connection: FlussConnection, path: TablePath, name: str) -> None:
     """ADD COLUMN."""
     admin = connection.get_admin().result()
-    admin.alter_table(path, add_columns=[pa.field(name, pa.string())]).result(60)
+    admin.alter_table(path, add_columns=[pa.field(name, pa.string())]).result()
 
 
 @pytest.mark.parametrize("layout", ["turns", "both"])
@@ -70,7 +70,7 @@ def test_columns_that_are_added_to_a_key_table(
     load_rows(sink_connection, path, whole, "half")
     assert values(sink_connection, path, [1, 398, 399]) == ["own", "v398", "v399"]
     lookuper = sink_connection.get_table(path).result().new_lookup().create_lookuper()
-    assert lookuper.lookup({"id": 399}).result(30) == {"id": 399, "value": "v399", "note": "n"}
+    assert lookuper.lookup({"id": 399}).result() == {"id": 399, "value": "v399", "note": "n"}
 
 
 def test_columns_that_are_added_while_deletes_are_loaded(

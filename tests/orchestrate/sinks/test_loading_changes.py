@@ -45,14 +45,14 @@ def key_table(
     descriptor = TableDescriptor(
         Schema(schema, primary_keys=["id"]), bucket_count=3, properties=properties
     )
-    connection.get_admin().result().create_table(path, descriptor).result(60)
+    connection.get_admin().result().create_table(path, descriptor).result()
     return path
 
 
 def stored(connection: FlussConnection, path: TablePath, key: int) -> dict[str, Any] | None:
     """The row of a key."""
     found = connection.get_table(path).result().new_lookup().create_lookuper()
-    row: dict[str, Any] | None = found.lookup({"id": key}).result(30)
+    row: dict[str, Any] | None = found.lookup({"id": key}).result()
     return row
 
 
@@ -119,7 +119,7 @@ def test_what_a_scanner_gives_can_be_loaded(
     admin = sink_connection.get_admin().result()
     copy = TablePath(sink_database, "copy")
     descriptor = TableDescriptor(Schema(KEYED, primary_keys=["id"]), bucket_count=1)
-    admin.create_table(copy, descriptor).result(60)
+    admin.create_table(copy, descriptor).result()
     load_rows(sink_connection, copy, log_rows(sink_connection, source), "changelog")
     assert values(sink_connection, copy, [0, 1, 2]) == [None, "new1", "new2"]
 

@@ -40,9 +40,9 @@ def make_table(connection: FlussConnection, path: TablePath, kind: str) -> Resca
     descriptor = TableDescriptor(
         Schema(FIELDS, primary_keys=keys), bucket_count=3, partition_keys=["day"], **options
     )
-    admin = connection.get_admin().result(30)
-    admin.create_table(path, descriptor).result(60)
-    admin.create_partition(path, {"day": "d0"}).result(60)
+    admin = connection.get_admin().result()
+    admin.create_table(path, descriptor).result()
+    admin.create_partition(path, {"day": "d0"}).result()
     return Rescaler(connection, path, "d0")
 
 
@@ -82,17 +82,17 @@ def test_a_load_goes_on_after_a_rescale(
     rescaler.rescale(5)
     receipt = load_rows(sink_connection, path, whole, "one", create_partitions=True)
     assert receipt.rows == ROWS
-    admin = sink_connection.get_admin().result(30)
+    admin = sink_connection.get_admin().result()
     if kind == "key table":
-        found = sink_connection.get_table(path).result(30)
+        found = sink_connection.get_table(path).result()
         lookuper = found.new_lookup().create_lookuper()
         for n in range(0, ROWS, 17):
-            row = lookuper.lookup({"id": n, "day": DAYS[n % 3]}).result(30)
+            row = lookuper.lookup({"id": n, "day": DAYS[n % 3]}).result()
             assert row is not None
             assert row["text"] == f"row {n}"
     with IncrementalScan(sink_connection, path, f"again {path}", settle_ms=0).run("all") as run:
         assert sorted(run.to_arrow()["id"].to_pylist()) == list(range(ROWS))
-    assert len(admin.list_partition_infos(path).result(30)) == len(DAYS)
+    assert len(admin.list_partition_infos(path).result()) == len(DAYS)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -190,9 +190,9 @@ def check_places(connection: FlussConnection, path: TablePath, kind: str) -> Non
         connection, path, f"places {path}", settle_ms=0, metadata_columns=["_bucket"]
     ).run("all") as run:
         rows = run.to_arrow()
-    admin = connection.get_admin().result(30)
-    info = admin.get_table_info(path).result(30)
-    listed = admin.list_partition_infos(path).result(30)
+    admin = connection.get_admin().result()
+    info = admin.get_table_info(path).result()
+    listed = admin.list_partition_infos(path).result()
     counts = {p.partition_name: info.bucket_count_of(p) for p in listed}
     assert len(set(counts.values())) > 1
     for batch in rows.combine_chunks().to_batches():

@@ -70,7 +70,7 @@ def old_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         archive.extractall(tmp_path, filter="data")
     monkeypatch.setattr(ledgers, "now_ms", lambda: MADE_MS + 60_000)
     address = {"bootstrap.servers": f"embedded:{tmp_path}"}
-    with FlussConnection.create(Config(address)).result(60) as made:
+    with FlussConnection.create(Config(address)).result() as made:
         yield made
 
 
@@ -80,7 +80,7 @@ def table(name: str) -> TablePath:
 
 def rows_of(connection: FlussConnection, path: TablePath) -> dict[int, dict[str, Any]]:
     lookup = connection.get_table(path).result().new_lookup()
-    found = lookup.lookup_many([{"id": key} for key in range(400)]).result(60)
+    found = lookup.lookup_many([{"id": key} for key in range(400)]).result()
     return {row["id"]: row for row in found if row is not None}
 
 
@@ -176,7 +176,7 @@ def test_pins_on_either_backend(
     path = TablePath(sink_database, name)
     schema = Schema(EVENTS) if name == "events" else Schema(STATE, primary_keys=["id"])
     descriptor = TableDescriptor(schema, bucket_count=3)
-    sink_connection.get_admin().result().create_table(path, descriptor).result(60)
+    sink_connection.get_admin().result().create_table(path, descriptor).result()
     put_pins(sink_connection, path, name, "half")
     for number in range(added):
         add_column(sink_connection, path, f"added{number}")
@@ -194,7 +194,7 @@ def test_a_load_of_a_newer_release_is_left_to_it(
 ) -> None:
     path = TablePath(sink_database, "events")
     descriptor = TableDescriptor(Schema(EVENTS), bucket_count=1)
-    sink_connection.get_admin().result().create_table(path, descriptor).result(60)
+    sink_connection.get_admin().result().create_table(path, descriptor).result()
     pin = {"table": "events", "load_id": "half", "seq": 0, "kind": "cut"}
     newer = {"pins": [pin | {"body": {"batch_rows": 7, "digest": 3, "columns": []}}]}
     monkeypatch.setitem(globals(), "STORED", newer)

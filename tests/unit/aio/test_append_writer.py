@@ -56,7 +56,7 @@ def batch_of(rows: int, first: int = 0) -> pa.RecordBatch:
 
 
 def wait(future: concurrent.futures.Future[Any]) -> Any:
-    return future.result(WAIT_S)
+    return future.result()
 
 
 def test_rows_of_every_form_arrive_in_order(appender: Make) -> None:
@@ -340,7 +340,7 @@ def test_many_threads_lose_nothing_and_keep_their_own_order(
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         for job in [pool.submit(work, thread) for thread in range(8)]:
-            job.result(WAIT_S)
+            job.result()
     for thread in range(8):
         assert [row[0] for row in backend.rows() if row[1] == str(thread)] == list(range(3000))
 

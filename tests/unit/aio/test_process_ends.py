@@ -81,7 +81,7 @@ def test_an_error_that_was_told_does_not_change_the_status() -> None:
         "backend.script = lambda write: Fault(RecordTooLargeError('too large'))\n"
         "handle = writer.append((1,))\n"
         "try:\n"
-        "    handle.future().result(10)\n"
+        "    handle.future().result()\n"
         "except WriteError as error:\n"
         "    print('told:', error)"
     )
@@ -105,10 +105,10 @@ if pid == 0:
             pass
     own = AppendWriter(backend, backend.table, Config())
     own.append((4,))
-    own.flush_future().result(10)
+    own.flush_future().result()
     os._exit(0 if backend.rows() == [(4,)] else 2)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-writer.flush_future().result(10)
+writer.flush_future().result()
 assert backend.rows() == [(1,), (2,)], backend.rows()
 """
     )

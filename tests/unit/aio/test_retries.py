@@ -55,7 +55,7 @@ def log_backend(**options: Any) -> FakeBackend:
 
 
 def wait(future: concurrent.futures.Future[Any]) -> Any:
-    return future.result(WAIT_S)
+    return future.result()
 
 
 def one_batch_each(writer: AppendWriter, count: int, first: int = 0) -> list[Any]:
@@ -498,6 +498,6 @@ def test_the_loop_is_never_blocked_while_a_writer_waits(appender: Make) -> None:
         for _ in range(5):
             runtime().call(asyncio.sleep(0), WAIT_S)
         runtime().loop.call_soon_threadsafe(gate.set)
-        job.result(WAIT_S)
+        job.result()
     wait(writer.flush_future())
     assert ids(backend) == list(range(40))

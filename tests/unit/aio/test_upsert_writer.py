@@ -35,7 +35,7 @@ def kv_backend(**options: Any) -> FakeBackend:
 
 
 def flush(writer: UpsertWriter) -> None:
-    writer.flush_future().result(WAIT_S)
+    writer.flush_future().result()
 
 
 def values(backend: FakeBackend) -> list[Any]:
@@ -76,13 +76,13 @@ def test_arrow_and_pandas_and_deletes_by_arrow(upserter: Make) -> None:
     backend = kv_backend()
     writer = upserter(backend)
     batch = pa.record_batch({"id": pa.array([1, 2, 3], pa.int32()), "name": ["a", "b", "c"]})
-    writer.write_arrow_batch(batch).future().result(WAIT_S)
+    writer.write_arrow_batch(batch).future().result()
     writer.write_arrow(pa.table({"id": [4, 5], "name": ["d", "e"], "n": [4, 5]}))
     writer.write_pandas(pd.DataFrame({"id": [6], "name": ["f"], "n": [6]}))
-    writer.delete_arrow(pa.table({"id": pa.chunked_array([[1], [5]])})).future().result(WAIT_S)
+    writer.delete_arrow(pa.table({"id": pa.chunked_array([[1], [5]])})).future().result()
     writer.delete_arrow(pa.record_batch({"id": pa.array([6], pa.int32())}))
     writer.upsert((6, "again", None))
-    writer.delete_arrow(pa.table({"id": pa.array([], pa.int32())})).future().result(WAIT_S)
+    writer.delete_arrow(pa.table({"id": pa.array([], pa.int32())})).future().result()
     flush(writer)
     assert sorted(state(backend).values()) == [
         (2, "b", None),

@@ -118,8 +118,8 @@ def test_the_official_clients_parameter_name_is_accepted_in_both_layers() -> Non
     assert asyncio.run(admin.database_exists(database_name="sales"))  # type: ignore[call-arg]
     assert not asyncio.run(admin.database_exists("other"))
     blocking = fluss_client.FlussAdmin(admin)
-    assert blocking.database_exists(name="sales").result(10)
-    assert blocking.database_exists(database_name="sales").result(10)  # type: ignore[call-arg]
+    assert blocking.database_exists(name="sales").result()
+    assert blocking.database_exists(database_name="sales").result()  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         blocking.database_exists(base="sales")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
