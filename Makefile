@@ -32,6 +32,8 @@ PARTS_faults := tests/faults
 PARTS_benchmarks := tests/benchmarks
 PARTS_spark := tests/spark
 PARTS_storage := tests/storage
+PARTS_console := tests/console
+PARTS_fluss1 := tests/fluss1
 
 .DEFAULT_GOAL := help
 
