@@ -268,6 +268,21 @@ def test_columns_are_added_and_widened_with_the_rows(sql_url: str) -> None:
     assert read_back(sink, wider.schema).to_pylist() == wider.to_pylist()
 
 
+def test_a_statement_that_an_error_names_can_be_run(sql_url: str) -> None:
+    narrow = pa.table({"id": pa.array([1], pa.int32()), "50%": pa.array([1], pa.int32())})
+    wide = narrow.cast(pa.schema([("id", pa.int32()), ("50%", pa.int64())]))
+    sink = SqlSink(sql_url, "t", form="mirror")
+    sink.write(plan_of(0, 1, kind="state"), state(narrow))
+    if not sql_url.startswith("sqlite"):  # whose types have no widths
+        with pytest.raises(SinkSchemaError, match="Run: ") as caught:
+            sink.write(plan_of(1, 2), reading(wide, ["+U"]))
+        statement = str(caught.value).partition("Run: ")[2].partition(";")[0]
+        with sa.create_engine(sql_url).begin() as connection:
+            connection.connection.cursor().execute(statement)
+    sink.write(plan_of(1, 2), reading(wide, ["+U"]))
+    assert read_back(sink, wide.schema).to_pylist() == wide.to_pylist()
+
+
 def failing(rows: pa.Table) -> Any:
     read = state(rows)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from fluss_orchestrate.core.sinks.base import SchemaPolicy, columns_to_add
 from fluss_orchestrate.core.sinks.errors import SinkError, SinkSchemaError
 from fluss_orchestrate.core.sinks.sql_types import SQLITE, sql_type
-from fluss_orchestrate.core.sql_engine import execute_plainly
+from fluss_orchestrate.core.sql_engine import execute_plainly, plain_text
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
@@ -148,7 +148,7 @@ class TargetTable:
             raise SinkSchemaError(
                 self.label,
                 f"column {', '.join(narrow)} is too narrow for the values of the table. Run: "
-                f"{'; '.join(changes.values())}"
+                f"{plain_text(self.engine.dialect, '; '.join(changes.values()))}"
                 + ("; or open the sink with schema_policy='add_columns', which does it")
                 * (self.dialect == POSTGRES),
                 list(narrow),
