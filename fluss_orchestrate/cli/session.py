@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -62,9 +62,6 @@ class Session(Output):
 
 def with_session(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command a `Session` as its first argument, made of options that are added here."""
-    hints = get_type_hints(command, include_extras=True)
-    own = list(inspect.signature(command).parameters.values())[1:]
-    shared = inspect.signature(_shared, eval_str=True).parameters.values()
 
     @functools.wraps(command)
     def run(
@@ -80,11 +77,23 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
         with Session(target, as_json) as session:
             command(session, **own_options)
 
-    parameters = [p.replace(annotation=hints[p.name]) for p in own]
-    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*parameters, *shared)]
+    return with_parameters(run, (*parameters_of(command, 1), *parameters_of(_shared)))
+
+
+def parameters_of(command: Callable[..., None], given: int = 0) -> list[inspect.Parameter]:
+    """Return the parameters of a command as options; the first `given` ones are no options."""
+    hints = get_type_hints(command, include_extras=True)
+    own = list(inspect.signature(command).parameters.values())[given:]
+    return [p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in own]
+
+
+def with_parameters(
+    run: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """Return a function that shows these parameters to whoever asks for its signature."""
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
-    del run.__wrapped__
+    vars(run).pop("__wrapped__", None)
     return run
 
 

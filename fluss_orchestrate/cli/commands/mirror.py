@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +28,13 @@ from fluss_orchestrate.cli.parsing import moment, path_of
 from fluss_orchestrate.cli.presentation.failures import FAILED, UsageError
 from fluss_orchestrate.cli.presentation.output import count, table
 from fluss_orchestrate.cli.presentation.progress import metered
-from fluss_orchestrate.cli.session import Session, open_store, with_session
+from fluss_orchestrate.cli.session import (
+    Session,
+    open_store,
+    parameters_of,
+    with_parameters,
+    with_session,
+)
 
 if TYPE_CHECKING:
     from fluss_client import TablePath
@@ -101,48 +109,88 @@ def sink_options(
 
 @dataclass(frozen=True)
 class Place:
-    """A table, the sink that mirrors it, and the checkpoint between them."""
+    """A table, the sink that mirrors it, and the checkpoint between them.
+
+    Attributes:
+        path: The table.
+        columns: The columns to copy; None for all.
+        options: What the command line says of the sink.
+        sink: The sink, opened.
+        checkpoint: The name of the checkpoint.
+        store: The store of the checkpoint.
+    """
 
     path: TablePath
+    columns: list[str] | None
     options: SinkOptions
     sink: Sink
     checkpoint: str
     store: CheckpointStore
 
 
-def place_of(
-    session: Session, name: str, options: SinkOptions, checkpoint: str | None, store: str | None
-) -> Place:
-    """Return what the command line names, with the sink opened."""
-    path = path_of(name)
-    used = checkpoint or f"{PREFIX}{path}"
-    return Place(
-        path, options, options.open(session, []), used, open_store(session.connection, store)
-    )
+def with_place(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a `Session` and a `Place`, made of options that are added here."""
+
+    @functools.wraps(command)
+    def run(
+        session: Session,
+        *,
+        name: str,
+        to: str,
+        sink_option: list[str] | None,
+        sink_env: list[str] | None,
+        catalog: list[str] | None,
+        checkpoint: str | None,
+        columns: str | None,
+        store: str | None,
+        **own_options: Any,
+    ) -> None:
+        path = path_of(name)
+        options = sink_options(to, catalog, sink_option, sink_env, "mirror")
+        place = Place(
+            path,
+            names(columns),
+            options,
+            options.open(session, []),
+            checkpoint or f"{PREFIX}{path}",
+            open_store(session.connection, store),
+        )
+        command(session, place, **own_options)
+
+    first = inspect.Parameter("session", inspect.Parameter.POSITIONAL_ONLY, annotation=Session)
+    options = (*parameters_of(_of_a_place), *parameters_of(command, 2))
+    return with_session(with_parameters(run, (first, *options)))
 
 
-@app.command(DEFAULT)
-@with_session
-def mirror(
-    session: Session,
+def _of_a_place(
+    *,
     name: TableArgument,
     to: ToOption,
     sink_option: SinkOption = None,
     sink_env: SinkEnvOption = None,
     catalog: CatalogOption = None,
     checkpoint: CheckpointOption = None,
+    columns: ColumnsOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Return the options of every command about one mirror."""
+
+
+@app.command(DEFAULT)
+@with_place
+def mirror(
+    session: Session,
+    place: Place,
     run_key: RunKeyOption = None,
     until: UntilOption = "latest",
     max_offsets: Annotated[
         int | None, typer.Option(min=1, help="At most about so many changes in this run.")
     ] = None,
-    columns: ColumnsOption = None,
     rule: RuleOption = None,
     quarantine: QuarantineOption = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare the sink with the table afterwards.")
     ] = False,
-    store: StoreOption = None,
 ) -> None:
     """Bring a sink up to the current rows of a key table, exactly once.
 
@@ -157,11 +205,9 @@ def mirror(
     """
     from fluss_orchestrate.core.mirror.table import mirror_table
 
-    end = moment(session, name, until, ("latest",), "--until")
-    options = sink_options(to, catalog, sink_option, sink_env, "mirror")
-    place = place_of(session, name, options, checkpoint, store)
+    end = moment(session, str(place.path), until, ("latest",), "--until")
     sink = _with_rules(session, place, rule, quarantine)
-    with metered(f"mirroring {name}") as meter:
+    with metered(f"mirroring {place.path}") as meter:
         result = mirror_table(
             session.connection,
             place.path,
@@ -171,7 +217,7 @@ def mirror(
             until=end,
             max_offsets=max_offsets,
             store=place.store,
-            columns=names(columns),
+            columns=place.columns,
             progress=meter.follow,
         )
         meter.rows = result.rows
@@ -180,10 +226,10 @@ def mirror(
         "adopted": [r.to_json() for r in result.adopted],
         "rows": result.rows,
     }
-    said = f"{count(result.rows, 'change')} to {to}"
+    said = f"{count(result.rows, 'change')} to {place.options.to}"
     equal = True
     if verify:
-        found = _compared(session, replace(place, sink=sink), names(columns))
+        found = _compared(session, replace(place, sink=sink))
         answer["comparison"], equal = found.to_json(), found.equal
         said = f"{said}\n{found}"
     session.answer(answer, lambda: said)
@@ -207,9 +253,7 @@ def _with_rules(
     return ContractSink(place.sink, rules, "quarantine", other)
 
 
-def _compared(
-    session: Session, place: Place, columns: Sequence[str] | None, **options: Any
-) -> MirrorComparison:
+def _compared(session: Session, place: Place, **options: Any) -> MirrorComparison:
     from fluss_orchestrate.core.mirror.verification import verify_mirror
 
     return verify_mirror(
@@ -218,24 +262,17 @@ def _compared(
         place.sink,
         place.checkpoint,
         store=place.store,
-        columns=columns,
+        columns=place.columns,
         **options,
     )
 
 
 @app.command()
-@with_session
+@with_place
 def verify(
     session: Session,
-    name: TableArgument,
-    to: ToOption,
-    sink_option: SinkOption = None,
-    sink_env: SinkEnvOption = None,
-    catalog: CatalogOption = None,
-    checkpoint: CheckpointOption = None,
-    columns: ColumnsOption = None,
+    place: Place,
     keys: Annotated[int, typer.Option(min=0, help="Name at most so many keys that differ.")] = 10,
-    store: StoreOption = None,
 ) -> None:
     """Compare a mirror with its table, at the offsets that the mirror has reached.
 
@@ -246,12 +283,8 @@ def verify(
 
       fluss-orchestrate mirror verify sales.customers --to sql:customers --sink-env url=WAREHOUSE
     """
-    options = sink_options(to, catalog, sink_option, sink_env, "mirror")
-    place = place_of(session, name, options, checkpoint, store)
-    with metered(f"verifying {name}") as meter:
-        found = _compared(
-            session, place, names(columns), keys_shown_max=keys, progress=meter.follow
-        )
+    with metered(f"verifying {place.path}") as meter:
+        found = _compared(session, place, keys_shown_max=keys, progress=meter.follow)
         meter.rows = found.rows
     session.answer(found.to_json(), lambda: str(found))
     _end(found.equal)

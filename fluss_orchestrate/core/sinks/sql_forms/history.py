@@ -115,8 +115,7 @@ class HistoryPlan:
         """
         plan, label = self._plan, self._keyed.target.label
         fitted = self._keyed.fitted(connection)
-        if at is None:
-            fitted.claim(f"history '{plan.name}'")
+        fitted.refuse_rows_of_others(at, f"history '{plan.name}'")
         rows = size = versions = 0
         with explained_values(label, plan):
             closed = self._close_left(fitted, at)

@@ -118,17 +118,20 @@ class Fitted:
         self.values = values
         self.table = keyed.target.described(values.bound_types(), keyed.key)
 
-    def claim(self, owner: str) -> None:
-        """Keep others from writing to the table until the end of the transaction.
+    def refuse_rows_of_others(self, at: SinkPosition | None, owner: str) -> None:
+        """Refuse a table with rows before the first plan, and keep others out until its end.
 
         Args:
-            owner: The mirror or the history that begins here, for the error.
+            at: Where the mirror or the history is; None if it begins here.
+            owner: The mirror or the history, for the error.
 
         Raises:
             SinkFormError: The table has rows, which are not of this mirror or history.
         """
         import sqlalchemy as sa
 
+        if at is not None:
+            return
         if self.keyed.target.dialect == POSTGRES:
             preparer = self.connection.dialect.identifier_preparer
             where = preparer.format_table(self.table)
@@ -304,8 +307,7 @@ class MirrorPlan:
         """
         plan, label = self._plan, self._keyed.target.label
         fitted = self._keyed.fitted(connection)
-        if at is None:
-            fitted.claim(f"mirror '{plan.name}'")
+        fitted.refuse_rows_of_others(at, f"mirror '{plan.name}'")
         removed = 0
         begins = at is None or at.generation != plan.generation
         with explained_values(label, plan):
