@@ -5,17 +5,20 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import signal
+from types import FrameType
 
 import hypothesis
 import pytest
+import pytest_timeout
 
 from fluss_client.testing.errors import JavaNotFoundError
 from fluss_client.testing.jars import FLUSS_VERSION
 from fluss_client.testing.java import find_java
+from tests.waiting import Deadline, scaled
 
 pytest_plugins = [
     "tests.needs",  # first: others import it
-    "tests.waiting",
     "tests.fix_cluster",
     "tests.fix_backend",
     "tests.fix_either",
@@ -54,6 +57,29 @@ def pytest_report_header() -> list[str]:
         f"python {platform.python_version()}, {packages}",
         f"Java {java}, Fluss server {FLUSS_VERSION}",
     ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
+    """Stretch the limit of a whole test with the load of the machine, as limits of waits are."""
+    if settings.method != "signal":
+        settings = settings._replace(timeout=scaled(settings.timeout))
+        pytest_timeout.pytest_timeout_set_timer(item, settings)
+        return True
+    limit = Deadline(settings.timeout)
+    pytest_timeout.pytest_timeout_set_timer(item, settings)
+    fail = signal.getsignal(signal.SIGALRM)
+    assert callable(fail)
+
+    def look_again(signum: int, frame: FrameType | None) -> None:
+        __tracebackhide__ = True
+        if limit.has_passed:
+            fail(signum, frame)
+        else:
+            signal.setitimer(signal.ITIMER_REAL, max(limit.left_s, 0.1))
+
+    signal.signal(signal.SIGALRM, look_again)
+    return True
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

@@ -106,6 +106,5 @@ def _run(account: str | None, *command: object) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr

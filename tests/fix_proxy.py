@@ -21,6 +21,7 @@ import pytest
 
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
+from tests.waiting import let_pass_async
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
@@ -141,7 +142,7 @@ class FaultyLines:
         """Stop; the clients' connections end."""
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join()
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -262,7 +263,7 @@ class FaultyLines:
             self._flowing.clear()
             await self._flowing.wait()
         elif kind == "delay":
-            await asyncio.sleep(DELAY_S)
+            await let_pass_async(DELAY_S, "the fault is a delay")
         elif kind == "corrupt":
             frame = self._corrupted(frame)
         elif kind == "truncate":
@@ -284,7 +285,7 @@ class FaultyLines:
             size = max(1, len(frame) // TRICKLE_PIECES)
             for start in range(0, len(frame), size):
                 to.write(frame[start : start + size])
-                await asyncio.sleep(DELAY_S / TRICKLE_PIECES)
+                await let_pass_async(DELAY_S / TRICKLE_PIECES, "the fault is a slow line")
         elif not to.is_closing():
             to.write(frame)
         if line.held and not in_request:

@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.waiting import let_pass_async
+
 T = TypeVar("T")
 HOST = "127.0.0.1"
 KINDS = ("throttle", "cut", "cut the answer", "slow")
@@ -59,7 +61,7 @@ class FaultyStore:
         """Stop; connections end."""
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join()
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -113,7 +115,7 @@ class FaultyStore:
             writer.transport.abort()
             return
         if fault == "slow":
-            await asyncio.sleep(SLOW_S)
+            await let_pass_async(SLOW_S, "the fault is a slow answer")
         answer = await self._forwarded(head, body)
         if fault == "cut the answer":
             # The server has done what was asked, and the client does not get to know it.

@@ -38,9 +38,9 @@ def smoke(directory: str, package: str | None) -> dict[str, Any]:
         rows = module.DataFrame(ROWS)
         if package == "pandas":
             rows = rows.astype({"name": "string"})
-    with FlussConnection.create(Config({"bootstrap.servers": f"embedded:{directory}"})).result(
-        30
-    ) as client:
+    with FlussConnection.create(
+        Config({"bootstrap.servers": f"embedded:{directory}"})
+    ).result() as client:
         client.get_admin().result().create_database("smoke", ignore_if_exists=True).result()
         spec = TableSpec.from_mapping(SPEC)
         apply_tables(client, [spec])

@@ -7,7 +7,6 @@ A part of the tests asks for this by importing the fixture into its conftest.
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.fix_cluster import clusters_folder
+from tests.waiting import wait_until
 
 MARK = "FLUSS_TEST_MARK"
 PATIENCE_S = 30.0
@@ -33,10 +33,13 @@ def no_process_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     else:
         os.environ[MARK] = before
     shared = str(clusters_folder(request.config))
-    give_up_at = time.monotonic() + PATIENCE_S
-    while (left := leftovers(mark, shared)) and time.monotonic() < give_up_at:
-        time.sleep(0.2)
-    assert not left, "left behind:\n" + "\n".join(left)
+    wait_until(
+        "left behind",
+        lambda: not leftovers(mark, shared),
+        PATIENCE_S,
+        pause_s=0.2,
+        details=lambda: "\n".join(leftovers(mark, shared)),
+    )
 
 
 def leftovers(mark: str, shared: str) -> list[str]:

@@ -4,17 +4,17 @@ Tests give limits in seconds of a machine that has nothing else to do. While mor
 run than there are cores, the same work takes longer, and so do the limits. A limit ends a wait that
 would never end; what a test proves never depends on it. A call that a test waits for needs no limit
 of its own (`.result()`): the limit of the whole test ends it, too.
+
+`test_waiting.py` in `foundation` keeps other ways to wait out of the tests.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
-
-import pytest
-import pytest_timeout
 
 WAIT_S = 60.0
 PAUSE_S = 0.05
@@ -52,9 +52,20 @@ class Deadline:
         return f"waited {waited:.0f} s ({self._seconds:g} s on an idle machine)"
 
     @property
+    def left_s(self) -> float:
+        """How many seconds are left as far as one can tell now; 0 if the wait is over."""
+        return max(scaled(self._seconds) - (time.monotonic() - self._began), 0.0)
+
+    @property
     def has_passed(self) -> bool:
         """Whether the wait is over."""
-        return time.monotonic() - self._began > scaled(self._seconds)
+        return self.left_s == 0
+
+    def check(self, what: str, details: Callable[[], str] | None = None) -> None:
+        """Raise an `AssertionError` that says `what` was waited for if the wait is over."""
+        if self.has_passed:
+            said = "" if details is None else f"\n{details()}"
+            raise AssertionError(f"{what}: {self}{said}")
 
 
 def wait_until(
@@ -82,15 +93,54 @@ def wait_until(
     """
     deadline = Deadline(seconds)
     while not (found := look()):
-        if deadline.has_passed:
-            said = "" if details is None else f"\n{details()}"
-            raise AssertionError(f"{what}: {deadline}{said}")
+        deadline.check(what, details)
         time.sleep(pause_s)
     return found
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> object:
-    """Stretch the limit of a whole test, too."""
-    stretched = settings._replace(timeout=scaled(settings.timeout))
-    return pytest_timeout.pytest_timeout_set_timer(item, stretched)
+async def wait_until_async(
+    what: str,
+    look: Callable[[], T],
+    seconds: float = WAIT_S,
+    *,
+    pause_s: float = PAUSE_S,
+    details: Callable[[], str] | None = None,
+) -> T:
+    """Look again and again, as `wait_until` does, while the other tasks of the loop run."""
+    deadline = Deadline(seconds)
+    while not (found := look()):
+        deadline.check(what, details)
+        await asyncio.sleep(pause_s)
+    return found
+
+
+def let_pass(seconds: float, why: str) -> None:
+    """Let so much time pass, where that is what a test is about: how long a server is down, say.
+
+    It never stands for a wait: what a test waits for can be seen, and `wait_until` looks.
+    """
+    assert why, "say why time itself matters"
+    time.sleep(seconds)
+
+
+async def let_pass_async(seconds: float, why: str) -> None:
+    """Let so much time pass, as `let_pass` does, while the other tasks of the loop run."""
+    assert why, "say why time itself matters"
+    await asyncio.sleep(seconds)
+
+
+def moment_between() -> int:
+    """Return a time in ms that is later than all that was done before, and earlier than the rest.
+
+    The servers of the tests have the clock of this machine. The wait ends with the millisecond.
+    """
+    moment_ms = _next_ms()
+    _next_ms()
+    return moment_ms
+
+
+def _next_ms() -> int:
+    began_ms = time.time_ns() // 1_000_000
+    while (now_ms := time.time_ns() // 1_000_000) <= began_ms:
+        time.sleep(0.0002)
+    return now_ms

@@ -14,7 +14,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run `fluss-orchestrate` with `arguments`; `before` is code that runs ahead of it."""
     command = [sys.executable, "-c", f"{before}\n{_CODE}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=110, env=env)
+    return subprocess.run(command, capture_output=True, text=True, env=env)
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

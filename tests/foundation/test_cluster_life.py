@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from fluss_client.testing.launching import is_free
 from fluss_client.testing.readiness import ask_metadata
 from fluss_client.testing.state import STATE_FILE
 from tests.foundation.command import run, start
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("server_jars")]
 Make = Callable[..., LocalCluster]
@@ -57,7 +57,7 @@ def test_up_down_up(tmp_path: Path) -> None:
     try:
         # Two at once: one starts it, the other waits and then says the same.
         commands = [start(*up, "--sasl", "--config", "default.bucket.number=2") for _ in range(2)]
-        outputs = [command.communicate(timeout=200) for command in commands]
+        outputs = [command.communicate() for command in commands]
         assert outputs[0] == outputs[1]
         assert outputs[0][1] == ""
         info = json.loads(outputs[0][0])
@@ -153,8 +153,7 @@ def test_what_a_killed_server_had_unpacked_goes_with_its_next_start(
 def test_a_crash_shows_and_up_mends_it(one_server: LocalCluster) -> None:
     info = one_server.info
     os.kill(info.pids["coordinator"], signal.SIGKILL)
-    while runs(info.pids["coordinator"]):
-        time.sleep(0.02)
+    wait_until("the coordinator's end", lambda: not runs(info.pids["coordinator"]))
     assert one_server.status().servers["coordinator"].state == "crashed"
     mended = one_server.up()
     assert mended.pids["tablet-1"] == info.pids["tablet-1"]
@@ -203,10 +202,13 @@ def test_a_start_that_is_not_ready_in_time_is_taken_down(
 def test_an_interrupted_start_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     command = start("cluster", "up", "--dir", str(folder))
-    while command.poll() is None and not processes_in(folder / "conf"):
-        time.sleep(0.02)
+    wait_until(
+        "the first server",
+        lambda: command.poll() is not None or processes_in(folder / "conf"),
+        pause_s=0.02,
+    )
     command.send_signal(number)
-    _, errors = command.communicate(timeout=60)
+    _, errors = command.communicate()
     assert command.returncode == 128 + number
     assert "Traceback" not in errors
     assert processes_in(folder) == []

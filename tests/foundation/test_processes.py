@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from fluss_client.testing import processes
 from fluss_client.testing.processes import ProcessMark, process_start, spawn
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -22,8 +22,7 @@ def sleeper(tmp_path: Path) -> ProcessMark:
 
 def _started(command: list[str], folder: Path) -> ProcessMark:
     mark = spawn(command, folder, folder / "out")
-    while mark.is_alive() and "on" not in (folder / "out").read_text():
-        time.sleep(0.01)
+    wait_until("its output", lambda: not mark.is_alive() or "on" in (folder / "out").read_text())
     return mark
 
 

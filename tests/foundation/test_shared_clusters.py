@@ -7,6 +7,7 @@ from pyiceberg.catalog import load_catalog
 
 from fluss_client.testing import LocalCluster
 from fluss_client.testing.readiness import ask_metadata
+from tests.waiting import scaled
 
 
 def ports(addresses: str) -> list[int]:
@@ -16,7 +17,7 @@ def ports(addresses: str) -> list[int]:
 def test_the_plain_cluster_has_three_tablet_servers_and_sasl(plain_cluster: LocalCluster) -> None:
     info = plain_cluster.info
     for port in ports(info.bootstrap_servers):
-        metadata = ask_metadata(port, timeout_s=10)
+        metadata = ask_metadata(port, timeout_s=scaled(10))
         assert {node.node_id for node in metadata.tablet_servers} == {1, 2, 3}
         assert metadata.coordinator_server.port == ports(info.bootstrap_servers)[0]
     assert len(ports(info.sasl_bootstrap_servers or "")) == 4

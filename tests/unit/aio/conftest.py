@@ -24,7 +24,7 @@ def appender() -> Iterator[Callable[..., AppendWriter]]:
 
     yield make
     for writer in made:
-        assert writer.close_future().exception(30) is None, "a test left an error behind"
+        assert writer.close_future().exception() is None, "a test left an error behind"
 
 
 @pytest.fixture
@@ -42,4 +42,4 @@ def upserter() -> Iterator[Callable[..., UpsertWriter]]:
 
     yield make
     for writer in made:
-        assert writer.close_future().exception(30) is None, "a test left an error behind"
+        assert writer.close_future().exception() is None, "a test left an error behind"

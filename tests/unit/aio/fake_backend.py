@@ -27,6 +27,7 @@ from fluss_client.errors import (
 )
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo, TablePath
+from tests.waiting import let_pass_async
 
 REMEMBERED = 5
 
@@ -191,7 +192,7 @@ class FakeBackend:
             if fault is not None and fault.until is not None:
                 await fault.until.wait()
             if fault is not None and fault.delay_s:
-                await asyncio.sleep(fault.delay_s)
+                await let_pass_async(fault.delay_s, "the fault is a delay")
             if fault is not None and fault.error is not None and not fault.taken:
                 acks.append(BucketAck(write.bucket, error=fault.error))
                 continue

@@ -37,11 +37,11 @@ from fluss_client.facade.handle import Handle
 from fluss_client.model.table import TableBucket
 from fluss_client.runtime import runtime
 from tests.unit.aio.fake_backend import FakeBackend, Fault, table_of
+from tests.waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
 LONG = 3_600_000
 INTERRUPT = KeyboardInterrupt()
-WAIT_S = 30
 
 Make = Callable[..., AppendWriter]
 
@@ -123,7 +123,7 @@ def test_the_linger_sends_what_nobody_waits_for(appender: Make) -> None:
     backend.script = lambda write: answered.set()
     writer = appender(backend, writer_batch_timeout_ms=1)
     writer.append((1, "a"))
-    assert answered.wait(WAIT_S)
+    answered.wait()
 
 
 def test_much_arrow_goes_at_once_and_takes_what_waits_along(appender: Make) -> None:
@@ -135,10 +135,10 @@ def test_much_arrow_goes_at_once_and_takes_what_waits_along(appender: Make) -> N
     batch_bytes = Config().writer_batch_size
     assert batch_bytes // EARLY_SEND_DIVISOR < much.nbytes < batch_bytes
     writer.write_arrow_batch(much)
-    assert answered.get(timeout=WAIT_S) == 40_000
+    assert answered.get() == 40_000
     writer.write_arrow_batch(batch_of(10))
     writer.write_arrow_batch(much)
-    assert answered.get(timeout=WAIT_S) == 40_010
+    assert answered.get() == 40_010
 
 
 def test_waiting_may_be_given_up_and_the_row_is_written_all_the_same(appender: Make) -> None:
@@ -382,7 +382,7 @@ def test_on_the_io_thread_a_write_that_could_wait_is_refused(appender: Make) -> 
         writer.append((2, "b"))
         await writer.flush()
 
-    runtime().call(scenario(), WAIT_S)
+    runtime().call(scenario())
     assert [row[0] for row in backend.rows()] == [1, 2]
 
 
@@ -482,13 +482,8 @@ def test_writers_go_when_nobody_holds_them() -> None:
     del writer
     done = threading.Event()
     runtime().loop.call_soon_threadsafe(done.set)
-    assert done.wait(WAIT_S)
-    for _ in range(100):
-        gc.collect()
-        if reference() is None:
-            break
-        runtime().call(asyncio.sleep(0.01))
-    assert reference() is None
+    done.wait()
+    wait_until("the writer to go", lambda: gc.collect() >= 0 and reference() is None)
 
 
 def test_an_error_that_a_handle_told_is_not_told_again(appender: Make) -> None:
@@ -561,5 +556,5 @@ def test_errors_that_nobody_asks_for_take_bounded_memory(
     for handle in handles:
         assert handle.future().exception() is not None
     # More failed than could be kept apart: the flush tells of the rest, rather than of nothing.
-    assert isinstance(writer.flush_future().exception(WAIT_S), WriteError)
+    assert isinstance(writer.flush_future().exception(), WriteError)
     wait(writer.flush_future())

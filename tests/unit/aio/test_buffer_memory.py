@@ -9,8 +9,7 @@ import pytest
 from fluss_client.aio.writing.accumulator import BufferMemory
 from fluss_client.errors import BufferFullError
 from fluss_client.options import UNBOUNDED_MS
-
-WAIT_S = 20
+from tests.waiting import wait_until
 
 
 def test_it_counts_what_is_taken_and_given_back() -> None:
@@ -66,13 +65,13 @@ def test_who_waits_first_is_served_first() -> None:
     large = threading.Thread(target=take, args=("large", 100))
     large.start()
     waiting.acquire()
-    while not memory._waiting:  # the thread is between its word and its place in the queue
-        waiting.acquire(timeout=0.001)
+    # The thread is between its word and its place in the queue.
+    wait_until("the place in the queue", lambda: memory._waiting, pause_s=0.001)
     assert not memory.try_reserve(1), "a small request must not overtake a large one"
     small = threading.Thread(target=take, args=("small", 1))
     small.start()
     memory.release(100)
-    large.join(WAIT_S)
-    small.join(WAIT_S)
+    large.join()
+    small.join()
     assert sorted(order) == ["large", "small"]
     assert memory.used_bytes == 0

@@ -26,7 +26,6 @@ from tests.unit.aio.fake_backend import FakeBackend, Fault, table_of
 
 SCHEMA = pa.schema([("id", pa.int32())])
 BUCKET = TableBucket(7, 1)
-WAIT_S = 30
 
 
 def log_backend(**options: Any) -> FakeBackend:
@@ -40,7 +39,7 @@ def batches(*sizes: int) -> list[pa.RecordBatch]:
 def append(backend: FakeBackend, data: list[pa.RecordBatch], **options: Any) -> list[int]:
     options = {"writer_id": 77, **options}
     work = append_pinned(backend, backend.table, BUCKET, data, **options)  # type: ignore[arg-type]
-    return runtime().call(work, WAIT_S)
+    return runtime().call(work)
 
 
 def test_the_numbers_are_the_given_ones_and_sending_again_changes_nothing() -> None:

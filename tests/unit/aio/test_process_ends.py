@@ -36,7 +36,6 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
     )
 
 

@@ -25,7 +25,6 @@ from tests.unit.aio.fake_backend import FakeBackend, Fault, table_of
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("n", pa.int64())])
 LONG = 3_600_000
-WAIT_S = 30
 
 Make = Callable[..., UpsertWriter]
 

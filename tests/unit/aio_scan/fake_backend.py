@@ -32,6 +32,7 @@ from fluss_client.errors import (
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.schema import Schema
 from fluss_client.model.table import PartitionInfo, TableBucket, TableInfo, TablePath
+from tests.waiting import WAIT_S, scaled
 
 PATH = TablePath("db", "events")
 LOG_SCHEMA = Schema(pa.schema([("id", pa.int64()), ("name", pa.string()), ("score", pa.float64())]))
@@ -60,7 +61,7 @@ def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
         async def main() -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(scaled(WAIT_S)):
                 await test(*args, **kwargs)
 
         asyncio.run(main())

@@ -26,6 +26,7 @@ from fluss_client.model.records import RecordBatch
 from fluss_client.model.table import TableBucket
 from fluss_client.net.retry import Backoff
 from tests.unit.aio_scan.fake_backend import KEY_SCHEMA, FakeBackend, make_table, on_loop, until
+from tests.waiting import let_pass_async
 
 Range = tuple[int, int]
 
@@ -147,7 +148,7 @@ async def test_a_slow_caller_is_not_taken_for_a_silent_server() -> None:
     count = 0
     async for batch in stream:
         count += batch.batch.num_rows
-        await asyncio.sleep(0.5)  # longer than a silent server would be given
+        await let_pass_async(0.5, "a silent server would be given less")
     assert count == 6
 
 

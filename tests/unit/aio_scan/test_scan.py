@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 import gc
-import threading
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from fluss_client.model.table import TableBucket
 from fluss_client.runtime import runtime
 from tests.unit.aio_scan.fake_backend import KEY_SCHEMA, FakeBackend, make_table, on_loop, until
 from tests.unit.aio_scan.test_polling import LONG_MS, scanner
+from tests.waiting import wait_until
 
 
 def scan_of(backend: FakeBackend, **keys: Any) -> TableScan:
@@ -303,12 +303,5 @@ def test_a_dropped_reader_stops_reading() -> None:
     assert asked < 20
     del reader
     gc.collect()
-
-    deadline = threading.Event()
-    for _ in range(2000):
-        if runtime().call(tasks()) <= others:
-            break
-        deadline.wait(0.001)
-    else:
-        pytest.fail("the reader is still at work")
+    wait_until("the reader to end", lambda: runtime().call(tasks()) <= others, pause_s=0.001)
     runtime().call(made.close())
