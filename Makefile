@@ -82,10 +82,10 @@ FAULT_TESTS := $(PARTS_faults) tests/orchestrate/incremental/test_crashes.py tes
 FAULT_RECORDS := $(VENV)/fault-records.jsonl
 
 .PHONY: test-faults
-test-faults: setup ## inject faults in the long form, and write docs/reliability.md from the results
+test-faults: setup ## inject faults in the long form, and write docs/reliability.md from the results (ARGS=TEST: its lines)
 	@rm -f $(FAULT_RECORDS)
 	$(PYTEST) --long $(LONG_LIMIT) -n $(WORKERS) --dist worksteal --fault-records=$(FAULT_RECORDS) $(or $(ARGS),$(FAULT_TESTS)); status=$$?; \
-	  $(if $(ARGS),{ cat $(FAULT_RECORDS) 2>/dev/null || echo "no fault was recorded"; },$(BIN)/python -m tests.faults.reliability $(FAULT_RECORDS)) && exit $$status
+	  $(BIN)/python -m tests.faults.reliability $(if $(ARGS),,--all) $(FAULT_RECORDS) && exit $$status
 
 .PHONY: test-matrix
 test-matrix: setup ## run smoke tests on other versions of Airflow, Dagster, Spark, Python, ... (ARGS="'spark 4.3'")
@@ -132,6 +132,7 @@ check: setup ## lint, format, types, locked files, generated code, docs
 	$(BIN)/python -m tests.configuration_page --check
 	$(BIN)/python -m tests.sink_declarations --check
 	$(BIN)/python -m tests.faults.bill_of_materials --check
+	$(BIN)/python -m tests.faults.reliability --check
 	$(MKDOCS) -d $(VENV)/site
 	$(MAKE) -s lock-check
 

@@ -6,13 +6,19 @@ that the table shows a fault that lost rows as well as one that did not.
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reliability.md"
+RESULTS = Path(__file__).parent / "reliability_results.jsonl"
+"""The records that the page is made of."""
 SEED_VARIABLE = "FLUSS_FAULT_SEED"
 SEED = 20261117
 
@@ -35,8 +41,12 @@ class FaultRecorder:
         hung: int = 0,
         seed: int | None = None,
         stages: Mapping[str, int] | None = None,
+        figures: Mapping[str, str] | None = None,
     ) -> None:
-        """`injected` counts the faults that struck; `stages` how many of them at each point."""
+        """`injected` counts the faults that struck; `stages` how many of them at each point.
+
+        `figures` are shown on the page below the table.
+        """
         record = {
             "fault": fault,
             "injected": injected,
@@ -46,9 +56,12 @@ class FaultRecorder:
             "test": self._test,
             "seed": seed,
             "stages": dict(stages or {}),
+            "figures": dict(figures or {}),
             "long": self._long_form,
         }
         if self._path is not None:
+            record["commit"] = commit_id()
+            record["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
             with self._path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         assert injected > 0, f"{fault}: nothing was injected, so nothing was shown"
@@ -73,3 +86,20 @@ def record_fault(request: pytest.FixtureRequest, long_form: bool) -> FaultRecord
 def fault_seed() -> int:
     """The seed of everything random in these tests; the environment may set another one."""
     return int(os.environ.get(SEED_VARIABLE) or SEED)
+
+
+def commit_id() -> str:
+    """The commit of the tree, with a mark when the tree is not that commit.
+
+    The page and its records do not count: every run changes them.
+    """
+    described = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ours = [f":!{path.relative_to(ROOT)}" for path in (PAGE, RESULTS)]
+    changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ".", *ours], cwd=ROOT)
+    return described.stdout.strip() + ("-dirty" if changed.returncode else "")
