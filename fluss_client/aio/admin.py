@@ -398,6 +398,10 @@ class FlussAdmin:
             partition_spec: Values for some partition columns; only partitions that have these
                 values are returned. None for all partitions.
 
+        Returns:
+            The partitions that the server lists. The system partition with rows of expired
+            partitions (Fluss 1.0) is not one of them.
+
         Raises:
             TableNotPartitionedError: The table has no partition columns.
         """
@@ -620,7 +624,8 @@ class FlussAdmin:
 
         Args:
             table_path: The table.
-            buckets: The buckets. None for all buckets of all partitions.
+            buckets: The buckets. None for all buckets of all partitions; of a log table, also of
+                the system partition with rows of expired partitions (Fluss 1.0).
 
         Returns:
             The number of rows, by bucket.

@@ -7,12 +7,16 @@ created with. So a table whose count was changed has partitions with different c
 
 from __future__ import annotations
 
+from fluss_client.aio.existence import existing_partitions
 from fluss_client.backend.contract import Backend
 from fluss_client.model.table import TableBucket, TableInfo
 
 
 async def bucket_counts(backend: Backend, table: TableInfo) -> dict[int | None, int]:
     """Return the bucket count of every partition of a table.
+
+    The system partition of a log table that takes rows of expired partitions is among them. That of
+    a key table is not: it has changes, and no state.
 
     Args:
         backend: The backend of the table.
@@ -27,10 +31,11 @@ async def bucket_counts(backend: Backend, table: TableInfo) -> dict[int | None, 
     """
     if not table.is_partitioned():
         return {None: table.num_buckets}
-    return {
-        info.partition_id: table.bucket_count_of(info)
-        for info in await backend.list_partitions(table.table_path, None)
-    }
+    if table.has_primary_key():
+        partitions = await backend.list_partitions(table.table_path, None)
+    else:
+        partitions = await existing_partitions(backend, table)
+    return {info.partition_id: table.bucket_count_of(info) for info in partitions}
 
 
 async def all_buckets(backend: Backend, table: TableInfo) -> list[TableBucket]:

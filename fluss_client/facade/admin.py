@@ -355,6 +355,10 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
             partition_spec: Values for some partition columns; only partitions that have these
                 values are returned. None for all partitions.
 
+        Returns:
+            The partitions that the server lists. The system partition with rows of expired
+            partitions (Fluss 1.0) is not one of them.
+
         Raises:
             TableNotPartitionedError: The table has no partition columns.
         """
@@ -601,7 +605,8 @@ class FlussAdmin(Facade[aio.FlussAdmin]):
 
         Args:
             table_path: The table.
-            buckets: The buckets. None for all buckets of all partitions.
+            buckets: The buckets. None for all buckets of all partitions; of a log table, also of
+                the system partition with rows of expired partitions (Fluss 1.0).
 
         Returns:
             The number of rows, by bucket.

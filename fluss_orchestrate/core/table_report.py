@@ -108,15 +108,12 @@ async def _look(
     core: AsyncConnection, path: TablePath, heads: Sequence[Event], times: bool
 ) -> tuple[TableView, dict[int | None, int] | None, float | None, tuple[Lag, ...]]:
     view = await observe_table(core, path)
-    positions = [
-        (head.name, head.state.position)
+    of_table = [
+        head
         for head in heads
         if head.state.position is not None and head.state.position.table == view.identity
     ]
-    lags = [
-        await lag_in(core, view, name, position, times=times)
-        for name, position in positions[:CHECKPOINTS_MAX]
-    ]
+    lags = [await lag_in(core, view, head, times=times) for head in of_table[:CHECKPOINTS_MAX]]
     return view, await row_counts(core, view), await bytes_per_row(core, view), tuple(lags)
 
 

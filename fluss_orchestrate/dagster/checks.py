@@ -15,6 +15,7 @@ from fluss_client.engine import duration_ms
 from fluss_client.errors import ConfigError, DatabaseNotExistError, TableNotExistError
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
+from fluss_orchestrate.core.incremental.planning.late_rows import check_state_is_whole
 from fluss_orchestrate.core.lake.status import lake_status
 from fluss_orchestrate.core.provisioning import TableSpec
 from fluss_orchestrate.core.provisioning.spec import LAKE_FRESHNESS
@@ -47,9 +48,14 @@ def build_fluss_row_count_check(
     minimum: int | None = None,
     maximum: int | None = None,
     name: str = "fluss_row_count",
+    on_late_rows: str = "read",
     **options: Unpack[CheckOptions],
 ) -> dg.AssetChecksDefinition:
     """Return a check of the number of rows that the servers hold of a table.
+
+    Rows that were written for expired partitions (Fluss 1.0) count in a log table. A key table that
+    takes such rows is refused (`LateRowsError`) unless `on_late_rows` is `note`: then the rows of
+    the partitions that exist are counted.
 
     Args:
         asset: The asset that the check belongs to.
@@ -57,6 +63,7 @@ def build_fluss_row_count_check(
         minimum: The smallest number of rows.
         maximum: The largest number of rows.
         name: The name of the check.
+        on_late_rows: `note` takes a key table without the rows of its expired partitions.
         **options: Further arguments of Dagster's check.
     """
     if minimum is None and maximum is None:
@@ -65,7 +72,9 @@ def build_fluss_row_count_check(
     def evaluate(
         connection: FlussConnection, context: dg.AssetCheckExecutionContext
     ) -> dg.AssetCheckResult:
-        count = row_count(connection, table_info(connection, table))
+        info = table_info(connection, table)
+        check_state_is_whole(info, on_late_rows)
+        count = row_count(connection, info)
         if count is None:
             return dg.AssetCheckResult(
                 passed=False, description=f"the servers keep no row count of {table}"

@@ -186,15 +186,14 @@ class _Mirror:
             planned=planned,
         )
         log.done(result.receipt)
-        state = store.require(self.checkpoint).state
+        head = store.require(self.checkpoint)
+        state = head.state
         assert state.position is not None, "a committed plan has set it"
         metadata = {
             **increment_metadata(result.receipt, identity_of(sink)),
             **columns_metadata(connection, sink, plans[-1], self.source.key),
             **self._counts(connection, result),
-            LAG_OFFSETS: lag_offsets(
-                connection, plans[-1].table.path, self.checkpoint, state.position
-            ),
+            LAG_OFFSETS: lag_offsets(connection, plans[-1].table.path, head),
         }
         checks = []
         if self.verify:

@@ -19,12 +19,13 @@ import dagster as dg
 from fluss_client import FlussConnection, OffsetSpec, TableInfo, TablePath
 from fluss_client.engine import async_connection, backend_of, run_blocking
 from fluss_client.errors import ConfigError, InvalidTableError, UnsupportedError
-from fluss_orchestrate.core.checkpoints.position import TablePosition, place_order
+from fluss_orchestrate.core.checkpoints.events import Event
+from fluss_orchestrate.core.checkpoints.position import place_order
 from fluss_orchestrate.core.checkpoints.report import lag_in
 from fluss_orchestrate.core.identity import TableIdentity
 from fluss_orchestrate.core.incremental import IncrementalScan, IntervalScan
 from fluss_orchestrate.core.incremental.planning.observation import (
-    observe_offsets,
+    observe_all,
     observe_table,
     offsets_of,
 )
@@ -92,7 +93,7 @@ def table_version(
     backend = backend_of(connection)
     alias = connection.config.resolved_alias()
     if partitions is None:
-        view = run_blocking(observe_offsets(backend, alias, info))
+        view = run_blocking(observe_all(backend, alias, info))
         return position_version(view.identity, view.latest)
     wanted = set(partitions)
     found = connection.get_admin().result().list_partition_infos(info.table_path).result()
@@ -194,11 +195,12 @@ def increment(
         planned=planned,
     )
     run_log.done(result.receipt)
-    state = scan.store.require(scan.name).state
+    head = scan.store.require(scan.name)
+    state = head.state
     assert state.position is not None, "a committed plan has set it"
     metadata = increment_metadata(result.receipt, identity_of(sink))
     metadata |= columns_metadata(connection, sink, plans[-1], choices.source)
-    metadata[LAG_OFFSETS] = lag_offsets(connection, scan.settings.path, scan.name, state.position)
+    metadata[LAG_OFFSETS] = lag_offsets(connection, scan.settings.path, head)
     if result.adopted:
         metadata["fluss/rows"] = result.rows
         metadata["fluss/adopted_plans"] = [str(r.plan_id) for r in result.adopted]
@@ -208,15 +210,13 @@ def increment(
     return dg.MaterializeResult(asset_key=asset_key, metadata=metadata, data_version=version)
 
 
-def lag_offsets(
-    connection: FlussConnection, table: TablePath, checkpoint: str, position: TablePosition
-) -> int:
+def lag_offsets(connection: FlussConnection, table: TablePath, head: Event) -> int:
     """What came in while the run was under way."""
     core = async_connection(connection)
 
     async def look() -> int:
         view = await observe_table(core, table)
-        return (await lag_in(core, view, checkpoint, position, times=False)).offsets
+        return (await lag_in(core, view, head, times=False)).offsets
 
     return run_blocking(look())
 

@@ -387,3 +387,15 @@ def test_pressure_slows_a_writer_down_and_error_72_does_not_fail_it() -> None:
                     done(writer.flush())
                 assert writer.metrics()["throttles"] > 0
             assert looked_up(table, ROWS) == ROWS.to_pylist()
+
+
+def test_a_partition_of_a_rescaled_table_is_dropped_at_once() -> None:
+    """A drop waits until the buckets of the partition have leaders: those that it has."""
+    with scripted(LOG, COUNTS, buckets=5, bucket_keys=["id"]) as server, opened(server) as opened_:
+        admin = done(opened_.get_admin())
+        done(admin.get_table_info(PATH))
+        before = len(server.sent(apis.GET_METADATA))
+        done(admin.drop_partition(PATH, {"day": "old"}))
+        asked = [m for m in server.sent(apis.GET_METADATA)[before:] if m.partitions_id]
+        # Once for each of its two buckets; more would mean that it waits for buckets 2 to 4.
+        assert 1 <= len(asked) <= COUNTS["old"]

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,13 @@ from fluss_client.errors import (
     UnknownTableOrBucketError,
 )
 from fluss_client.model.schema import Schema
-from fluss_client.model.table import TableBucket, TableDescriptor, TableInfo, TablePath
+from fluss_client.model.table import (
+    PartitionInfo,
+    TableBucket,
+    TableDescriptor,
+    TableInfo,
+    TablePath,
+)
 from fluss_client.net.connection import Connection
 from fluss_client.net.retry import Deadline, retrying
 from fluss_client.wire import apis
@@ -131,22 +137,29 @@ async def _known(connection: Connection, table: TableInfo, wait_ms: int) -> bool
 
 async def _has_leader(calls: AdminCalls, table: TableInfo) -> bool:
     """Return whether a bucket has a leader: the coordinator assigned it, so it knows the table."""
-    path, table_id = table.table_path, table.table_id
+    path = table.table_path
     try:
-        ids: list[int | None] = [None]
+        partitions: list[PartitionInfo | None] = [None]
         if table.is_partitioned():
-            ids = [info.partition_id for info in await calls.list_partitions(path, None)]
+            partitions = [*await calls.list_partitions(path, None)]
+        buckets = _buckets_of(table, partitions)
     except FlussError:
         return False
-    buckets = [
-        TableBucket(table_id, bucket, partition_id=partition)
-        for partition in ids
-        for bucket in range(table.num_buckets)
-    ]
     leaders = await asyncio.gather(
         *(calls.metadata.find_leader(path, bucket) for bucket in buckets), return_exceptions=True
     )
     return any(isinstance(leader, int) for leader in leaders)
+
+
+def _buckets_of(table: TableInfo, partitions: Iterable[PartitionInfo | None]) -> list[TableBucket]:
+    """Return the buckets of partitions, which have different counts after a rescale."""
+    return [
+        TableBucket(
+            table.table_id, bucket, partition_id=None if info is None else info.partition_id
+        )
+        for info in partitions
+        for bucket in range(table.bucket_count_of(info))
+    ]
 
 
 async def _is_at_its_path(calls: AdminCalls, made: TableInfo) -> bool:
@@ -211,15 +224,10 @@ async def await_partition_leaders(
         table = await calls.get_table_info(path)
         if not table.is_partitioned():
             return
-        partitions = await calls.list_partitions(path, spec)
+        buckets = _buckets_of(table, await calls.list_partitions(path, spec))
     except FlussError:
         # The drop that follows raises the error.
         return
-    buckets = [
-        TableBucket(table.table_id, bucket, partition_id=info.partition_id)
-        for info in partitions
-        for bucket in range(table.num_buckets)
-    ]
 
     async def ask() -> None:
         await asyncio.gather(*(calls.metadata.find_leader(path, bucket) for bucket in buckets))

@@ -5,7 +5,7 @@ A failed check is retried as the task's `retries` say, because rows may still co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from fluss_orchestrate.airflow.operators.checkpoints import check_exists
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from fluss_client import FlussConnection
+    from fluss_client import FlussConnection, TableBucket, TableInfo
     from fluss_orchestrate.core.checkpoints.report import Lag
     from fluss_orchestrate.core.row_filter import RowFilter
 
@@ -172,20 +172,31 @@ class FlussRowCountCheckOperator(FlussOperator):
     """Fail unless a table has as many rows as wanted, or as many that fit a filter.
 
     Without `where` the servers' own counts are used. With it the rows are read: all that the log
-    holds, or the current rows of a key table.
+    holds, or the current rows of a key table. Rows that were written for expired partitions (Fluss
+    1.0) count in a log table. A key table that takes such rows is refused (`LateRowsError`) unless
+    `on_late_rows` is `note`: then the rows of the partitions that exist are counted.
 
     Args:
         table: The table, as `database.table`.
         min_rows: The fewest rows.
         max_rows: The most rows; 0 with `where` says that no row may be so.
         where: Which rows are counted, such as `amount < 0 or region is null`.
+        on_late_rows: What to do about rows of expired partitions: `read` them, leave them out
+            (`note`), or `fail`.
         **kwargs: `fluss_conn_id`, and the arguments of Airflow's `BaseOperator`.
 
     Raises:
         ValueError: If neither `min_rows` nor `max_rows` is given.
     """
 
-    template_fields = ("fluss_conn_id", "table", "min_rows", "max_rows", "where")
+    template_fields = (
+        "fluss_conn_id",
+        "table",
+        "min_rows",
+        "max_rows",
+        "where",
+        "on_late_rows",
+    )
 
     def __init__(
         self,
@@ -194,6 +205,7 @@ class FlussRowCountCheckOperator(FlussOperator):
         min_rows: int | str | None = None,
         max_rows: int | str | None = None,
         where: str | None = None,
+        on_late_rows: str = "read",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -203,6 +215,7 @@ class FlussRowCountCheckOperator(FlussOperator):
         self.min_rows = min_rows
         self.max_rows = max_rows
         self.where = where
+        self.on_late_rows = on_late_rows
 
     def work(self, context: Context) -> dict[str, Any]:
         """Count the rows, and return their number.
@@ -216,7 +229,7 @@ class FlussRowCountCheckOperator(FlussOperator):
         with argument_errors("the limits of the check"):
             least = None if self.min_rows is None else int(self.min_rows)
             most = None if self.max_rows is None else int(self.max_rows)
-        rows = _count(self.hook.get_conn(), self.table, self.where)
+        rows = _count(self.hook.get_conn(), self.table, self.where, self.on_late_rows)
         which = "rows" if self.where is None else f"rows where {self.where}"
         if (least is not None and rows < least) or (most is not None and rows > most):
             limits = {"at least": least, "at most": most}
@@ -243,50 +256,52 @@ def _offsets_since(client: FlussConnection, table: str, since: datetime) -> int:
     return run_blocking(ask())
 
 
-def _count(client: FlussConnection, table: str, where: str | None) -> int:
-    from fluss_client import TablePath
+def _count(client: FlussConnection, table: str, where: str | None, on_late_rows: str) -> int:
+    from fluss_client import TableBucket, TablePath
+    from fluss_client.engine import async_connection, backend_of, run_blocking
+    from fluss_orchestrate.core.incremental.planning.late_rows import observe_for_read
     from fluss_orchestrate.core.row_filter import RowFilter
 
-    path = TablePath.parse(table)
-    if where is None:
-        return sum(client.get_admin().result().get_table_stats(path).result().values())
-    wanted = RowFilter.parse(where)
-    opened = client.get_table(path).result()
-    wanted.check(opened.arrow_schema)
-    read = _state if opened.has_primary_key() else _log
-    batches = read(client, table, wanted)
-    return sum(wanted.apply(batch).num_rows for batch in batches)
+    core = async_connection(client)
+    info = run_blocking(backend_of(core).get_table_info(TablePath.parse(table)))
+    wanted = None if where is None else RowFilter.parse(where)
+    if wanted is not None:
+        wanted.check(info.schema.arrow)
+    view = run_blocking(observe_for_read(core, info, on_late_rows))
+    places = [TableBucket(info.table_id, b, partition_id=p) for p, b in view.latest]
+    if wanted is None:
+        counted = client.get_admin().result().get_table_stats(info.table_path, places)
+        return sum(counted.result().values())
+    read = _state if info.has_primary_key() else _log
+    return sum(wanted.apply(batch).num_rows for batch in read(client, info, places, wanted))
 
 
-def _log(client: FlussConnection, table: str, wanted: RowFilter) -> Iterator[Any]:
-    from fluss_client import EARLIEST_OFFSET, TablePath
-    from fluss_client.engine import async_connection, run_blocking
-    from fluss_orchestrate.core.incremental.planning.observation import observe_table
+def _log(
+    client: FlussConnection, info: TableInfo, places: Sequence[TableBucket], wanted: RowFilter
+) -> Iterator[Any]:
+    from fluss_client import EARLIEST_OFFSET
 
-    path = TablePath.parse(table)
-    view = run_blocking(observe_table(async_connection(client), path))
-    scan = client.get_table(path).result().new_scan().project_by_name(list(wanted.columns))
-    condition = wanted.predicate(view.info.schema)
+    scan = client.get_table(info.table_path).result().new_scan()
+    scan = scan.project_by_name(list(wanted.columns))
+    condition = wanted.predicate(info.schema)
     if condition is not None:
         scan = scan.filter(condition)
     scanner = scan.create_record_batch_log_scanner().result()
-    for partition_id, bucket in view.latest:
-        if partition_id is None:
-            scanner.subscribe(bucket, EARLIEST_OFFSET)
+    for place in places:
+        if place.partition_id is None:
+            scanner.subscribe(place.bucket_id, EARLIEST_OFFSET)
         else:
-            scanner.subscribe_partition(partition_id, bucket, EARLIEST_OFFSET)
-    if view.latest:
+            scanner.subscribe_partition(place.partition_id, place.bucket_id, EARLIEST_OFFSET)
+    if places:
         yield from scanner.to_arrow_batch_reader()
 
 
-def _state(client: FlussConnection, table: str, wanted: RowFilter) -> Iterator[Any]:
-    from fluss_client import TableBucket, TablePath
-    from fluss_client.engine import BlockingState, async_connection, run_blocking
-    from fluss_orchestrate.core.incremental.planning.observation import observe_table
+def _state(
+    client: FlussConnection, info: TableInfo, places: Sequence[TableBucket], wanted: RowFilter
+) -> Iterator[Any]:
+    from fluss_client.engine import BlockingState, async_connection
 
     core = async_connection(client)
-    view = run_blocking(observe_table(core, TablePath.parse(table)))
-    for partition_id, bucket in view.latest:
-        place = TableBucket(view.info.table_id, bucket, partition_id=partition_id)
-        with BlockingState(core, view.info, place, columns=list(wanted.columns)) as rows:
+    for place in places:
+        with BlockingState(core, info, place, columns=list(wanted.columns)) as rows:
             yield from rows

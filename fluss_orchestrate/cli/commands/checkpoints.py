@@ -172,6 +172,7 @@ def reset(
 
       fluss-orchestrate checkpoints reset customers-mirror --to start --reason "rebuild it"
     """
+    from fluss_orchestrate.core.incremental.planning.late_rows import late_rows_policy
     from fluss_orchestrate.core.incremental.scan import IncrementalScan, reset_effect
 
     if table_name is not None:
@@ -182,7 +183,8 @@ def reset(
     table_name = table_name or _table_of(head, name)
     place = moment(session, table_name, to, ("earliest", "latest", "current", "start"), "--to")
     make_sure(f"set checkpoint '{name}' of {table_name} to {to}", yes)
-    scan = IncrementalScan(session.connection, table_name, name, opened)
+    late = late_rows_policy(head)
+    scan = IncrementalScan(session.connection, table_name, name, opened, on_late_rows=late)
     event = scan.reset(place, reason, abandon_pending=abandon_pending)
     effect = reset_effect(before, event.state.position)
     session.answer(

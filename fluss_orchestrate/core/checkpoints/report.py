@@ -7,18 +7,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fluss_client import FlussConnection, OffsetSpec, TableInfo
+from fluss_client import FlussConnection, OffsetSpec, TableInfo, TablePath
 from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import async_connection, backend_of, duration_ms, run_blocking
 from fluss_client.errors import ConfigError, LogOffsetOutOfRangeError
 from fluss_orchestrate.core.checkpoints.events import Event, now_ms
-from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.incremental.planning.guards import check_identity
-from fluss_orchestrate.core.incremental.planning.late_rows import has_late_rows
+from fluss_orchestrate.core.incremental.planning.late_rows import covers_late_rows, is_late
 from fluss_orchestrate.core.incremental.planning.observation import (
     TableView,
-    observe_offsets,
+    observe_table,
     offsets_of,
 )
 from fluss_orchestrate.core.incremental.time.timestamps import Prober
@@ -179,25 +178,17 @@ def _entry(event: Event) -> HistoryEntry:
 def checkpoint_lag(connection: FlussConnection, store: CheckpointStore, name: str) -> Lag:
     """Return how far a checkpoint is behind its table, and how soon retention deletes rows."""
     head = store.require(name)
-    position = head.state.position
-    if position is None:
+    if head.state.position is None:
         return Lag(name, "", ())
-    lag = run_blocking(_lag(connection, name, position))
+    lag = run_blocking(_lag(connection, head, head.state.position.table.path))
     record("fluss.checkpoint.lag", lag.offsets, table=lag.table, checkpoint=name)
     record("fluss.checkpoint.age", lag.age_ms / 1000, table=lag.table, checkpoint=name)
     return lag
 
 
-async def _lag(connection: FlussConnection, name: str, position: TablePosition) -> Lag:
+async def _lag(connection: FlussConnection, head: Event, path: TablePath) -> Lag:
     core = async_connection(connection)
-    backend = backend_of(core)
-    info = await backend.get_table_info(position.table.path)
-    late = []
-    if has_late_rows(position.partitions.values()):
-        late = await backend.system_partitions(info.table_path)
-    alias = core.config.resolved_alias()
-    view = await observe_offsets(backend, alias, info, late)
-    return await lag_in(core, view, name, position)
+    return await lag_in(core, await observe_table(core, path), head)
 
 
 CommitTime = Callable[[Place, int], Awaitable[int | None]]
@@ -209,21 +200,25 @@ CommitTimes = Callable[[Mapping[Place, int]], Awaitable[Mapping[Place, int | Non
 async def lag_in(
     core: AsyncConnection,
     view: TableView,
-    name: str,
-    position: TablePosition,
+    head: Event,
     *,
     times: bool = True,
     earliest: Mapping[Place, int] | None = None,
     commit_times: CommitTimes | None = None,
 ) -> Lag:
-    """How far a position is behind a table as it was seen.
+    """How far a checkpoint that has a position is behind a table as it was seen.
 
-    Without `times`, ages are None, and no batch is asked for. A caller that looks at many
-    checkpoints of one table gives the `earliest` offsets, and `commit_times` that keep answers.
+    Rows of expired partitions count unless the checkpoint leaves them out by its policy. Without
+    `times`, ages are None, and no batch is asked for. A caller that looks at many checkpoints of
+    one table gives the `earliest` offsets, and `commit_times` that keep answers.
     """
+    position = head.state.position
+    assert position is not None, "callers leave out checkpoints without one"
     check_identity(position.table, view.identity)
     read = position.offsets
     behind = [p for p, latest in view.latest.items() if latest > read.get(p, 0)]
+    if not covers_late_rows(head):
+        behind = [p for p in behind if not is_late(view, p)]
     if earliest is None:
         ids = list(dict.fromkeys(place[0] for place in behind))
         earliest = await offsets_of(backend_of(core), view.info, ids, OffsetSpec.earliest())
@@ -243,7 +238,7 @@ async def lag_in(
         )
         for place in behind
     )
-    return Lag(name, view.identity.uri, tuple(places))
+    return Lag(head.name, view.identity.uri, tuple(places))
 
 
 async def ask_each(ask: CommitTime, offsets: Mapping[Place, int]) -> dict[Place, int | None]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fluss_client import FlussConnection, LakeSnapshot, TablePath
 from fluss_client.aio import FlussConnection as AsyncConnection
-from fluss_client.engine import async_connection, backend_of, run_blocking
+from fluss_client.engine import async_connection, backend_of, existing_partitions, run_blocking
 from fluss_client.errors import (
     ConfigError,
     FlussError,
@@ -195,8 +195,9 @@ class PartitionIds:
     path: TablePath
 
     async def ask(self, core: AsyncConnection) -> frozenset[int]:
-        """Make one request."""
-        found = await backend_of(core).list_partitions(self.path, None)
+        """Make two requests: late rows of expired partitions are in a partition of their own."""
+        backend = backend_of(core)
+        found = await existing_partitions(backend, await backend.get_table_info(self.path))
         return frozenset(p.partition_id for p in found)
 
 

@@ -14,6 +14,7 @@ from fluss_client import FlussConnection
 from fluss_orchestrate.core.checkpoints import CheckpointStore, FlussCheckpointStore, transitions
 from fluss_orchestrate.core.checkpoints.events import RESERVED, Event
 from fluss_orchestrate.core.incremental import IncrementalScan
+from fluss_orchestrate.core.incremental.planning.late_rows import late_rows_policy
 from fluss_orchestrate.core.incremental.planning.settings import Start
 from fluss_orchestrate.core.lake.tiering import tier_table
 from fluss_orchestrate.core.provisioning.window import (
@@ -94,7 +95,10 @@ class Actions:
             if path is None:
                 event = self._store.reset(name, None, order.text, abandon_pending=abandon_pending)
             else:
-                scan = IncrementalScan(self._connection, str(path), name, self._store)
+                late = late_rows_policy(head)
+                scan = IncrementalScan(
+                    self._connection, str(path), name, self._store, on_late_rows=late
+                )
                 event = scan.reset(to, order.text, abandon_pending=abandon_pending)
             return f"it now stands at {to} (event {event.sequence})"
 

@@ -21,7 +21,7 @@ from fluss_orchestrate.core.checkpoints.report import Lag, lag_in, retention_ms
 from fluss_orchestrate.core.checkpoints.store import CheckpointStore
 from fluss_orchestrate.core.incremental.planning.observation import (
     TableView,
-    observe_offsets,
+    observe_all,
     offsets_of,
 )
 from fluss_orchestrate.core.lake.catalog import has_lake
@@ -230,7 +230,7 @@ class Gatherer:
         info = await backend.get_table_info(path)
         # The lake is read before the log, so that it never seems to be ahead.
         snapshot = await latest_snapshot(core, path) if has_lake(info) else None
-        view = await observe_offsets(backend, core.config.resolved_alias(), info)
+        view = await observe_all(backend, core.config.resolved_alias(), info)
         earliest = await offsets_of(backend, info, view.partition_ids(), OffsetSpec.earliest())
         commit_times = self._times.of(core, view)
         lags = self._unchanged_lags(view, earliest, heads)
@@ -238,9 +238,7 @@ class Gatherer:
             position = head.state.position
             if position is None or position.table != view.identity or head.name in lags:
                 continue
-            lag = await lag_in(
-                core, view, head.name, position, earliest=earliest, commit_times=commit_times
-            )
+            lag = await lag_in(core, view, head, earliest=earliest, commit_times=commit_times)
             lags[head.name] = _within(lag, head) if IntervalName.of(head.name) else lag
         lake = await status_in(view, snapshot, earliest, commit_times) if has_lake(info) else None
         return TableLook(view, earliest, snapshot, lake, lags)

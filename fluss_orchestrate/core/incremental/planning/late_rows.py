@@ -20,10 +20,13 @@ from fluss_client import PartitionInfo, TableInfo
 from fluss_client.aio import FlussConnection as AsyncConnection
 from fluss_client.engine import HISTORICAL_PARTITION, Backend, backend_of
 from fluss_client.errors import UnsupportedByServerError
+from fluss_orchestrate.core.checkpoints.events import Event
 from fluss_orchestrate.core.errors import LateRowsError
 from fluss_orchestrate.core.incremental.planning.observation import TableView, observe_offsets
 from fluss_orchestrate.core.incremental.planning.settings import ON_LATE_ROWS, ScanSettings, one_of
+from fluss_orchestrate.core.plan import Place
 
+NOT_COVERED = "not covered"
 READ_KEYS = (
     "the system partition of a key table has changes only, made on rows that are in the lake, so "
     "the current rows of expired partitions cannot be read from Fluss"
@@ -33,6 +36,12 @@ READ_KEYS = (
 def has_late_rows(names: Iterable[str]) -> bool:
     """Return whether the system partition is among partitions of these names."""
     return HISTORICAL_PARTITION in names
+
+
+def is_late(view: TableView, place: Place) -> bool:
+    """Return whether a place is one of the system partition."""
+    name = view.partition_name(place)
+    return name is not None and has_late_rows([name])
 
 
 async def observe_for_scan(
@@ -73,13 +82,24 @@ async def observe_for_read(
     Raises:
         LateRowsError: The table takes late rows, and the read cannot or shall not read them.
     """
+    if info.has_primary_key() and not changes:
+        check_state_is_whole(info, on_late_rows)
     one_of("on_late_rows", on_late_rows, ON_LATE_ROWS)
-    state = info.has_primary_key() and not changes
-    if info.takes_late_rows and state and on_late_rows == "read":
-        raise LateRowsError(info.table_path, READ_KEYS, "Read the changelog with a scan")
     backend = backend_of(connection)
     late = await late_partitions(backend, info, on_late_rows)
     return await observe_offsets(backend, connection.config.resolved_alias(), info, late)
+
+
+def check_state_is_whole(info: TableInfo, on_late_rows: str) -> None:
+    """Refuse to take the rows that the servers have of a key table for all of its current rows.
+
+    Raises:
+        LateRowsError: The table takes late rows, whose keys are in the lake.
+        ConfigError: There is no such policy.
+    """
+    one_of("on_late_rows", on_late_rows, ON_LATE_ROWS)
+    if info.takes_late_rows and info.has_primary_key() and on_late_rows == "read":
+        raise LateRowsError(info.table_path, READ_KEYS, "Read the changelog with a scan")
 
 
 async def late_partitions(
@@ -116,6 +136,17 @@ def check_not_expired(info: TableInfo, partition: str, on_late_rows: str) -> Non
         )
 
 
+def covers_late_rows(head: Event) -> bool:
+    """Return whether a checkpoint reads late rows; it does unless its last event says otherwise."""
+    receipt = {} if head.receipt is None else head.receipt.details
+    return {**head.details, **receipt}.get("late_rows") != NOT_COVERED
+
+
+def late_rows_policy(head: Event | None) -> str:
+    """Return the policy by which a checkpoint was last planned, as far as that is known."""
+    return "read" if head is None or covers_late_rows(head) else "note"
+
+
 def late_details(
     info: TableInfo, settings: ScanSettings, before: Mapping[Any, int] | None = None
 ) -> dict[str, Any]:
@@ -124,7 +155,7 @@ def late_details(
     `before` has the offsets before which a plan of the current rows does not cover them.
     """
     if info.takes_late_rows and settings.on_late_rows == "note":
-        return {"late_rows": "not covered"}
+        return {"late_rows": NOT_COVERED}
     if before and any(before.values()):
         return {"late_rows": "not covered before this plan"}
     return {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fluss_client import OffsetSpec, PartitionInfo, TableInfo, TablePath
 from fluss_client.aio import FlussConnection as AsyncConnection
-from fluss_client.engine import Backend, backend_of
+from fluss_client.engine import Backend, backend_of, existing_partitions
 from fluss_client.errors import PartitionNotExistError
 from fluss_orchestrate.core.checkpoints.position import place_order
 from fluss_orchestrate.core.identity import TableIdentity
@@ -51,25 +51,36 @@ async def observe(backend: Backend, alias: str, path: TablePath) -> TableView:
     """Read the state of a table: its partitions, and the latest offset of each bucket.
 
     This takes one call for the table, one for its partitions, and one per partition and leader. A
-    partition that is dropped meanwhile is left out, as if it had been dropped before.
+    partition that is dropped meanwhile is left out, as if it had been dropped before. The system
+    partition with rows of expired partitions is one of them.
     """
-    info = await backend.get_table_info(path)
-    return await observe_offsets(backend, alias, info)
+    return await observe_all(backend, alias, await backend.get_table_info(path))
+
+
+async def observe_all(backend: Backend, alias: str, info: TableInfo) -> TableView:
+    """Do as `observe` for a table whose `TableInfo` is known."""
+    found = await existing_partitions(backend, info) if info.is_partitioned() else []
+    return await _observed(backend, alias, info, found)
 
 
 async def observe_offsets(
     backend: Backend, alias: str, info: TableInfo, more: Sequence[PartitionInfo] = ()
 ) -> TableView:
-    """Read the latest offsets of a table whose `TableInfo` is known.
+    """Read the latest offsets of the partitions that are listed, and of `more` partitions.
 
-    `more` has partitions that are not listed with the others: system partitions.
+    Scans and reads decide by their policy whether the system partition is one of them.
     """
-    partitions: dict[int, str] = {}
-    ids: list[int | None] = [None]
+    found: list[PartitionInfo] = []
     if info.is_partitioned():
         found = await backend.list_partitions(info.table_path, None)
-        partitions = {p.partition_id: p.partition_name for p in (*found, *more)}
-        ids = list(partitions)
+    return await _observed(backend, alias, info, [*found, *more])
+
+
+async def _observed(
+    backend: Backend, alias: str, info: TableInfo, found: Sequence[PartitionInfo]
+) -> TableView:
+    partitions = {p.partition_id: p.partition_name for p in found}
+    ids: list[int | None] = list(partitions) if info.is_partitioned() else [None]
     latest = await offsets_of(backend, info, ids, OffsetSpec.latest())
     seen = {place[0] for place in latest}
     return TableView(

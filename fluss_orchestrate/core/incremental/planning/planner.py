@@ -40,6 +40,7 @@ from fluss_orchestrate.core.incremental.planning.guards import (
 )
 from fluss_orchestrate.core.incremental.planning.late_rows import (
     has_late_rows,
+    is_late,
     late_details,
     observe_for_scan,
 )
@@ -222,7 +223,7 @@ class Planner:
             )
         # Rows of expired partitions are in the lake, not in a key state. What is written for them
         # from now on is read as changes.
-        late = {p: end for p, end in view.latest.items() if _is_late(view, p)}
+        late = {p: end for p, end in view.latest.items() if is_late(view, p)}
         ranges = tuple(
             view.range_of(place, 0, latest)
             for place, latest in view.latest.items()
@@ -232,11 +233,6 @@ class Planner:
         begins = TablePosition(view.identity, starts, {}, view.partitions)
         details = {"until": "latest", **late_details(info, self._settings, late)}
         return Draft(self._plan(view, run_key, ranges, "state"), begins, details)
-
-
-def _is_late(view: TableView, place: Place) -> bool:
-    name = view.partition_name(place)
-    return name is not None and has_late_rows([name])
 
 
 def _new_generation(draft: Draft, head: Event | None) -> Draft:

@@ -39,7 +39,11 @@ from fluss_orchestrate.core.incremental.planning.guards import (
     check_retention,
     unknown_drops,
 )
-from fluss_orchestrate.core.incremental.planning.late_rows import late_details, observe_for_scan
+from fluss_orchestrate.core.incremental.planning.late_rows import (
+    late_details,
+    late_partitions,
+    observe_for_scan,
+)
 from fluss_orchestrate.core.incremental.planning.observation import TableView, offsets_of
 from fluss_orchestrate.core.incremental.planning.partitions import (
     as_seen,
@@ -97,6 +101,7 @@ async def find_boundary(
         if not view.info.is_partitioned():
             break
         listed = await backend.list_partitions(settings.path, None)
+        listed += await late_partitions(backend, view.info, settings.on_late_rows)
         if all(partition.partition_id in view.partitions for partition in listed):
             break
         view = await _observed(backend, alias, settings)
