@@ -172,7 +172,11 @@ class SchemaPolicy(enum.StrEnum):
 
 
 def columns_to_add(
-    sink: str, present: Iterable[str], wanted: pa.Schema, policy: SchemaPolicy
+    sink: str,
+    present: Iterable[str],
+    wanted: pa.Schema,
+    policy: SchemaPolicy,
+    held: Collection[str] = (),
 ) -> list[pa.Field]:
     """Return the columns of `wanted` that the sink lacks.
 
@@ -181,12 +185,25 @@ def columns_to_add(
         present: The names of the columns that the sink has.
         wanted: The columns of the rows.
         policy: Whether the sink may add columns.
+        held: The columns that rows of a mirror have been written with.
 
     Raises:
-        SinkSchemaError: Columns are missing and the policy is `error`.
+        SinkSchemaError: Columns are missing and the policy is `error`, or columns are missing that
+            rows have been written with.
     """
     have = set(present)
     missing = [field for field in wanted if field.name not in have]
+    lost = [field.name for field in missing if field.name in held]
+    if lost:
+        raise SinkSchemaError(
+            sink,
+            f"column {', '.join(lost)} was dropped or renamed there. Added again, it would be null "
+            "in the rows that are there, and the mirrored table has values; nothing was written. "
+            "Give it its name again if it was renamed; or `reset` the checkpoint to start, so that "
+            "the next run writes all rows again, and adds the column with "
+            "schema_policy='add_columns'",
+            lost,
+        )
     if missing and policy is SchemaPolicy.ERROR:
         names = [field.name for field in missing]
         raise SinkSchemaError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -88,13 +88,16 @@ class MirrorColumns:
             identifier_field_ids=[f.field_id for f in fields if f.name in self.keys],
         )
 
-    def changes_for(self, sink: str, table: Table, policy: SchemaPolicy) -> ColumnChanges:
+    def changes_for(
+        self, sink: str, table: Table, policy: SchemaPolicy, held: Collection[str]
+    ) -> ColumnChanges:
         """Return how the columns of a table must change to hold the rows.
 
         Args:
             sink: The sink's name, for errors.
             table: The Iceberg table.
             policy: `add_columns` lets the sink add columns and widen their types.
+            held: The columns that the rows of the table were written with.
 
         Raises:
             SinkSchemaError: The columns do not fit, and may not or cannot be changed.
@@ -103,7 +106,7 @@ class MirrorColumns:
         absent = [f.name for f in fields.values() if f.required and f.name not in self.schema.names]
         if absent:
             raise SinkSchemaError(sink, f"it requires columns that are not read: {absent}", absent)
-        added = columns_to_add(sink, list(fields), self.schema, policy)
+        added = columns_to_add(sink, list(fields), self.schema, policy, held)
         ids = itertools.count(1)
         widened: dict[str, IcebergType] = {}
         for column in self.schema:

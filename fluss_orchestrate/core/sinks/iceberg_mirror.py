@@ -275,7 +275,8 @@ class IcebergMirror:
         begins = at is None or _replaces(plan, at)
         if begins:
             self._check_begin(plan, table if at is None else None)
-        changes = columns.changes_for(self._target.identifier, table, self._policy)
+        held = () if begins or at is None else at.columns
+        changes = columns.changes_for(self._target.identifier, table, self._policy, held)
         evolved = with_columns(table, changes)
         if self._mode is WriteMode.EQUALITY:
             key_field_ids(evolved, columns.keys)

@@ -150,7 +150,9 @@ class SinkTable:
 
     def properties_after(self, table: Table, plan: ScanPlan, rows: int) -> dict[str, str]:
         """Return the properties of the table after the plan was written."""
-        end = position_after(plan, position_of(table, plan.name))
+        end = position_after(
+            plan, position_of(table, plan.name), keeps_columns=self.form.follows_state
+        )
         found = {
             property_key(plan.name, "plan-id"): plan.plan_id,
             property_key(plan.name, "position"): end.to_text(),

@@ -15,16 +15,26 @@ from fluss_orchestrate.core.sinks.errors import SinkPositionError
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """The offsets that a sink has reached for a checkpoint, and the checkpoint's generation."""
+    """How far a sink is for a checkpoint.
+
+    Attributes:
+        offsets: The offsets that it has reached.
+        generation: The checkpoint's generation.
+        columns: The columns that rows of a mirror or a history were written with; empty if that is
+            not known.
+    """
 
     offsets: TablePosition
     generation: Generation | None = None
+    columns: tuple[str, ...] = ()
 
     def to_text(self) -> str:
         """Return the position as JSON text, as sinks store it."""
         value = self.offsets.to_json()
         if self.generation is not None:
             value["generation"] = self.generation.to_json()
+        if self.columns:
+            value["columns"] = list(self.columns)
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
@@ -33,7 +43,8 @@ class SinkPosition:
         with plain.reading("position of a sink"):
             value = json.loads(text)
             generation = Generation.from_json(value.get("generation"))
-            return cls(TablePosition.from_json(value), generation)
+            columns = plain.texts(value.get("columns", ()))
+            return cls(TablePosition.from_json(value), generation, columns)
 
 
 class PlanState(enum.Enum):
@@ -143,10 +154,19 @@ def check_beginning(sink: str, plan: ScanPlan, at: SinkPosition | None) -> bool:
     return True
 
 
-def position_after(plan: ScanPlan, at: SinkPosition | None) -> SinkPosition:
-    """Return the sink's position after it has written the plan."""
+def position_after(
+    plan: ScanPlan, at: SinkPosition | None, *, keeps_columns: bool = False
+) -> SinkPosition:
+    """Return the sink's position after it has written the plan.
+
+    Args:
+        plan: The plan.
+        at: The position before; None if the sink held nothing of the checkpoint.
+        keeps_columns: Whether the sink keeps a mirror or a history, whose columns must stay.
+    """
     begin = TablePosition(plan.table, {})
     if at is not None and at.generation == plan.generation:
         gone = {partition_id for partition_id, _ in plan.dropped}
         begin = at.offsets.without([p for p in at.offsets.offsets if p[0] in gone])
-    return SinkPosition(begin.advanced(plan.ranges, {}), plan.generation)
+    columns = plan.columns if keeps_columns else ()
+    return SinkPosition(begin.advanced(plan.ranges, {}), plan.generation, columns)

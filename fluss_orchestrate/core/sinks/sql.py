@@ -307,7 +307,7 @@ class SqlSink:
             at = self._state(connection, plan.name)[1]
         if check_beginning(self._key, plan, at):
             return self._table
-        return replace(self._table, create=False)
+        return replace(self._table, create=False, held=() if at is None else at.columns)
 
     def _write(self, connection: Connection, plan: ScanPlan, rows: _PlanRows) -> SinkResult | None:
         """Write the plan; return None if another process moved the position in the meantime."""
@@ -315,7 +315,8 @@ class SqlSink:
         done = self._done(plan, last, at, 0)
         if done is not None:
             return done
-        row = self._row(plan.name, plan.plan_id, position_after(plan, at), 0)
+        after = position_after(plan, at, keeps_columns=self._form.follows_state)
+        row = self._row(plan.name, plan.plan_id, after, 0)
         if at is None:
             try:
                 connection.execute(self._positions.insert().values(**row))

@@ -28,11 +28,12 @@ from pyarrow import lib
 
 from fluss_client.engine import require_arrow_map
 
+POSTGRES = "postgresql"
 SQLITE = "sqlite"
 NUL = "\x00"
 SQLITE_DIGITS_MAX = 15
 """A double holds every decimal of this many digits without loss."""
-_WITHOUT_NUL = ("postgresql", "cockroachdb", "redshift")
+_WITHOUT_NUL = (POSTGRES, "cockroachdb", "redshift")
 _NS = 1_000_000_000
 _UNREADABLE = (ValueError, OverflowError)
 _Convert = Callable[[Any], Any]

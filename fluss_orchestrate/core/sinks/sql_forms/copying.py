@@ -23,8 +23,8 @@ import pyarrow.csv as csv
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.read_ahead import read_ahead
 from fluss_orchestrate.core.sinks.errors import SinkError, SinkValueError
-from fluss_orchestrate.core.sinks.sql_forms.tables import POSTGRES
 from fluss_orchestrate.core.sinks.sql_types import (
+    POSTGRES,
     Nested,
     SqlValues,
     UnfitValueError,

@@ -35,8 +35,8 @@ from fluss_orchestrate.core.sinks.errors import SinkFormError, SinkSchemaError
 from fluss_orchestrate.core.sinks.position import SinkPosition
 from fluss_orchestrate.core.sinks.sql_forms.copying import explained_values
 from fluss_orchestrate.core.sinks.sql_forms.mirror import CHANGE_TYPE, Fitted, KeyedTable
-from fluss_orchestrate.core.sinks.sql_forms.tables import POSTGRES, TargetTable
-from fluss_orchestrate.core.sinks.sql_types import SQLITE
+from fluss_orchestrate.core.sinks.sql_forms.tables import TargetTable
+from fluss_orchestrate.core.sinks.sql_types import POSTGRES, SQLITE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

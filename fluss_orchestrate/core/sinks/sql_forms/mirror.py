@@ -28,11 +28,11 @@ from fluss_orchestrate.core.sinks.sql_forms.copying import (
 )
 from fluss_orchestrate.core.sinks.sql_forms.tables import (
     KEYED_DIALECTS,
-    POSTGRES,
     TRANSACTIONAL_DDL,
     TargetTable,
 )
 from fluss_orchestrate.core.sinks.sql_types import (
+    POSTGRES,
     SqlValues,
     sql_type,
     type_without_digits_below_us,

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss_orchestrate.core.sinks.sql_forms.tables import POSTGRES, TargetTable
+from fluss_orchestrate.core.sinks.sql_forms.tables import TargetTable
 from fluss_orchestrate.core.sinks.sql_types import (
+    POSTGRES,
     SQLITE,
     sql_type,
     type_without_digits_below_us,

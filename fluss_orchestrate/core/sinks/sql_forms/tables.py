@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,18 @@ import pyarrow as pa
 
 from fluss_orchestrate.core.sinks.base import SchemaPolicy, columns_to_add
 from fluss_orchestrate.core.sinks.errors import SinkError, SinkSchemaError
-from fluss_orchestrate.core.sinks.sql_types import SQLITE, sql_type
+from fluss_orchestrate.core.sinks.sql_forms.column_types import (
+    keeps_keys,
+    keeps_values,
+    wider_type,
+    without_domains,
+)
+from fluss_orchestrate.core.sinks.sql_types import POSTGRES, SQLITE, sql_type
 from fluss_orchestrate.core.sql_engine import execute_plainly, plain_text
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
-POSTGRES = "postgresql"
 TRANSACTIONAL_DDL = (POSTGRES, SQLITE)
 """Dialects whose ALTER TABLE is rolled back with the transaction. Others commit with it."""
 KEYED_DIALECTS = (POSTGRES, SQLITE, "duckdb", "mysql", "mariadb")
@@ -33,6 +38,7 @@ class TargetTable:
         schema: The schema of the table.
         policy: What happens with columns that the table lacks.
         create: Whether a table that does not exist is created.
+        held: The columns that rows of a mirror or a history have been written with.
     """
 
     engine: Engine
@@ -40,6 +46,7 @@ class TargetTable:
     schema: str | None
     policy: SchemaPolicy
     create: bool
+    held: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -96,14 +103,21 @@ class TargetTable:
         """Return the types of the columns that the table has, by name."""
         import sqlalchemy as sa
 
-        columns = sa.inspect(bind).get_columns(self.name, schema=self.schema)
-        return {column["name"]: column["type"] for column in columns}
+        inspector = sa.inspect(bind)
+        columns = inspector.get_columns(self.name, schema=self.schema)
+        return without_domains(bind, {column["name"]: column["type"] for column in columns})
 
     def extend(self, columns: pa.Schema) -> dict[str, Any]:
-        """Add missing columns, each in a transaction of its own; return the types before."""
+        """Add missing columns, each in a transaction of its own; return the types before.
+
+        Raises:
+            SinkSchemaError: Columns are missing, or would change values; nothing was changed.
+        """
         present = self.present(self.engine)
         declared = self.described({f.name: sql_type(f.type, self.dialect) for f in columns})
-        for field in columns_to_add(self.label, present, columns, self.policy):
+        missing = columns_to_add(self.label, present, columns, self.policy)
+        self._check_types(present, declared, columns)
+        for field in missing:
             self._add_column_quietly(declared, field.name)
         return present
 
@@ -120,21 +134,53 @@ class TargetTable:
 
         Raises:
             SinkSchemaError: Columns are missing or too narrow, and the policy or the database does
-                not allow to change that.
+                not allow to change that; or their types would change values.
         """
         present = self.present(connection)
-        missing = columns_to_add(self.label, present, columns, self.policy)
+        missing = columns_to_add(self.label, present, columns, self.policy, self.held)
         narrow = {
             name: wider
             for name in columns.names
             if name in present
             and (wider := wider_type(present[name], declared.c[name].type)) is not None
         }
+        self._check_types(present, declared, columns, narrow)
         if narrow and self.dialect != SQLITE:  # whose types have no widths
             self._widen(connection, declared, narrow)
         for field in missing:
             execute_plainly(connection, self._adding(declared, field.name))
         return self.present(connection) if narrow or missing else present
+
+    def _check_types(
+        self,
+        present: Mapping[str, Any],
+        declared: Table,
+        columns: pa.Schema,
+        widened: Collection[str] = (),
+    ) -> None:
+        """Refuse columns that would change values; `widened` are those that become wider."""
+        dialect = self.engine.dialect
+        wrong = [
+            field.name
+            for field in columns
+            if field.name in present
+            and field.name not in widened
+            and not keeps_values(present[field.name], field.type, dialect.name)
+        ]
+        if not wrong:
+            return
+        shown = ", ".join(
+            f"'{name}' is {present[name].compile(dialect=dialect)} and must be "
+            f"{declared.c[name].type.compile(dialect=dialect)}"
+            for name in wrong
+        )
+        raise SinkSchemaError(
+            self.label,
+            f"columns of the table would change values of the rows: {shown}. Nothing was written. "
+            "Change these types there, let the sink create a table under another name, or read "
+            "without these columns (columns=)",
+            wrong,
+        )
 
     def _widen(self, connection: Connection, declared: Table, narrow: Mapping[str, Any]) -> None:
         preparer = self.engine.dialect.identifier_preparer
@@ -196,7 +242,7 @@ class TargetTable:
                 key,
             )
         present = self.present(connection)
-        wrong = [name for name in key if not _keeps_keys(present[name], declared.c[name].type)]
+        wrong = [name for name in key if not keeps_keys(present[name], declared.c[name].type)]
         wrong += [name for name in self._merging(connection, key) if name not in wrong]
         if wrong:
             raise SinkSchemaError(
@@ -251,61 +297,3 @@ def _unique_columns(inspector: Any, name: str, schema: str | None) -> list[set[s
         if index["unique"] and not is_partial and None not in index["column_names"]:
             found.append(set(index["column_names"]))
     return found
-
-
-def wider_type(present: Any, wanted: Any) -> Any | None:
-    """Return the type that a column needs to hold the values of another type, if it is narrower.
-
-    Only numbers are compared: whole numbers, floats and decimals. None means that nothing has to
-    be changed.
-    """
-    import sqlalchemy as sa
-
-    have, need = _integer_rank(present), _integer_rank(wanted)
-    if have is not None and need is not None:
-        return wanted if need > have else None
-    if isinstance(present, sa.REAL) and isinstance(wanted, sa.Float):
-        return sa.Double()
-    if isinstance(present, sa.Float) or isinstance(wanted, sa.Float):
-        return None
-    if isinstance(present, sa.Numeric) and isinstance(wanted, sa.Numeric):
-        if present.precision is None or wanted.precision is None:
-            return None
-        digits = present.precision - (present.scale or 0)
-        scale = max(present.scale or 0, wanted.scale or 0)
-        digits = max(digits, wanted.precision - (wanted.scale or 0))
-        if (digits + scale, scale) != (present.precision, present.scale or 0):
-            return sa.Numeric(digits + scale, scale)
-    return None
-
-
-def _integer_rank(kind: Any) -> int | None:
-    import sqlalchemy as sa
-
-    if not isinstance(kind, sa.Integer):
-        return None
-    return 2 if isinstance(kind, sa.BigInteger) else 0 if isinstance(kind, sa.SmallInteger) else 1
-
-
-def _keeps_keys(present: Any, wanted: Any) -> bool:
-    """Return whether a column of a key holds different keys as different values."""
-    import sqlalchemy as sa
-
-    families: tuple[Any, ...] = (
-        sa.Integer,
-        sa.String,
-        sa.Boolean,
-        sa.Date,
-        sa.Time,
-        sa.DateTime,
-        sa.LargeBinary,
-        sa.Numeric,
-    )
-    family = next((one for one in families if isinstance(wanted, one)), None)
-    if family is None or not isinstance(present, family) or isinstance(present, sa.CHAR):
-        return False
-    if family is sa.DateTime and present.timezone != wanted.timezone:
-        # SQLite has no zones: all its times are those of UTC.
-        return type(present).__module__.endswith("sqlite.base")
-    precision = getattr(present, "precision", None) if family in (sa.DateTime, sa.Time) else None
-    return precision is None or precision >= 6
