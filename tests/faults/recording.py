@@ -12,6 +12,7 @@ import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ RESULTS = Path(__file__).parent / "reliability_results.jsonl"
 """The records that the page is made of."""
 SEED_VARIABLE = "FLUSS_FAULT_SEED"
 SEED = 20261117
+KILLS_PER_PART = 25
 
 
 class FaultRecorder:
@@ -67,6 +69,16 @@ class FaultRecorder:
         assert injected > 0, f"{fault}: nothing was injected, so nothing was shown"
         assert all(record["stages"].values()), f"{fault}: a stage was never hit: {stages}"
         assert (lost, doubled, hung) == (0, 0, 0), record
+
+
+def parts_of(kills: int, default: object = ()) -> list[Any]:
+    """The parts of a long form with so many kills, for `parametrize`; the first is in every form.
+
+    Each part has a seed of its own and reaches every stage, so that a long form that was
+    interrupted goes on with the parts that it lacks.
+    """
+    numbers = range(-(-kills // KILLS_PER_PART))
+    return [pytest.param(n, marks=pytest.mark.long if n else default) for n in numbers]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fluss_client import Config, FlussConnection
-from tests.faults.recording import FaultRecorder
+from tests.faults.recording import KILLS_PER_PART, FaultRecorder, parts_of
 from tests.fix_either import own_database
 from tests.orchestrate.incremental.crasher import STAGES
 from tests.orchestrate.incremental.test_crashes import KILLED, Crashers, stages
@@ -107,6 +107,7 @@ def kill_runs(
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", parts_of(KILLS_LONG))
 @pytest.mark.parametrize("mode", MODES)
 def test_equal_through_kills_and_rebuilds(
     source: Source,
@@ -116,19 +117,21 @@ def test_equal_through_kills_and_rebuilds(
     fluss_kind: str,
     long_form: bool,
     mode: str,
+    part: int,
     record_fault: FaultRecorder,
 ) -> None:
-    print("seed", SEED, mode)
+    seed = SEED + part
+    print("seed", seed, mode)
     target = Target(source, tmp_path, mode, fluss_address)
-    total = KILLS_LONG if long_form else KILLS_SHORT // 2
-    kills = kill_runs(target, crashers, random.Random(SEED), total)
+    total = KILLS_PER_PART if long_form else KILLS_SHORT // 2
+    kills = kill_runs(target, crashers, random.Random(seed), total)
     lost, doubled = target.differences()
     record_fault(
         f"kill -9 of mirrors in Iceberg ({mode}, {fluss_kind})",
         sum(kills.values()),
         lost=lost,
         doubled=doubled,
-        seed=SEED,
+        seed=seed,
         stages=kills,
     )
     assert target.duck.rows(tmp_path) == without_nulls(source.model)

@@ -15,7 +15,7 @@ from fluss_client import FlussConnection, TablePath
 from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
 from fluss_orchestrate.core.mirror.table import mirror_scan
 from tests.contract.tables import Tables
-from tests.faults.recording import FaultRecorder
+from tests.faults.recording import KILLS_PER_PART, FaultRecorder, parts_of
 from tests.orchestrate.incremental.test_crashes import KILLED, Crashers
 from tests.orchestrate.mirror_sql.keyed_model import BUCKETS_MAX, KeyedModel
 from tests.orchestrate.mirror_sql.mirror_crasher import FLUSS_STAGES, SQL_STAGES
@@ -27,8 +27,9 @@ from tests.orchestrate.mirror_sql.mirrors import (
 )
 
 SEED = 20261118
-KILLS, KILLS_LONG = 12, 100
-"""Per database and kind of source; in the long form 200 for SQL on each kind of source."""
+KILLS = 12
+SQL_KILLS, FLUSS_KILLS = 100, 200
+"""In the long form: per database and kind of source, so that SQL has 200 on each kind of source."""
 RUNS_PER_KILL_MAX = 20
 EMBEDDED_FIRST = ("embedded", pytest.param("cluster", marks=pytest.mark.long))
 RACERS, RUNS_EACH, RUNS_EACH_LONG = 8, 1, 6
@@ -52,8 +53,11 @@ def crashers() -> Iterator[Crashers]:
 class Killing:
     """Runs of one mirror that are killed, while its table is changed in between."""
 
-    def __init__(self, tables: Tables, address: str, crashers: Crashers, long_form: bool) -> None:
-        self.rng = random.Random(SEED)
+    def __init__(
+        self, tables: Tables, address: str, crashers: Crashers, long_form: bool, part: int
+    ) -> None:
+        self.seed = SEED + part
+        self.rng = random.Random(self.seed)
         self.model = KeyedModel(tables, self.rng, partitioned=True)
         self.store = FlussCheckpointStore(tables.connection, tables.database, "kills", replicas=1)
         self.tables = tables
@@ -64,7 +68,7 @@ class Killing:
             "database": tables.database,
             "name": "kills",
         }
-        self.wanted = KILLS_LONG if long_form else KILLS
+        self.wanted = KILLS_PER_PART if long_form else KILLS
         self.kills: collections.Counter[str] = collections.Counter()
 
     def rescale(self, place: str) -> None:
@@ -105,6 +109,7 @@ class Killing:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", parts_of(SQL_KILLS))
 @pytest.mark.parametrize(
     ("fluss_kind", "sql_url"), combinations("cluster", "postgres"), indirect=True
 )
@@ -115,15 +120,17 @@ def test_sql_equal_after_every_kill(
     sql_url: str,
     crashers: Crashers,
     long_form: bool,
+    part: int,
     record_fault: FaultRecorder,
 ) -> None:
-    killing = Killing(tables, fluss_address, crashers, long_form)
+    killing = Killing(tables, fluss_address, crashers, long_form, part)
     killing.run(sql_mirror(sql_url), SQL_STAGES, sql_url)
     kind = sql_url.partition(":")[0].partition("+")[0]
     record(record_fault, f"SQL mirrors ({kind}, {fluss_kind})", killing)
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", parts_of(FLUSS_KILLS))
 @pytest.mark.parametrize("fluss_kind", EMBEDDED_FIRST, indirect=True)
 def test_fluss_equal_after_every_kill(
     tables: Tables,
@@ -131,10 +138,10 @@ def test_fluss_equal_after_every_kill(
     fluss_kind: str,
     crashers: Crashers,
     long_form: bool,
+    part: int,
     record_fault: FaultRecorder,
 ) -> None:
-    killing = Killing(tables, fluss_address, crashers, long_form)
-    killing.wanted *= 2 if long_form else 1  # one kind of target, where SQL has two databases
+    killing = Killing(tables, fluss_address, crashers, long_form, part)
     sink = fluss_mirror(tables, killing.model, 3)
     killing.run(sink, FLUSS_STAGES, sink.identity.rpartition("/")[2])
     record(record_fault, f"Fluss mirrors ({fluss_kind})", killing)
@@ -146,7 +153,7 @@ def record(record_fault: FaultRecorder, what: str, killing: Killing) -> None:
         sum(killing.kills.values()),
         lost=0,
         doubled=0,
-        seed=SEED,
+        seed=killing.seed,
         stages=killing.kills,
     )
 
