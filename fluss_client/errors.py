@@ -930,6 +930,12 @@ def _server_classes(root: type[ServerError]) -> dict[int, type[ServerError]]:
 
 SERVER_ERRORS: dict[int, type[ServerError]] = _server_classes(ServerError)
 """The class of each error code of the server."""
+_COORDINATOR_STARTS = {
+    UnknownServerError.code: "CoordinatorEventProcessor is not initialized yet",
+    InvalidReplicationFactorError.code: "larger than available tablet servers: 0.",
+}
+"""What a coordinator answers before it has read its cluster from ZooKeeper. It refuses such a
+request before it does anything, so any request can be sent again."""
 
 
 def error_for(code: int, message: str | None = None) -> FlussError:
@@ -940,9 +946,13 @@ def error_for(code: int, message: str | None = None) -> FlussError:
         message: The text of the server. Without one, the class says what happened.
 
     Returns:
-        The error, not raised.
+        The error, not raised. A coordinator that has just started, and does not know its cluster
+        yet, has no code of its own: `LeaderNotAvailableError`, which can be retried.
     """
     cls = SERVER_ERRORS.get(code, UnknownServerError)
+    if _COORDINATOR_STARTS.get(code, "\n") in (message or ""):
+        said = _without_trace(message or "")
+        return LeaderNotAvailableError(f"the coordinator has just started: {said}")
     text = _without_trace(message or "") or " ".join((cls.__doc__ or "").split()).rstrip(".")
     return cls(text, code)
 

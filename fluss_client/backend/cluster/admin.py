@@ -131,7 +131,9 @@ class AdminCalls(Calls):
         """
         for _ in range(CREATE_ATTEMPTS_MAX):
             try:
-                await self.send_create_table(path, descriptor, ignore_if_exists=False)
+                await self.send_create_table(
+                    path, descriptor, ignore_if_exists=False, repeatable=ignore_if_exists
+                )
             except TableAlreadyExistError:
                 if ignore_if_exists:
                     return
@@ -145,9 +147,21 @@ class AdminCalls(Calls):
         )
 
     async def send_create_table(
-        self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
+        self,
+        path: TablePath,
+        descriptor: TableDescriptor,
+        ignore_if_exists: bool,
+        repeatable: bool = False,
     ) -> None:
-        """Create a table without a check that the coordinator knows it."""
+        """Create a table without a check that the coordinator knows it.
+
+        Args:
+            path: The table.
+            descriptor: What it is like.
+            ignore_if_exists: The server ignores the request if the table exists.
+            repeatable: A request that may have arrived is sent again; if it had arrived, that
+                raises `TableAlreadyExistError`.
+        """
         request = pb.CreateTableRequest(
             table_path=path_pb(path),
             table_json=descriptor_to_json(descriptor),
@@ -155,7 +169,9 @@ class AdminCalls(Calls):
         )
 
         async def send() -> None:
-            await self.on_coordinator(apis.CREATE_TABLE, request, repeatable=ignore_if_exists)
+            await self.on_coordinator(
+                apis.CREATE_TABLE, request, repeatable=repeatable or ignore_if_exists
+            )
 
         await retrying(send, Deadline(MADE_MEANWHILE_WAIT_MS), retriable=_made_meanwhile)
 

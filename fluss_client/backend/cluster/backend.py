@@ -10,7 +10,12 @@ from fluss_client.backend.cluster.lookups import LookupCalls
 from fluss_client.backend.cluster.writes import WriteCalls
 from fluss_client.backend.contract import Capabilities
 from fluss_client.config import Config
+from fluss_client.errors import FlussError, LeaderNotAvailableError, NetworkError
 from fluss_client.net.pool import parse_addresses
+from fluss_client.net.retry import retrying
+
+BROKEN_MAX = 1
+"""A connect survives so many connections that break."""
 
 
 class ClusterBackend(WriteCalls, StateCalls, LookupCalls, LakeCalls):
@@ -40,10 +45,26 @@ class ClusterBackend(WriteCalls, StateCalls, LookupCalls, LakeCalls):
 
     @classmethod
     async def open(cls, config: Config) -> ClusterBackend:
-        """Connect to the first bootstrap address that answers and ask for the servers."""
+        """Connect to the first bootstrap address that answers and ask for the servers.
+
+        A coordinator that has just started is asked again, within the request timeout. If a
+        connection breaks, the addresses are tried once more: a server may have ended. A cluster
+        that cannot be reached is an error at once: the address may be wrong.
+        """
         backend = cls(parse_addresses(config.resolved_bootstrap()), config)
+        broken = 0
+
+        def is_retriable(error: FlussError) -> bool:
+            nonlocal broken
+            broken += isinstance(error, NetworkError)
+            return isinstance(error, LeaderNotAvailableError) or (
+                isinstance(error, NetworkError) and broken <= BROKEN_MAX
+            )
+
         try:
-            await backend.metadata.refresh_servers()
+            await retrying(
+                backend.metadata.refresh_servers, backend._deadline(), retriable=is_retriable
+            )
         except BaseException:
             await backend.close()
             raise
