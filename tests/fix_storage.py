@@ -49,6 +49,12 @@ class FaultyStore:
         """How wrong the clock of the client is, as the server sees it."""
         self.bearer: str | None = None
         """What the header Authorization must have, for a catalog with tokens."""
+        self.twice: str | None = None
+        """The requests, by method and path, that are sent twice: the first answer is lost, the
+        second one is passed on. Gateways do so after a time limit."""
+        self.last: str | None = None
+        """The last request that is served, by method and path; its answer is lost, and every
+        request after it is refused."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="store", daemon=True)
         self._thread.start()
@@ -116,7 +122,13 @@ class FaultyStore:
             return
         if fault == "slow":
             await let_pass_async(SLOW_S, "the fault is a slow answer")
+        if self.twice and re.match(self.twice, head.decode("latin-1")):
+            self.struck["twice"] += 1
+            await self._forwarded(head, body)
         answer = await self._forwarded(head, body)
+        if self.last and re.match(self.last, head.decode("latin-1")):
+            self.answer = (503, "Unavailable", "The server is down.")
+            fault = "cut the answer"
         if fault == "cut the answer":
             # The server has done what was asked, and the client does not get to know it.
             writer.write(answer[: self.random.randrange(len(answer))])

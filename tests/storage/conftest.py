@@ -14,6 +14,8 @@ import fluss_client as fluss
 from fluss_client.testing import LocalCluster
 from tests.fix_storage import FaultyStore
 
+LAKE = {"table__datalake__enabled": "true", "table__datalake__freshness": "1min"}
+"""The properties of a table with a lake, for `make_table`."""
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 VARIABLE = "FLUSS_STORAGE__S3__"
 DEADLINE_S = 100.0
@@ -65,6 +67,21 @@ def own_keys(storage_cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> 
         if name not in os.environ:
             monkeypatch.setenv(name, value)
     return storage
+
+
+@pytest.fixture
+def catalog(storage_cluster: LocalCluster) -> dict[str, str]:
+    """The properties of the catalog and of its storage."""
+    return dict(storage_cluster.info.lake or {})
+
+
+@pytest.fixture
+def lake_keys(catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """How to sign requests to the lake comes from the environment."""
+    for key, value in catalog.items():
+        if key.startswith("s3."):
+            name = key.replace(".", "__").replace("-", "_").upper()
+            monkeypatch.setenv(f"FLUSS_LAKE_DEFAULT__{name}", value)
 
 
 @pytest.fixture

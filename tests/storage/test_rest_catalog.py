@@ -24,18 +24,11 @@ from tests.fix_storage import FaultyStore
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.crasher import STAGES
 from tests.orchestrate.incremental.test_crashes import KILLED, SEED, Crashers
-from tests.storage.conftest import MakeTable, rows
+from tests.storage.conftest import LAKE, MakeTable, rows
 from tests.storage.tiering_crasher import STAGES as TIERING_STAGES
 
 FAILED = 1
 KILLS_LONG, ATTEMPTS_MAX = 100, 20
-LAKE = {"table__datalake__enabled": "true", "table__datalake__freshness": "1min"}
-
-
-@pytest.fixture
-def catalog(storage_cluster: LocalCluster) -> dict[str, str]:
-    """The properties of the catalog and of its storage."""
-    return dict(storage_cluster.info.lake or {})
 
 
 def ids_of(catalog: dict[str, str], table: str) -> list[int]:
@@ -178,15 +171,6 @@ def until_done(crashers: Crashers, spec: dict[str, Any]) -> None:
         if crashers.run(spec) == 0:
             return
     raise AssertionError("it failed each time")
-
-
-@pytest.fixture
-def lake_keys(catalog: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """How to sign requests to the lake comes from the environment."""
-    for key, value in catalog.items():
-        if key.startswith("s3."):
-            name = key.replace(".", "__").replace("-", "_").upper()
-            monkeypatch.setenv(f"FLUSS_LAKE_DEFAULT__{name}", value)
 
 
 @pytest.fixture

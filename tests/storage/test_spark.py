@@ -26,8 +26,7 @@ from fluss_orchestrate.core.lake import read_table, tier_table
 from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
 from tests.faults.recording import FaultRecorder
 from tests.fix_storage import FaultyStore
-from tests.storage.conftest import VARIABLE, MakeTable, rows
-from tests.storage.test_rest_catalog import LAKE
+from tests.storage.conftest import LAKE, VARIABLE, MakeTable, rows
 
 ROOT = Path(__file__).parents[2]
 SEED = 20261118
@@ -187,16 +186,11 @@ def test_loads_and_frames(
 @pytest.mark.timeout(400)
 def test_frames_of_a_lake(
     connection: fluss.FlussConnection,
-    storage_cluster: LocalCluster,
     make_table: MakeTable,
     program: SparkProgram,
-    monkeypatch: pytest.MonkeyPatch,
+    lake_keys: None,
 ) -> None:
     """The warehouse is on S3, behind the REST catalog."""
-    for key, value in (storage_cluster.info.lake or {}).items():
-        if key.startswith("s3."):
-            name = key.replace(".", "__").replace("-", "_").upper()
-            monkeypatch.setenv(f"FLUSS_LAKE_DEFAULT__{name}", value)
     for keys in (None, ["id"]):
         table = make_table(keys, 2, **LAKE)
         name = str(table.get_table_path())

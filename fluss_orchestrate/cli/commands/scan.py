@@ -165,13 +165,9 @@ class SinkOptions:
         if len(self.catalog) == 1 and "=" not in self.catalog[0]:
             if named:
                 raise UsageError("--catalog NAME says it all: leave catalog.KEY out")
-            from fluss_client.errors import MissingExtraError
+            from fluss_orchestrate.core.lake.catalog import open_named_catalog
 
-            try:
-                from pyiceberg.catalog import load_catalog
-            except ImportError:
-                raise MissingExtraError("pyiceberg", "lake") from None
-            return load_catalog(self.catalog[0])
+            return open_named_catalog(self.catalog[0])
         if not self.catalog and not named:
             raise UsageError(
                 "--to iceberg needs --catalog NAME of your pyiceberg configuration, or "

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -25,7 +25,12 @@ import pyarrow.fs as pafs
 from fluss_client import TableInfo
 from fluss_client.engine import Location, open_storage, parse_location, storage_error
 from fluss_client.errors import ConfigError, FlussError, MissingExtraError, UnsupportedError
-from fluss_orchestrate.core.lake.errors import CatalogError, CatalogUnreachableError, NoLakeError
+from fluss_orchestrate.core.lake.catalog_failures import (
+    catalog_error,
+    catalog_not_opened,
+    reason_of,
+)
+from fluss_orchestrate.core.lake.errors import CatalogError, NoLakeError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -174,47 +179,86 @@ def open_catalog(properties: Mapping[str, str]) -> Catalog:
 
 
 def _opened(properties: Mapping[str, str]) -> Catalog:
+    load_catalog = _load_catalog()
+    name = properties.get("name", DEFAULT_CATALOG_NAME)
+    rest: dict[str, Any] = {k: v for k, v in properties.items() if k != "name"}
     try:
-        from pyiceberg import exceptions
+        return load_catalog(name, **rest)
+    except Exception as error:
+        raise catalog_not_opened(error, _named(name, properties)) from error
+
+
+def open_named_catalog(name: str) -> Catalog:
+    """Return a catalog of pyiceberg's own configuration (`.pyiceberg.yaml`, `PYICEBERG_CATALOG__`).
+
+    Raises:
+        CatalogError: It is not configured, or cannot be opened.
+        CatalogUnreachableError: It does not answer.
+    """
+    load_catalog = _load_catalog()
+    try:
+        return load_catalog(name)
+    except Exception as error:
+        raise catalog_not_opened(error, f"catalog {name}") from error
+
+
+def _load_catalog() -> Callable[..., Catalog]:
+    try:
         from pyiceberg.catalog import load_catalog
     except ImportError:
         raise MissingExtraError("pyiceberg", "lake") from None
-    import requests
-    from sqlalchemy.exc import OperationalError
+    return load_catalog
 
-    name = properties.get("name", DEFAULT_CATALOG_NAME)
-    rest: dict[str, Any] = {k: v for k, v in properties.items() if k != "name"}
-    uri = redacted({"uri": properties.get("uri", "")})["uri"]
-    where = f"catalog {name} at {uri}" if uri else f"catalog {name}"
+
+def _named(name: str | None, properties: Mapping[str, Any]) -> str:
+    """Return how errors name a catalog: nothing in it is secret."""
+    uri = redacted({"uri": str(properties.get("uri") or "")})["uri"]
+    return f"catalog {name} at {uri}" if uri else f"catalog {name}"
+
+
+@contextmanager
+def explained_by_catalog(catalog: Catalog) -> Iterator[None]:
+    """Raise what a catalog refuses, and its failures, as the error that says what to do.
+
+    Other errors stay: that a table does not exist, a lost race of commits, those of stores.
+    """
     try:
-        return load_catalog(name, **rest)
-    except (requests.RequestException, OperationalError) as error:
-        reason = " ".join(str(error).split("\n\n")[0].split())
-        raise CatalogUnreachableError(
-            f"{where} does not answer: check its uri, and that it is up ({reason})"
-        ) from error
-    except (
-        exceptions.UnauthorizedError,
-        exceptions.ForbiddenError,
-        exceptions.OAuthError,
-        exceptions.AuthorizationExpiredError,
-    ) as error:
-        raise CatalogError(
-            f"{where} refuses the credentials: set token, or credential and oauth2-server-uri, for "
-            f"the lake of a cluster in the environment ({VARIABLE_PREFIX}<ALIAS>__TOKEN): {error}"
-        ) from error
-    except (exceptions.NotInstalledError, ValueError) as error:
-        raise CatalogError(f"{where} cannot be opened: {error}") from error
+        yield
+    except Exception as error:
+        found = catalog_error(error, catalog_place(catalog))
+        if found is None:
+            raise
+        raise found from error
+
+
+def catalog_place(catalog: Catalog) -> str:
+    """Return how errors name a catalog."""
+    return _named(catalog.name, catalog.properties)
 
 
 def load_lake_table(
     table: TableInfo, cluster_alias: str, overrides: Mapping[str, str] | None = None
 ) -> Table:
-    """Return the current Iceberg table of a Fluss table. Blocks on I/O."""
+    """Return the current Iceberg table of a Fluss table. Blocks on I/O.
+
+    Raises:
+        CatalogError: The catalog cannot be opened, refuses it, or does not have the table.
+        CatalogUnreachableError: It does not answer.
+        StorageError: The store refuses the table's metadata.
+    """
+    from pyiceberg.exceptions import NoSuchTableError
+
     catalog = open_catalog(catalog_properties(table, cluster_alias, overrides))
     path = table.table_path
-    with explained_by_store(catalog.properties.get("warehouse", ""), catalog.properties, "read"):
-        return catalog.load_table((path.database_name, path.table_name))
+    store = explained_by_store(catalog.properties.get("warehouse", ""), catalog.properties, "read")
+    try:
+        with explained_by_catalog(catalog), store:
+            return catalog.load_table((path.database_name, path.table_name))
+    except NoSuchTableError as error:
+        raise CatalogError(
+            f"{catalog_place(catalog)} has no table {path}: the servers created it in their own "
+            f"catalog, so check uri, warehouse, name and prefix ({reason_of(error)})"
+        ) from error
 
 
 @contextmanager

@@ -93,6 +93,12 @@ class CommitConflictError(ClientError):
     retriable = True
 
 
+class CommitUnknownError(ClientError):
+    """A commit to an Iceberg table failed, and the catalog does not say whether it landed."""
+
+    retriable = True
+
+
 class TieringNotAllowedError(ClientError):
     """Tiering was not allowed by the caller: it replaces the cluster's own tiering service."""
 

@@ -164,5 +164,5 @@ def commit_rewrite(
     for file in added:
         made.append_data_file(file)
     made.commit()
-    commit_once(table, transaction, made.snapshot_id)
+    commit_once(table, transaction)
     return int(made.snapshot_id)

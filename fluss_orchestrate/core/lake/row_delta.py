@@ -23,12 +23,11 @@ import pyarrow as pa
 
 from fluss_client.errors import MissingExtraError, RowError
 from fluss_orchestrate.core.key_sets import KeySet, is_whole_number, whole_numbers
-from fluss_orchestrate.core.lake.commits import commit_once, without_retries
+from fluss_orchestrate.core.lake.commits import commit_once, discard_files, without_retries
 from fluss_orchestrate.core.lake.data_files import (
     DataFileWriter,
     PartitionedWriter,
     conform,
-    delete_files,
 )
 from fluss_orchestrate.core.lake.equality_deletes import has_exact_equality, live_files
 from fluss_orchestrate.core.lake.errors import CommitConflictError, RowDeltaError
@@ -355,7 +354,7 @@ def commit_row_delta(
     for file in delta.data:
         made.append_data_file(file)
     made.commit()
-    commit_once(table, transaction, made.snapshot_id)
+    commit_once(table, transaction)
     return made.snapshot_id
 
 
@@ -428,9 +427,9 @@ def commit_copy_on_write(
         for file in added:
             overwrite.append_data_file(file)
     try:
-        commit_once(table, transaction, overwrite.snapshot_id)
+        commit_once(table, transaction)
     except CommitConflictError:
-        delete_files(table, [file.file_path for file in added])
+        discard_files([table], table, [file.file_path for file in added])
         raise
     return overwrite.snapshot_id
 

@@ -114,5 +114,5 @@ def commit_change(table: Table, change: TableChange) -> int:
     for file in change.data:
         made.append_data_file(file)
     made.commit()
-    commit_once(table, transaction, made.snapshot_id)
+    commit_once(table, transaction)
     return int(made.snapshot_id)

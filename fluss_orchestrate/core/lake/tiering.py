@@ -37,8 +37,13 @@ from fluss_orchestrate.core.incremental.planning.observation import (
     observe_offsets,
     offsets_of,
 )
-from fluss_orchestrate.core.lake.catalog import explained_by_store, has_lake, load_lake_table
-from fluss_orchestrate.core.lake.commits import CONFLICT_PAUSE, commit_append
+from fluss_orchestrate.core.lake.catalog import (
+    explained_by_catalog,
+    explained_by_store,
+    has_lake,
+    load_lake_table,
+)
+from fluss_orchestrate.core.lake.commits import CONFLICT_PAUSE, commit_append, discard_files
 from fluss_orchestrate.core.lake.data_files import delete_files
 from fluss_orchestrate.core.lake.errors import (
     CommitConflictError,
@@ -126,6 +131,8 @@ def tier_table(
         RowDeltaError: The Iceberg table of a key table cannot take rows by its key.
         TieringVerifyError: What was written is not what the offsets say.
         TieringContendedError: Others kept committing to the Iceberg table.
+        CatalogError: The catalog refuses it, or does not answer; the message says what to do.
+        CommitUnknownError: A commit failed, and the catalog does not say whether it landed.
         StorageError: The store of the lake refuses a file, or failed; the message says why.
     """
     if not allow_tiering:
@@ -167,7 +174,8 @@ class TieringRound:
         started = now_ms()
         for attempt in range(ROUND_ATTEMPTS_MAX):
             table = self._load()
-            with explained_by_store(table.location(), table.io.properties, "write"):
+            store = explained_by_store(table.location(), table.io.properties, "write")
+            with explained_by_catalog(table.catalog), store:
                 receipt = self._try(started, table)
             if receipt is not None:
                 return receipt
@@ -208,7 +216,7 @@ class TieringRound:
             snapshot_id = self._commit(table, files, summary)
         except CommitConflictError as error:
             log.info("%s: another commit came first: %s", self._info.table_path, error)
-            delete_files(table, files.paths)
+            discard_files([table], table, files.paths)
             return None
         self._verify(snapshot_id, files)
         buckets = [

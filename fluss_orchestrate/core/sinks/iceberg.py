@@ -21,9 +21,9 @@ import pyarrow as pa
 from fluss_client.engine import iceberg_type
 from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.checkpoints.position import TablePosition
-from fluss_orchestrate.core.lake.catalog import open_catalog
-from fluss_orchestrate.core.lake.commits import commit_append
-from fluss_orchestrate.core.lake.data_files import PartitionedWriter, delete_files
+from fluss_orchestrate.core.lake.catalog import explained_by_catalog, open_catalog
+from fluss_orchestrate.core.lake.commits import commit_append, discard_files
+from fluss_orchestrate.core.lake.data_files import PartitionedWriter
 from fluss_orchestrate.core.lake.errors import CommitConflictError
 from fluss_orchestrate.core.lake.iceberg_schema import iceberg_schema
 from fluss_orchestrate.core.plan import ScanPlan
@@ -233,16 +233,18 @@ class IcebergSink:
     def _commit(self, plan: ScanPlan, table: Table, files: list[DataFile], rows: int) -> SinkResult:
         paths = [file.file_path for file in files]
         size = sum(file.file_size_in_bytes for file in files)
+        tried: list[Table] = []
         for attempt in range(COMMIT_ATTEMPTS_MAX):
             try:
                 done = self._target.done(table, plan)
             except SinkError:
-                delete_files(table, paths)
+                discard_files(tried, table, paths)
                 raise
             if done is not None:
                 # Another process has committed the same plan: its files stay, ours are deleted.
-                delete_files(table, paths)
+                discard_files(tried, table, paths)
                 return done
+            tried.append(table)
             properties = self._target.properties_after(table, plan, rows)
             try:
                 snapshot_id = commit_append(
@@ -256,7 +258,7 @@ class IcebergSink:
                     continue
                 break
             return SinkResult(rows, size, {"snapshot_id": snapshot_id, "files": len(files)})
-        delete_files(table, paths)
+        discard_files(tried, table, paths)
         raise SinkContendedError(
             self._identifier,
             f"the commits of plan {plan.plan_id} lost every race, or the partitioning changed",
@@ -281,7 +283,7 @@ class IcebergSink:
         for attempt in range(COMMIT_ATTEMPTS_MAX):
             have = {f.name for f in table.schema().fields}
             try:
-                with table.update_schema() as update:
+                with explained_by_catalog(self._catalog), table.update_schema() as update:
                     for field in added:
                         if field.name not in have:
                             update.add_column(

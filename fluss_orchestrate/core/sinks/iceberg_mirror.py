@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss_client.errors import FlussError
-from fluss_orchestrate.core.lake.data_files import conform, delete_files
+from fluss_orchestrate.core.lake.commits import discard_files
+from fluss_orchestrate.core.lake.data_files import conform
 from fluss_orchestrate.core.lake.equality_deletes import read_with_deletes
 from fluss_orchestrate.core.lake.errors import CommitConflictError
 from fluss_orchestrate.core.lake.row_delta import (
@@ -240,17 +241,17 @@ class IcebergMirror:
         for _ in range(REWRITES_MAX):
             base = self._base(plan, read(plan).schema)
             files = write_plan(base, plan, read)
+            tried: list[Table] = []
             try:
-                result = self._commit(plan, base, files)
+                result = self._commit(plan, base, files, tried)
             except FlussError:
-                # Other errors come from the catalog: the commit may still appear, so files stay.
-                delete_files(base.table, files.delta.paths)
+                discard_files(tried, base.table, files.delta.paths)
                 raise
             finally:
                 files.close()
             if result is not None:
                 return result
-            delete_files(base.table, files.delta.paths)
+            discard_files(tried, base.table, files.delta.paths)
         raise SinkContendedError(
             self._target.identifier,
             f"its columns or partitioning were changed while plan {plan.plan_id} was written",
@@ -327,13 +328,18 @@ class IcebergMirror:
                 "checkpoints",
             )
 
-    def _commit(self, plan: ScanPlan, base: MirrorBase, files: MirrorFiles) -> SinkResult | None:
-        """Commit the files; None if they must be written anew."""
+    def _commit(
+        self, plan: ScanPlan, base: MirrorBase, files: MirrorFiles, tried: list[Table]
+    ) -> SinkResult | None:
+        """Commit the files; None if they must be written anew.
+
+        `tried` gets the table as it was for each commit that failed or may have failed.
+        """
         now = base
         for attempt in range(COMMIT_ATTEMPTS_MAX):
             done = self._target.done(now.loaded, plan)
             if done is not None:
-                delete_files(base.table, files.delta.paths)
+                discard_files(tried, base.table, files.delta.paths)
                 return done
             part = _dependent_files(now, plan, files)
             change = TableChange(
@@ -344,10 +350,11 @@ class IcebergMirror:
                 {PLAN_ID_SUMMARY: plan.plan_id, PLAN_ROWS_SUMMARY: str(files.changes)},
                 self._target.properties_after(now.loaded, plan, files.changes),
             )
+            tried.append(now.loaded)
             try:
                 snapshot_id = commit_change(now.loaded, change)
             except CommitConflictError:
-                delete_files(base.table, part.paths)
+                discard_files([now.loaded], base.table, part.paths)
                 COMMIT_PAUSE.pause_blocking(attempt)
                 now = self._based_on(plan, self._target.load(), base.columns)
                 if not now.is_written_alike(base):

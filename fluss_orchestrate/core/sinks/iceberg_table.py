@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fluss_client.engine import Backoff
 from fluss_orchestrate.core.checkpoints.position import TablePosition
-from fluss_orchestrate.core.lake.catalog import explained_by_store
+from fluss_orchestrate.core.lake.catalog import explained_by_catalog, explained_by_store
 from fluss_orchestrate.core.lake.iceberg_schema import partition_spec
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks.base import SinkForm, SinkResult
@@ -79,7 +79,8 @@ class SinkTable:
 
     def load(self) -> Table:
         """Load the table."""
-        return self.catalog.load_table(self.identifier)
+        with explained_by_catalog(self.catalog):
+            return self.catalog.load_table(self.identifier)
 
     def created(
         self, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
@@ -87,14 +88,15 @@ class SinkTable:
         """Create the table, or load the one that another process has created meanwhile."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
-        self._ensure_namespace(self.identifier.rpartition(".")[0])
         try:
-            return self.catalog.create_table(
-                self.identifier,
-                schema,
-                partition_spec=partition_spec(schema, partition_by),
-                properties=dict(properties),
-            )
+            with explained_by_catalog(self.catalog):
+                self._ensure_namespace(self.identifier.rpartition(".")[0])
+                return self.catalog.create_table(
+                    self.identifier,
+                    schema,
+                    partition_spec=partition_spec(schema, partition_by),
+                    properties=dict(properties),
+                )
         except TableAlreadyExistsError:
             return self.load()
 

@@ -74,10 +74,12 @@ def _iceberg_files(source: LoadSource) -> list[str] | None:
 
 
 def _iceberg_table(source: LoadSource):  # type: ignore[no-untyped-def]
-    from fluss_orchestrate.core.lake.catalog import open_catalog
+    from fluss_orchestrate.core.lake.catalog import explained_by_catalog, open_catalog
 
     assert source.table is not None
-    return open_catalog({**source.options, **_secrets(source)}).load_table(source.table)
+    catalog = open_catalog({**source.options, **_secrets(source)})
+    with explained_by_catalog(catalog):
+        return catalog.load_table(source.table)
 
 
 def source_frame(

@@ -113,6 +113,9 @@ def add_pin(table: Table, snapshot_id: int, name: str, until_ms: int) -> None:
     Raises:
         CommitConflictError: Another commit came first; there is no pin.
     """
+    if name in table.metadata.refs:
+        # An earlier attempt landed and was reported as lost: nobody else has this name.
+        return
     made = table.snapshot_by_id(snapshot_id)
     if made is None:
         raise ValueError(f"{'.'.join(table.name())} has no snapshot {snapshot_id}")
@@ -173,6 +176,9 @@ def remove_snapshots(table: Table, snapshots: Iterable[Snapshot], pins: Sequence
         now = table.refresh().metadata
         there = {snapshot.snapshot_id for snapshot in now.snapshots}
         is_lost = isinstance(error, CommitFailedException)
+        if is_lost and there.isdisjoint(ids) and set(pins).isdisjoint(now.refs):
+            # It landed and was reported as lost, or somebody else has removed the same.
+            return
         if not is_lost and there.issuperset(ids) and set(pins) <= set(now.refs):
             raise
         raise CommitConflictError(f"{'.'.join(table.name())}: {error}") from error

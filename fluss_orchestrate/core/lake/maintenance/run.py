@@ -17,8 +17,14 @@ from fluss_client import FlussConnection, TableInfo, TablePath
 from fluss_client.engine import table_info
 from fluss_client.errors import ConfigError, UnknownServerError
 from fluss_orchestrate.core.checkpoints.events import now_ms
-from fluss_orchestrate.core.lake.catalog import has_lake, load_lake_table
-from fluss_orchestrate.core.lake.commits import CONFLICT_PAUSE
+from fluss_orchestrate.core.lake.catalog import (
+    catalog_properties,
+    explained_by_catalog,
+    explained_by_store,
+    has_lake,
+    load_lake_table,
+)
+from fluss_orchestrate.core.lake.commits import CONFLICT_PAUSE, discard_files
 from fluss_orchestrate.core.lake.data_files import FILE_BYTES_MAX, delete_files
 from fluss_orchestrate.core.lake.equality_deletes import live_files
 from fluss_orchestrate.core.lake.errors import (
@@ -193,6 +199,8 @@ def maintain_lake(
         NoLakeError: The table has no lake.
         EqualityDeleteError: Deletes cannot be applied, so files cannot be written anew.
         LakeContendedError: Others kept committing to the Iceberg table.
+        CatalogError: The catalog refuses it, or does not answer; the message says what to do.
+        StorageError: The store of the lake refuses a file, or failed; the message says why.
         UnsupportedError: The files of the table cannot be listed.
     """
     path = TablePath.parse(table) if isinstance(table, str) else table
@@ -200,7 +208,9 @@ def maintain_lake(
     if not has_lake(info):
         raise NoLakeError(path)
     work = _Maintenance(connection, info, settings or MaintenanceSettings(), catalog, write)
-    return work.dry_run() if dry_run else work.run()
+    lake = catalog_properties(info, connection.config.resolved_alias(), catalog)
+    with explained_by_store(lake.get("warehouse", ""), lake, "read" if dry_run else "write"):
+        return work.dry_run() if dry_run else work.run()
 
 
 class _Maintenance:
@@ -296,8 +306,9 @@ class _Maintenance:
             table = self._load()
             looked_at = table.metadata_location
             try:
-                if attempt(table):
-                    return
+                with explained_by_catalog(table.catalog):
+                    if attempt(table):
+                        return
             except FileNotFoundError as error:
                 if self._load().metadata_location == looked_at:
                     raise
@@ -335,20 +346,21 @@ class _Maintenance:
         """Write the files of some groups anew and commit them; False if that has to begin again."""
         size = self._settings.target_file_bytes
         made = self._write(self._info, table, groups, size)
+        paths = [file.file_path for file in made.added]
+        tried: list[Table] = []
         try:
             for attempt in range(ATTEMPTS_MAX):
                 now = self._load()
                 if not made.still_fits(now):
                     break
+                tried.append(now)
                 if self._commit(now, made):
                     return True
                 CONFLICT_PAUSE.pause_blocking(attempt)
         except BaseException:
-            # A commit whose outcome is not known may have used them: the table decides.
-            if not _uses(self._load(), made):
-                delete_files(table, [file.file_path for file in made.added])
+            discard_files(tried, table, paths)
             raise
-        delete_files(table, [file.file_path for file in made.added])
+        discard_files(tried, table, paths)
         return False
 
     def _commit(self, table: Table, made: compaction.Compacted) -> bool:
@@ -410,11 +422,6 @@ class _Maintenance:
 def _current_id(table: Table) -> int | None:
     current = table.current_snapshot()
     return None if current is None else current.snapshot_id
-
-
-def _uses(table: Table, made: compaction.Compacted) -> bool:
-    paths = {file.file_path for file in made.added}
-    return any(live.file.file_path in paths for live in live_files(table))
 
 
 @contextmanager

@@ -1,0 +1,144 @@
+"""Commits that a gateway before the catalog sends twice: the first lands, the second is refused.
+
+The client gets to know the refusal only. What it has written is in the table and has to stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import fluss_client as fluss
+from fluss_orchestrate.core.checkpoints import CheckpointStore
+from fluss_orchestrate.core.incremental import IncrementalScan
+from fluss_orchestrate.core.job import run_increment
+from fluss_orchestrate.core.lake import (
+    MaintenanceSettings,
+    known_lake,
+    maintain_lake,
+    pin_lake,
+    read_table,
+    tier_table,
+)
+from fluss_orchestrate.core.lake.catalog import open_catalog
+from fluss_orchestrate.core.mirror.table import mirror_table
+from fluss_orchestrate.core.sinks import IcebergSink
+from tests.fix_storage import FaultyStore
+from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
+from tests.orchestrate.lake.tables import lake_table
+from tests.storage.conftest import LAKE, SCHEMA, MakeTable, rows
+
+EVERY_POST = r"POST "
+NOW = MaintenanceSettings(snapshot_age_ms=0, keep_snapshots=1, remove_orphans=False)
+
+
+@pytest.fixture
+def gateway(catalog: dict[str, str], make_store: Callable[..., FaultyStore]) -> FaultyStore:
+    """A proxy before the catalog."""
+    return make_store(catalog["uri"])
+
+
+@pytest.fixture
+def through(catalog: dict[str, str], gateway: FaultyStore) -> dict[str, str]:
+    """The properties of the catalog for who reaches it through the gateway, by another name."""
+    return {**catalog, "uri": gateway.endpoint, "name": "gateway"}
+
+
+def append(table: fluss.FlussTable, start: int, stop: int) -> None:
+    create = table.new_upsert if table.has_primary_key() else table.new_append
+    with create().create_writer() as writer:
+        writer.write_arrow(rows(start, stop))
+
+
+def ids_of(catalog: dict[str, str], table: str) -> list[int]:
+    """The ids in an Iceberg table, by who reads all its files."""
+    found: list[int] = open_catalog(catalog).load_table(table).scan().to_arrow()["id"].to_pylist()
+    return sorted(found)
+
+
+@pytest.mark.timeout(240)
+def test_an_increment_is_in_the_table_once(
+    connection: fluss.FlussConnection,
+    make_table: MakeTable,
+    catalog: dict[str, str],
+    through: dict[str, str],
+    gateway: FaultyStore,
+) -> None:
+    gateway.twice = EVERY_POST
+    table = make_table()
+    name = str(table.get_table_path())
+    target = f"twice.{table.get_table_path().table_name}"
+    scan = IncrementalScan(connection, name, name, CheckpointStore(MemoryEventLog()))
+    for number in range(3):
+        append(table, number * 50, number * 50 + 50)
+        sink = IcebergSink(through, target)
+        done = run_increment(scan, sink, f"run-{number}")
+        assert done.rows == 50
+        assert ids_of(catalog, target) == list(range(number * 50 + 50))
+    assert len(open_catalog(catalog).load_table(target).snapshots()) == 3
+    assert gateway.struck["twice"] >= 4
+    # Who reaches the catalog by another name finds the same plans there.
+    direct = IcebergSink({**catalog, "name": "direct"}, target)
+    assert direct.position(name) == IcebergSink(through, target).position(name)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("mode", ["equality", "copy_on_write"])
+def test_a_mirror_equals_its_table(
+    connection: fluss.FlussConnection,
+    make_table: MakeTable,
+    through: dict[str, str],
+    gateway: FaultyStore,
+    mode: str,
+) -> None:
+    gateway.twice = EVERY_POST
+    table = make_table(["id"])
+    path = table.get_table_path()
+    store = CheckpointStore(MemoryEventLog())
+    for number in range(4):
+        append(table, number * 20, number * 20 + 50)
+        sink = IcebergSink(through, f"twice.{path.table_name}", form="mirror", write_mode=mode)
+        mirror_table(connection, path, sink, f"run-{number}", checkpoint="twice", store=store)
+        with sink.read_mirror("twice", SCHEMA) as found:
+            assert found is not None
+            assert sorted(found.rows.read_all()["id"].to_pylist()) == list(range(number * 20 + 50))
+    assert gateway.struck["twice"] >= 4
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("keys", [None, ["id"]], ids=["log", "keys"])
+def test_a_lake_is_tiered_and_maintained(
+    connection: fluss.FlussConnection,
+    make_table: MakeTable,
+    through: dict[str, str],
+    gateway: FaultyStore,
+    lake_keys: None,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: list[str] | None,
+) -> None:
+    monkeypatch.setattr(known_lake, "SNAPSHOTS_KEPT", 1)
+    monkeypatch.setenv("FLUSS_LAKE_DEFAULT__URI", gateway.endpoint)
+    gateway.twice = EVERY_POST
+    table = make_table(keys, **LAKE)
+    path = table.get_table_path()
+    for number in range(3):
+        append(table, number * 40, number * 40 + 40)
+        assert tier_table(connection, path, allow_tiering=True).rows == 40
+    wanted = list(range(120))
+
+    def lake_ids() -> list[int]:
+        found = read_table(connection, path, read="lake").read_all()["id"].to_pylist()
+        return sorted(found)
+
+    assert lake_ids() == wanted
+    with pin_lake(connection, path) as pinned:
+        assert pinned in {s.snapshot_id for s in lake_table(connection, path).snapshots()}
+    assert not [ref for ref in lake_table(connection, path).refs() if ref != "main"]
+    done = maintain_lake(connection, path, settings=NOW)
+    assert done.files_after == 1
+    assert min(done.snapshots_expired, done.files_deleted) > 0
+    assert lake_ids() == wanted
+    append(table, 120, 130)
+    tier_table(connection, path, allow_tiering=True)
+    assert lake_ids() == list(range(130))
