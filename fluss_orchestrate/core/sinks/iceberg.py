@@ -25,7 +25,7 @@ from fluss_orchestrate.core.lake.catalog import explained_by_catalog, open_catal
 from fluss_orchestrate.core.lake.commits import commit_append, discard_files
 from fluss_orchestrate.core.lake.data_files import PartitionedWriter
 from fluss_orchestrate.core.lake.errors import CommitConflictError
-from fluss_orchestrate.core.lake.iceberg_schema import iceberg_schema
+from fluss_orchestrate.core.lake.layout.iceberg_schema import iceberg_schema
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks.base import (
     MirrorRows,

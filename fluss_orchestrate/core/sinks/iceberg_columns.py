@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fluss_client.engine import iceberg_type
 from fluss_orchestrate.core.lake.equality_deletes import has_exact_equality
-from fluss_orchestrate.core.lake.iceberg_schema import iceberg_schema
+from fluss_orchestrate.core.lake.layout.iceberg_schema import iceberg_schema
 from fluss_orchestrate.core.lake.table_changes import ColumnChanges
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.row_schema import partition_key_of, primary_key_of

@@ -286,7 +286,7 @@ class IcebergMirror:
 
     def _check_partitioning(self, columns: MirrorColumns) -> None:
         """Refuse a partitioning before the table is created with it."""
-        from fluss_orchestrate.core.lake.iceberg_schema import partition_spec
+        from fluss_orchestrate.core.lake.layout.iceberg_schema import partition_spec
 
         schema = columns.iceberg_schema()
         spec = partition_spec(schema, self._partition_by)

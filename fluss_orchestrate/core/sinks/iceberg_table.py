@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fluss_client.engine import Backoff
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.lake.catalog import explained_by_catalog, explained_by_store
-from fluss_orchestrate.core.lake.iceberg_schema import partition_spec
+from fluss_orchestrate.core.lake.layout.iceberg_schema import partition_spec
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks.base import SinkForm, SinkResult
 from fluss_orchestrate.core.sinks.errors import SinkError, SinkFormError, SinkPositionError

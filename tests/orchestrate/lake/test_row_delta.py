@@ -30,7 +30,7 @@ from fluss_orchestrate.core.lake import (
     commit_row_delta,
     read_with_deletes,
 )
-from fluss_orchestrate.core.lake.iceberg_schema import partition_spec
+from fluss_orchestrate.core.lake.layout.iceberg_schema import partition_spec
 from tests.orchestrate.lake.test_tiering import load_extensions
 
 KEYS = ["name", "id"]

@@ -1,1 +1,1 @@
-"""How the Iceberg table of a lake is laid out: with system columns, or with user columns only."""
+"""How the Iceberg table of a lake is laid out: schema, partitions, system columns or none."""
