@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby, repeat
+from itertools import groupby, islice, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -353,8 +353,8 @@ class Decoder:
         """How many encoded bytes one chunk should hold."""
         self.bytes_held = 0
         self.urgent: BucketState | None = None
-        """The bucket that an ordered read waits for. Its chunks are decoded beyond the bound, else
-        rows of later buckets could fill it and the read would wait forever."""
+        """The bucket that an ordered read waits for. Its first chunks are decoded beyond the bound,
+        else rows of later buckets could fill it and the read would wait forever."""
 
     def add(self, chunks: list[Chunk]) -> None:
         """Decode these chunks when the bound allows it."""
@@ -394,8 +394,9 @@ class Decoder:
         urgent = self.urgent
         if urgent is None or urgent.has_rows_ready:
             return None
-        for chunk in self._waiting:
-            if chunk.state is urgent:
+        # While the first one takes long, the bound is passed by what one job per thread gives.
+        for chunk in islice(urgent.queue, DECODE_JOBS_MAX):
+            if chunk in self._waiting:
                 self._waiting.remove(chunk)
                 return chunk
         return None

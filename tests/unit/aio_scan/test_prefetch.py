@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from typing import Any
 
@@ -118,6 +119,36 @@ async def test_a_range_read_of_many_buckets_holds_a_bounded_amount(ordered: bool
     assert rows == 320
     bound = 4 * FETCH if ordered else 2 * FETCH
     assert peak <= bound + 8 * BATCH
+
+
+@on_loop
+async def test_an_ordered_read_decodes_a_bounded_amount_while_its_first_rows_take_long() -> None:
+    backend = FakeBackend(make_table(buckets=1))
+    fill(backend, 0, 400, encoded=BATCH // GROWTH)
+    go_on = threading.Event()
+    calls = itertools.count()
+    backend.decode_hook = lambda: next(calls) == 0 and go_on.wait(WAIT_S) and None
+    table = backend.table
+    reader = RangeReader(
+        backend,  # type: ignore[arg-type]
+        table,
+        {backend.bucket(0): (0, 400)},
+        Projection.of(table.schema, None),
+        Config({"scanner.log.fetch.max-bytes": FETCH}),
+        True,
+    )
+    reading = asyncio.create_task(reader.read(1))
+    decoder = reader._fetcher._decoder
+    # All but the first rows that may be decoded are, and those come last.
+    await until(lambda: decoder.bytes_held >= FETCH and len(decoder._jobs) == 1)
+    assert not reading.done()
+    assert decoder.bytes_held <= FETCH + DECODE_JOBS_MAX * decoder.chunk_bytes * GROWTH
+    go_on.set()
+    rows = sum(part.batch.num_rows for part in await reading)
+    while found := await reader.read(8):
+        rows += sum(part.batch.num_rows for part in found)
+    await reader.close()
+    assert rows == 400
 
 
 @on_loop
