@@ -10,8 +10,11 @@ more, the data files are read once for each group of keys, and one bit per row s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +23,8 @@ import pyarrow as pa
 
 from fluss_orchestrate.core.key_sets import KeySet
 from fluss_orchestrate.core.lake.errors import EqualityDeleteError
-from fluss_orchestrate.core.lake.file_scan import read_file
-from fluss_orchestrate.core.read_ahead import read_ahead
+from fluss_orchestrate.core.lake.file_scan import file_parts, read_file
+from fluss_orchestrate.core.read_ahead import Part, read_parts_ahead
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -34,6 +37,8 @@ KEYS_MAX = 4_000_000
 """How many deleted keys are kept in memory."""
 GATHER_BYTES = 32 << 20
 """Rows are compared with keys that are not numbers in batches of about this size."""
+AHEAD_BYTES = 64 << 20
+"""Rows that were read from data files and wait to be compared."""
 _PATH_FIELD_ID = 2147483546
 """The field id of `file_path` in position-delete files, fixed by Iceberg's specification."""
 
@@ -71,12 +76,12 @@ class ReplacedKeys:
 
     Attributes:
         ids: The field ids of the key's columns, ascending.
-        count: How many keys there are.
+        count: Returns how many keys there are. It may take its time: data files are read meanwhile.
         batches: Begins to read the keys, in the columns of `ids` and the types that Iceberg has.
     """
 
     ids: Ids
-    count: int
+    count: Callable[[], int]
     batches: Callable[[], Iterator[pa.RecordBatch]]
 
 
@@ -299,22 +304,21 @@ class _Read:
             for deletes in live.equalities:
                 ids = tuple(sorted(deletes.file.equality_ids or ()))
                 by_ids.setdefault(ids, {})[deletes.file.file_path] = deletes
-        count = sum(d.file.record_count for found in by_ids.values() for d in found.values())
-        if self._replaced is not None and self._replaced.count:
-            count += self._replaced.count
-            by_ids.setdefault(self._replaced.ids, {})
-        chunks = self._chunks(by_ids)
-        if count <= self._keys_max:
-            sets = list(chunks)
-            for live in group:
-                yield from self._filtered(live, sets)
-            return
-        gone: dict[str, npt.NDArray[np.uint8]] = {}
-        for chunk in chunks:
-            for live in group:
-                self._mark(live, chunk, gone)
-        for live in group:
-            yield from self._unmarked(live, gone.get(live.file.file_path))
+        keys = {i for ids in by_ids for i in ids}
+        replaced = self._replaced
+        keys.update(() if replaced is None else replaced.ids)
+        # The columns of all keys, although some may be of deletes that do not apply to a file.
+        wanted = tuple(dict.fromkeys([*self._shown, *sorted(keys)]))
+        with self._ahead(group, wanted) as stored:
+            count = sum(d.file.record_count for found in by_ids.values() for d in found.values())
+            if replaced is not None and (more := replaced.count()):
+                count += more
+                by_ids.setdefault(replaced.ids, {})
+            chunks = self._chunks(by_ids)
+            if count <= self._keys_max:
+                yield from self._filtered(stored, list(chunks))
+                return
+        yield from self._marked(group, chunks)
 
     def _chunks(self, by_ids: dict[Ids, dict[str, DeleteFile]]) -> Iterator[tuple[Ids, KeySet]]:
         """Yield the deleted keys, at most `keys_max` (and the rest of one batch) at a time."""
@@ -334,8 +338,13 @@ class _Read:
 
     def _keys(self, ids: Ids, found: Iterable[DeleteFile]) -> Iterator[tuple[pa.RecordBatch, int]]:
         """The keys of these columns that are deleted or replaced, with their sequence numbers."""
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.table import FileScanTask
+
+        projected = _schema_of(self._table.schema(), ids)
         for deletes in found:
-            for batch in self._stream(deletes.file, (), ids, everything=True):
+            task: FileScanTask = FileScanTask(deletes.file)
+            for batch in _large(read_file(self._table, projected, AlwaysTrue(), task)):
                 yield batch, deletes.sequence_number
         if self._replaced is not None and self._replaced.ids == ids:
             for batch in self._replaced.batches():
@@ -343,47 +352,68 @@ class _Read:
                     yield batch, _EVERYWHERE
 
     def _filtered(
-        self, live: LiveFile, sets: Sequence[tuple[Ids, KeySet]]
+        self, stored: Iterable[_Stored], sets: Sequence[tuple[Ids, KeySet]]
     ) -> Iterator[pa.RecordBatch]:
-        used = [s for s in sets if self._applies(live, s[0])]
-        wanted = dict.fromkeys([*self._shown, *(i for ids, _ in used for i in ids)])
-        gather = not all(keys.is_quick for _, keys in used)
-        stored = self._stream(live.file, live.positions, tuple(wanted), gather=gather)
-        # Decoding and comparing would take turns on one core otherwise.
-        with read_ahead(stored) as batches:
-            for batch in batches:
+        for live, found in groupby(stored, lambda one: one.live):
+            used = [s for s in sets if self._applies(live, s[0])]
+            batches = (one.batch for one in found)
+            for batch in batches if all(keys.is_quick for _, keys in used) else _large(batches):
                 keep = np.ones(batch.num_rows, np.bool_)
                 for ids, keys in used:
                     keep &= ~keys.holds(self._columns(batch, ids), live.sequence_number)
                 yield batch if keep.all() else batch.filter(pa.array(keep))
 
-    def _mark(
-        self, live: LiveFile, chunk: tuple[Ids, KeySet], gone: dict[str, npt.NDArray[np.uint8]]
-    ) -> None:
-        ids, keys = chunk
-        if not self._applies(live, ids):
-            return
-        found = [
-            keys.holds(self._columns(batch, ids), live.sequence_number)
-            for batch in self._stream(live.file, live.positions, ids, gather=not keys.is_quick)
-        ]
-        bits = np.packbits(np.concatenate([np.zeros(0, np.bool_), *found]))
-        known = gone.get(live.file.file_path)
-        gone[live.file.file_path] = bits if known is None else known | bits
-
-    def _unmarked(
-        self, live: LiveFile, bits: npt.NDArray[np.uint8] | None
+    def _marked(
+        self, group: Sequence[LiveFile], chunks: Iterable[tuple[Ids, KeySet]]
     ) -> Iterator[pa.RecordBatch]:
-        # The same file is read with the same filter, so the rows come in the same order.
-        deleted = None if bits is None else np.unpackbits(bits).astype(np.bool_)
-        at = 0
-        for batch in self._stream(live.file, live.positions, tuple(self._shown), gather=False):
-            count = batch.num_rows
-            if deleted is None:
-                yield batch
-            else:
-                yield batch.filter(pa.array(~deleted[at : at + count]))
-            at += count
+        """Return the rows when the keys are too many: first, one bit per row says what is gone."""
+        gone: dict[str, npt.NDArray[np.uint8]] = {}
+        for ids, keys in chunks:
+            files = [live for live in group if self._applies(live, ids)]
+            with self._ahead(files, ids) as stored:
+                for live, found in groupby(stored, lambda one: one.live):
+                    batches = (one.batch for one in found)
+                    held = [
+                        keys.holds(self._columns(batch, ids), live.sequence_number)
+                        for batch in (batches if keys.is_quick else _large(batches))
+                    ]
+                    bits = np.packbits(np.concatenate(held))
+                    path = live.file.file_path
+                    gone[path] = bits if path not in gone else gone[path] | bits
+        # The same files are read with the same filter, so the rows come in the same order.
+        with self._ahead(group, tuple(self._shown)) as stored:
+            for live, found in groupby(stored, lambda one: one.live):
+                marks = gone.get(live.file.file_path)
+                deleted = None if marks is None else np.unpackbits(marks).astype(np.bool_)
+                at = 0
+                for batch in (one.batch for one in found):
+                    count = batch.num_rows
+                    if deleted is None:
+                        yield batch
+                    else:
+                        yield batch.filter(pa.array(~deleted[at : at + count]))
+                    at += count
+
+    def _ahead(
+        self, files: Sequence[LiveFile], ids: Ids
+    ) -> AbstractContextManager[Iterator[_Stored]]:
+        """Read these columns of data files, several parts of them at the same time."""
+        from pyiceberg.table import FileScanTask
+
+        projected = _schema_of(self._table.schema(), ids)
+
+        def rows(live: LiveFile, part: Part[pa.RecordBatch]) -> Generator[_Stored, None, None]:
+            with closing(part()) as batches:
+                for batch in batches:
+                    yield _Stored(live, batch)
+
+        def parts() -> Iterator[Part[_Stored]]:
+            for live in files:
+                task: FileScanTask = FileScanTask(live.file, set(live.positions))
+                for part in file_parts(self._table, projected, self._filter, task):
+                    yield partial(rows, live, part)
+
+        return read_parts_ahead(parts(), lambda one: one.batch.nbytes, AHEAD_BYTES)
 
     def _applies(self, live: LiveFile, ids: Ids) -> bool:
         if self._replaced is not None and self._replaced.ids == ids:
@@ -394,31 +424,27 @@ class _Read:
         schema = self._table.schema()
         return [batch.column(schema.find_field(i).name) for i in ids]
 
-    def _stream(
-        self,
-        file: DataFile,
-        positions: Sequence[DataFile],
-        ids: Ids,
-        *,
-        everything: bool = False,
-        gather: bool = True,
-    ) -> Iterator[pa.RecordBatch]:
-        from pyiceberg.expressions import AlwaysTrue
-        from pyiceberg.table import FileScanTask
 
-        task: FileScanTask = FileScanTask(file, set(positions))
-        projected = _schema_of(self._table.schema(), ids)
-        row_filter = AlwaysTrue() if everything else self._filter
-        held: list[pa.RecordBatch] = []
-        size = 0
-        for batch in read_file(self._table, projected, row_filter, task):
-            held.append(batch)
-            size += batch.nbytes
-            if size >= GATHER_BYTES or not gather:
-                yield held[0] if len(held) == 1 else pa.concat_batches(held)
-                held, size = [], 0
-        if held:
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """Rows of a data file."""
+
+    live: LiveFile
+    batch: pa.RecordBatch
+
+
+def _large(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put batches together up to `GATHER_BYTES`."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= GATHER_BYTES:
             yield pa.concat_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_batches(held)
 
 
 def _key_set(held: Sequence[pa.RecordBatch], sequences: Sequence[npt.NDArray[np.int64]]) -> KeySet:

@@ -8,7 +8,8 @@ pyiceberg.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from fluss_client.errors import UnsupportedError
 from fluss_orchestrate.core.lake.data_files import conform
+from fluss_orchestrate.core.read_ahead import Part
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
     from pyiceberg.types import IcebergType, NestedField
 
 _FIELD_ID = b"PARQUET:field_id"
+PART_BYTES = 16 << 20
+"""Row groups are read together up to about so many encoded bytes."""
+SMALL_FILE_BYTES = 4 << 20
+"""A file of this size is one part; its footer is not read before its turn comes."""
 
 
 def read_tasks(
@@ -81,6 +87,19 @@ def read_file(
     yield from _FileRead(table, projected, row_filter, task).batches()
 
 
+def file_parts(
+    table: Table, projected: Schema, row_filter: BooleanExpression, task: FileScanTask
+) -> Iterator[Part[pa.RecordBatch]]:
+    """Return parts of one Parquet file of a table; several may be read at the same time.
+
+    The rows of all parts, one after the other, are those of `read_file` in the same order.
+
+    Raises:
+        UnsupportedError: As `read_file` does.
+    """
+    return _FileRead(table, projected, row_filter, task).parts()
+
+
 def _loses_nulls(kind: IcebergType) -> bool:
     """Return whether pyiceberg's reader would make a null in such a column an empty value."""
     from pyiceberg.types import ListType, MapType, StructType
@@ -113,24 +132,57 @@ class _FileRead:
         self._filter = None if takes_all else expression_to_pyarrow(bound, table.schema())
         self._target = schema_to_pyarrow(projected, include_field_ids=False)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Read the whole file."""
         self._check()
         gone = _deleted_rows(self._table.io, self._task)
-        at = 0
         with self._table.io.new_input(self._task.file.file_path).open() as file:
             opened = pq.ParquetFile(file, pre_buffer=True)
-            found = _by_id(opened.schema_arrow)
-            names = [found[f.field_id].name for f in self._fields if f.field_id in found]
-            for group in range(opened.num_row_groups):
-                # What is buffered stays in memory until the iteration ends: one group at a time.
-                for batch in opened.iter_batches(row_groups=[group], columns=names):
-                    rows = batch
-                    if len(gone):
-                        places = np.arange(at, at + batch.num_rows)
-                        rows = batch.filter(pa.array(~np.isin(places, gone)))
-                    at += batch.num_rows
-                    for part in self._chosen(self._projected(rows, found)):
-                        yield conform(part, self._target)
+            yield from self._rows(opened, range(opened.num_row_groups), 0, gone)
+
+    def parts(self) -> Iterator[Part[pa.RecordBatch]]:
+        """Return what reads the row groups of the file."""
+        if self._task.file.file_size_in_bytes <= SMALL_FILE_BYTES:
+            yield self.batches
+            return
+        self._check()
+        gone = _deleted_rows(self._table.io, self._task)
+        with self._table.io.new_input(self._task.file.file_path).open() as file:
+            footer = pq.ParquetFile(file).metadata
+        first = size = at = rows = 0
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            size += group.total_byte_size
+            rows += group.num_rows
+            if size >= PART_BYTES or number + 1 == footer.num_row_groups:
+                yield partial(self._part, footer, range(first, number + 1), at, gone)
+                first, size, at = number + 1, 0, rows
+
+    def _part(
+        self, footer: pq.FileMetaData, groups: range, at: int, gone: np.ndarray
+    ) -> Generator[pa.RecordBatch, None, None]:
+        with self._table.io.new_input(self._task.file.file_path).open() as file:
+            opened = pq.ParquetFile(file, metadata=footer, pre_buffer=True)
+            yield from self._rows(opened, groups, at, gone)
+
+    def _rows(
+        self, opened: pq.ParquetFile, groups: range, at: int, gone: np.ndarray
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the rows of some row groups, the first of which is number `at` of the file."""
+        found = _by_id(opened.schema_arrow)
+        names = [found[f.field_id].name for f in self._fields if f.field_id in found]
+        for group in groups:
+            # What is buffered stays in memory until the iteration ends: one group at a time.
+            # More threads than that of the caller would only take turns with it.
+            stored = opened.iter_batches(row_groups=[group], columns=names, use_threads=False)
+            for batch in stored:
+                rows = batch
+                if len(gone):
+                    places = np.arange(at, at + batch.num_rows)
+                    rows = batch.filter(pa.array(~np.isin(places, gone)))
+                at += batch.num_rows
+                for part in self._chosen(self._projected(rows, found)):
+                    yield conform(part, self._target)
 
     def _chosen(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Return the rows that the filter lets through."""

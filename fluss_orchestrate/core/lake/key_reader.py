@@ -11,9 +11,10 @@ changes beyond a limit are spread over temporary files (`last_images`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,7 +36,7 @@ from fluss_orchestrate.core.lake.known_lake import reading, tiered_snapshots
 from fluss_orchestrate.core.lake.row_delta import key_field_ids
 from fluss_orchestrate.core.lake.tiering_files import gap_error, read_batches
 from fluss_orchestrate.core.lake.tiering_keys import bucket_files
-from fluss_orchestrate.core.last_images import LastImages
+from fluss_orchestrate.core.last_images import KeyImages, LastImages
 from fluss_orchestrate.core.plan import BucketRange, Place
 
 if TYPE_CHECKING:
@@ -225,9 +226,9 @@ class KeyReader:
             if part.start == part.stop:
                 yield from self._lake_rows(table, files, None)
                 return
-            with self._tail(part) as images:
-                yield from self._lake_rows(table, files, _changed_keys(table, self.info, images))
-                for found in images.images():
+            with _Tail(partial(self._last_images, part)) as tail:
+                yield from self._lake_rows(table, files, _changed_keys(table, self.info, tail))
+                for found in tail.images():
                     if found.upserts.num_rows:
                         yield found.upserts.select(list(self.columns))
 
@@ -261,7 +262,7 @@ class KeyReader:
             if batch.num_rows:
                 yield conform(batch, target)
 
-    def _tail(self, part: BucketRange) -> LastImages:
+    def _last_images(self, part: BucketRange) -> LastImages:
         """Return the last change of each key after the lake's offset."""
         core, info = async_connection(self.connection), self.info
         index = info.schema.index
@@ -285,7 +286,28 @@ class KeyReader:
         return images
 
 
-def _changed_keys(table: Table, info: TableInfo, images: LastImages) -> ReplacedKeys:
+class _Tail:
+    """The last changes of keys after the lake's offset, read when they are asked for."""
+
+    def __init__(self, read: Callable[[], LastImages]) -> None:
+        self._read = read
+        self._found: LastImages | None = None
+
+    def images(self) -> Iterator[KeyImages]:
+        """Return the last images, each time the same."""
+        if self._found is None:
+            self._found = self._read()
+        return self._found.images()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._found is not None:
+            self._found.close()
+
+
+def _changed_keys(table: Table, info: TableInfo, tail: _Tail) -> ReplacedKeys:
     """Return the keys of which the lake may have a row that is not the last one."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
     from pyiceberg.schema import Schema
@@ -295,7 +317,7 @@ def _changed_keys(table: Table, info: TableInfo, images: LastImages) -> Replaced
     target = schema_to_pyarrow(Schema(*fields), include_field_ids=False)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for found in images.images():
+        for found in tail.images():
             for rows, was_absent in (
                 (found.upserts, found.inserted),
                 (found.deletes, found.vanished),
@@ -303,9 +325,11 @@ def _changed_keys(table: Table, info: TableInfo, images: LastImages) -> Replaced
                 keys = rows.select(target.names)
                 yield conform(keys.filter(pc.invert(was_absent)), target)
 
-    count = sum(
-        len(flags) - flags.true_count
-        for found in images.images()
-        for flags in (found.inserted, found.vanished)
-    )
+    def count() -> int:
+        return sum(
+            len(flags) - flags.true_count
+            for found in tail.images()
+            for flags in (found.inserted, found.vanished)
+        )
+
     return ReplacedKeys(ids, count, batches)
