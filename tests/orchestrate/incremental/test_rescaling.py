@@ -37,7 +37,7 @@ from fluss_client.engine import (
 )
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.incremental import IncrementalScan
-from tests.faults.recording import FaultRecorder
+from tests.faults.recording import KILLS_PER_PART, FaultRecorder, parts_of
 from tests.orchestrate.incremental.crasher import STAGES
 from tests.orchestrate.incremental.events import COLUMNS, EventTables, rows
 from tests.orchestrate.incremental.test_crashes import (
@@ -66,8 +66,9 @@ Counts = dict[str, int]
 class Writer:
     """Appends rows to random partitions through a table that was opened before any rescale."""
 
-    def __init__(self, tables: EventTables, table: FlussTable, days: list[str]) -> None:
+    def __init__(self, tables: EventTables, table: FlussTable, days: list[str], seed: int) -> None:
         self.count = 0
+        self.seed = seed
         self.days = days
         self._tables = tables
         self._table = table
@@ -76,7 +77,7 @@ class Writer:
         self._thread.start()
 
     def _write(self) -> None:
-        rng = random.Random(SEED)
+        rng = random.Random(self.seed)
         while not self._over.wait(0.02):
             size = rng.randrange(1, 20)
             found = rows(range(self.count, self.count + size), rng.choice(self.days))
@@ -192,6 +193,7 @@ def check_offsets(rows: pa.Table) -> None:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", parts_of(ROUNDS_LONG))
 @pytest.mark.parametrize(
     ("backend_kind", "sink"),
     [("plain", "parquet"), *(("embedded", sink) for sink in SINKS)],
@@ -206,13 +208,15 @@ def test_every_row_once_through_kills_and_rescales(
     long_form: bool,
     backend_kind: str,
     sink: str,
+    part: int,
     record_fault: FaultRecorder,
 ) -> None:
+    seed = SEED + part
     table = tables.days("d0", buckets=2)
     path = table.get_table_path()
     rescaler = Rescaler(tables.connection, path, "d0")
     target = Target(tables, sink, tmp_path)
-    rng = random.Random(SEED)
+    rng = random.Random(seed)
     spec = {
         "config": settings,
         "table": str(path),
@@ -221,9 +225,9 @@ def test_every_row_once_through_kills_and_rescales(
         "name": f"rescales-{backend_kind}-{sink.replace(' ', '-')}",
         **target.spec,
     }
-    writer = Writer(tables, table, ["d0"])
+    writer = Writer(tables, table, ["d0"], seed)
     kills: collections.Counter[str] = collections.Counter()
-    rounds = ROUNDS_LONG if long_form else ROUNDS_SHORT if sink == "parquet" else ROUNDS_OTHERS
+    rounds = KILLS_PER_PART if long_form else ROUNDS_SHORT if sink == "parquet" else ROUNDS_OTHERS
     if not rescaler.can_rescale:
         rounds = ROUNDS_WITHOUT
     # In the short form the other sinks die at the stages that concern them.
@@ -256,7 +260,7 @@ def test_every_row_once_through_kills_and_rescales(
         sum(kills.values()),
         lost=len(set(range(count)) - ids.keys()),
         doubled=ids.total() - len(ids),
-        seed=SEED,
+        seed=seed,
         stages=kills,
     )
     assert sorted(ids.elements()) == list(range(count))

@@ -138,6 +138,7 @@ def test_equal_through_kills_and_rebuilds(
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", parts_of(KILLS_LONG))
 @pytest.mark.parametrize("fluss_kind", ["embedded"], indirect=True)
 @pytest.mark.parametrize(
     "mode", ["equality", pytest.param("copy_on_write", marks=pytest.mark.long)]
@@ -150,21 +151,22 @@ def test_equal_through_kills_and_rescales(
     fluss_kind: str,
     long_form: bool,
     mode: str,
+    part: int,
     record_fault: FaultRecorder,
 ) -> None:
     """Only the embedded engine can change the bucket count of a table."""
     with own_database(source_connection, "mirrors") as name:
         source = Source(source_connection, name, partitioned=True)
         target = Target(source, tmp_path, mode, fluss_address)
-        total = KILLS_LONG if long_form else RESCALES_SHORT
-        kills = kill_runs(target, crashers, random.Random(SEED), total, rescales=True)
+        total = KILLS_PER_PART if long_form else RESCALES_SHORT
+        kills = kill_runs(target, crashers, random.Random(SEED + part), total, rescales=True)
         lost, doubled = target.differences()
         record_fault(
             f"kill -9 of mirrors in Iceberg through rescales ({mode})",
             sum(kills.values()),
             lost=lost,
             doubled=doubled,
-            seed=SEED,
+            seed=SEED + part,
             stages=kills,
         )
         assert target.duck.rows(tmp_path) == without_nulls(source.model)

@@ -14,7 +14,7 @@ from fluss_client import FlussConnection, Schema, TableDescriptor, TablePath
 from fluss_orchestrate import load_rows
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.loading import PlacedElsewhereError, sending
-from tests.faults.recording import FaultRecorder
+from tests.faults.recording import KILLS_PER_PART, FaultRecorder, parts_of
 from tests.orchestrate.incremental.test_crashes import KILLED, Crashers
 from tests.orchestrate.incremental.test_rescaling import check_placement
 from tests.orchestrate.rescaler import Rescaler
@@ -132,6 +132,7 @@ def crashers() -> Iterator[Crashers]:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", parts_of(ROUNDS_LONG))
 @pytest.mark.parametrize("fluss_kind", ["embedded"], indirect=True)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_every_row_once_through_kills_and_rescales(
@@ -141,16 +142,18 @@ def test_every_row_once_through_kills_and_rescales(
     fluss_kind: str,
     crashers: Crashers,
     kind: str,
+    part: int,
     long_form: bool,
     record_fault: FaultRecorder,
 ) -> None:
     """Only the embedded engine can change the bucket count of a table."""
     path = TablePath(sink_database, "t")
     rescaler = make_table(sink_connection, path, kind)
-    chance = random.Random(SEED)
+    seed = SEED + part
+    chance = random.Random(seed)
     stages = load_crasher.STAGES
     kills: collections.Counter[str] = collections.Counter()
-    rounds = ROUNDS_LONG if long_form else len(stages)
+    rounds = KILLS_PER_PART if long_form else len(stages)
     for number in range(rounds):
         stage = stages[number % len(stages)]
         # The load creates the newest partition, before or after the rescale.
@@ -176,7 +179,7 @@ def test_every_row_once_through_kills_and_rescales(
         sum(kills.values()),
         lost=len(set(range(count)) - found.keys()),
         doubled=found.total() - len(found),
-        seed=SEED,
+        seed=seed,
         stages=kills,
     )
     assert sum(kills.values()) == rounds
