@@ -22,6 +22,13 @@ from tests.interop.test_message_bytes import MESSAGES
 NEWEST = "1.0.0"
 OTHER_VERSIONS = {"GET_KV_SNAPSHOT_METADATA": (0, 1)}
 """Calls whose highest version here is not the jar's: (ours, the jar's)."""
+RETRIED_HERE = {
+    "RetriableAuthenticationError": "by its name; the connection is opened again",
+    "NotCoordinatorLeaderError": "the client looks for the coordinator that leads",
+    "TooManyScannersError": "the client waits for another scan to end",
+    "InvalidBucketRoutingError": "the client places rows and keys anew",
+}
+"""The errors that the official client does not repeat a call after, and why this one does."""
 _FIXED = {FieldDescriptor.TYPE_FLOAT: 5, FieldDescriptor.TYPE_DOUBLE: 1}
 _OF_LENGTH = (
     FieldDescriptor.TYPE_STRING,
@@ -69,12 +76,24 @@ def test_every_public_call_has_the_same_key_and_versions(
 
 
 def test_every_error_code_has_a_class_of_its_own(surface: dict[str, list[list[str]]]) -> None:
-    codes = [int(code) for (code,) in surface["error"] if int(code) not in (-1, 0)]
+    codes = [int(code) for code, *_ in surface["error"] if int(code) not in (-1, 0)]
     known = {value for value in vars(ErrorCode).values() if isinstance(value, int)}
     assert set(codes) <= known
     classes = [type(error_for(code, "said")) for code in codes]
     assert len(set(classes)) == len(codes)
     assert all(kind.__doc__ and issubclass(kind, FlussError) for kind in classes)
+
+
+def test_errors_are_retried_as_by_the_official_client(
+    surface: dict[str, list[list[str]]],
+) -> None:
+    errors = {error_for(int(code), "said"): flags for code, *flags in surface["error"]}
+    for error, (retriable, stale) in errors.items():
+        name, theirs = type(error).__name__, (retriable == "true", stale == "true")
+        if name in RETRIED_HERE:
+            assert (error.retriable, *theirs) == (True, False, False), name
+        else:
+            assert (error.retriable, error.stale_metadata) == theirs, name
 
 
 def test_every_field_of_our_messages_is_theirs(

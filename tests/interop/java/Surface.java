@@ -2,6 +2,8 @@ import java.lang.reflect.Field;
 import java.util.Enumeration;
 import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
+import org.apache.fluss.exception.InvalidMetadataException;
+import org.apache.fluss.exception.RetriableException;
 import org.apache.fluss.rpc.protocol.ApiKeys;
 import org.apache.fluss.rpc.protocol.Errors;
 
@@ -15,7 +17,9 @@ public class Surface {
             print("call", key.id, key.name(), key.lowestSupportedVersion, key.highestSupportedVersion, key.visibility);
         }
         for (Errors error : Errors.values()) {
-            print("error", error.code());
+            Object exception = error.exception();
+            print("error", error.code(), exception instanceof RetriableException,
+                    exception instanceof InvalidMetadataException);
         }
         String file = ApiKeys.class.getProtectionDomain().getCodeSource().getLocation().getPath();
         try (JarFile jar = new JarFile(file)) {
