@@ -25,9 +25,9 @@ def done(handle: fluss.Handle[Any]) -> Any:
     return handle.result()
 
 
-def eventually(look: Callable[[], T], until: Callable[[T], bool]) -> T:
+def eventually(look: Callable[[], T], until: Callable[[T], bool], seconds: float = WAIT_S) -> T:
     """What `look` gives as soon as it satisfies `until`; the last look when it never does."""
-    deadline = Deadline(WAIT_S)
+    deadline = Deadline(seconds)
     while True:
         found = look()
         if until(found) or deadline.has_passed:
