@@ -7,6 +7,7 @@ storage and a server's crash can work on within seconds.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -36,14 +37,20 @@ from tests.fix_cluster import discard
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.events import EventTables
 from tests.orchestrate.incremental.test_times import cuts_of, true_cuts
+from tests.waiting import scaled
 
 COLUMNS = {"id": pa.int64(), "text": pa.string()}
-EXPIRING = {"table.log.ttl": "2s", "table.log.tiered.local-segments": "1"}
 BATCH_ROWS = 100
 TEXT_BYTES = 600
 PATIENCE_S = 90
 
 _numbers = itertools.count()
+
+
+def expiring_properties() -> dict[str, str]:
+    """Rows live for long enough to be read once, also on a busy machine."""
+    seconds = math.ceil(scaled(2))
+    return {"table.log.ttl": f"{seconds}s", "table.log.tiered.local-segments": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +77,7 @@ def short_cluster(
 def expiring(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EventTables]:
-    """Tables whose rows go away after two seconds."""
+    """Tables whose rows go away after seconds."""
     if request.param == "short":
         address = request.getfixturevalue("short_cluster").info.bootstrap_servers
     else:
@@ -118,7 +125,7 @@ def scan_of(tables: EventTables, table: FlussTable, **options: Any) -> Increment
 
 @pytest.mark.timeout(300)
 def test_retention_passes_the_position(expiring: EventTables, tmp_path: Path) -> None:
-    table = expiring.sure(COLUMNS, None, properties=EXPIRING)
+    table = expiring.sure(COLUMNS, None, properties=expiring_properties())
     store = CheckpointStore(MemoryEventLog())
     scan = scan_of(expiring, table, store=store, name="one")
     expiring.append(table, batch(0))
@@ -170,7 +177,7 @@ def test_a_new_partition_that_retention_has_reached_is_not_skipped(
         None,
         partition_keys=["day"],
         partitions=[{"day": "d1"}],
-        properties=EXPIRING,
+        properties=expiring_properties(),
     )
     scan = scan_of(expiring, table, start="latest")
     with scan.run("one") as run:
@@ -198,7 +205,7 @@ def test_a_new_partition_that_retention_has_reached_is_not_skipped(
 @pytest.mark.timeout(300)
 def test_the_lake_gives_what_retention_took(expiring: EventTables) -> None:
     """The lost range comes from the reader of the lake, the rest from the log, in one stream."""
-    table = expiring.sure(COLUMNS, None, properties=EXPIRING)
+    table = expiring.sure(COLUMNS, None, properties=expiring_properties())
     kept = scan_of(expiring, table, metadata_columns=["_offset"])
     store = CheckpointStore(MemoryEventLog())
     first = scan_of(expiring, table, store=store, name="lake", metadata_columns=["_offset"])
@@ -253,7 +260,9 @@ def test_the_lake_gives_what_retention_took(expiring: EventTables) -> None:
 @pytest.mark.timeout(300)
 def test_a_tiered_table_is_read_whole_after_retention(expiring: EventTables) -> None:
     """From Iceberg what the log has lost, from the log the rest; and ends at a lake snapshot."""
-    table = expiring.sure(COLUMNS, None, properties={**EXPIRING, "table.datalake.enabled": "true"})
+    table = expiring.sure(
+        COLUMNS, None, properties={**expiring_properties(), "table.datalake.enabled": "true"}
+    )
     path = table.get_table_path()
     store = CheckpointStore(MemoryEventLog())
     scan = scan_of(expiring, table, store=store, name="tiered", on_retention="lake")
