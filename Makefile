@@ -53,7 +53,8 @@ $(UV): requirements/tool.txt
 
 $(VENV)/.synced: $(UV) requirements/dev.txt pyproject.toml
 	@echo "Installing the environment into $(VENV) ..."
-	@$(UV) pip sync -q --python $(BIN)/python --require-hashes requirements/dev.txt
+	@# Compiled here, at once: else the first processes of tests, each by itself, compile what they import.
+	@$(UV) pip sync -q --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.txt
 	@$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 

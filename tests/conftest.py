@@ -34,6 +34,10 @@ pytest_plugins = [
 hypothesis.settings.register_profile("house", deadline=None)
 hypothesis.settings.load_profile("house")
 
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1"
+"""Java's second compiler costs more than it saves within the minutes that servers of short forms
+live: without it, a cluster starts and does its first work in two thirds of the CPU time."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -42,6 +46,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("FLUSS_TEST_LONG", "") not in ("", "0"),
         help="run the long forms (also FLUSS_TEST_LONG=1)",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    set_before = os.environ.get("JAVA_TOOL_OPTIONS", "")
+    if not config.getoption("--long") and SHORT_LIVED_JAVA not in set_before:
+        os.environ["JAVA_TOOL_OPTIONS"] = f"{set_before} {SHORT_LIVED_JAVA}".strip()
 
 
 def pytest_report_header() -> list[str]:
