@@ -41,7 +41,7 @@ from fluss_orchestrate.core.lake import (
     tier_table,
     tiering_keys,
 )
-from tests.faults.recording import FaultRecorder
+from tests.faults.recording import KILLS_PER_PART, FaultRecorder, parts_of
 from tests.orchestrate.lake.key_killer import MAINTAIN, STAGES, TIER, TIERING, begin, died
 from tests.orchestrate.lake.key_programs import (
     DAYS,
@@ -52,8 +52,9 @@ from tests.orchestrate.lake.key_programs import (
 )
 from tests.orchestrate.lake.test_tiering import load_extensions
 
-PROGRAMS_LONG = 300
+PROGRAMS_LONG, PROGRAMS_PER_PART = 300, 50
 KILLS_LONG = 100
+SEED = 22
 TRIES_PER_TABLE = 12
 PARTITIONED = VARIANTS["partitioned"]
 NOW = MaintenanceSettings(snapshot_age_ms=0, keep_snapshots=1)
@@ -64,11 +65,20 @@ def maintain(table: KeyTable) -> None:
 
 
 @pytest.mark.timeout(7200)
-def test_random_programs(connection: FlussConnection, database: str, long_form: bool) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(seed, marks=pytest.mark.long if seed else ())
+        for seed in range(0, PROGRAMS_LONG, PROGRAMS_PER_PART)
+    ],
+)
+def test_random_programs(
+    connection: FlussConnection, database: str, long_form: bool, first: int
+) -> None:
     """Writes, deletes, rounds and maintenance in any order: union = state = model."""
-    variants = itertools.cycle(VARIANTS.items())
-    for seed in range(PROGRAMS_LONG if long_form else len(VARIANTS)):
-        _, options = next(variants)
+    variants = list(VARIANTS.values())
+    for seed in range(first, first + (PROGRAMS_PER_PART if long_form else len(variants))):
+        options = variants[seed % len(variants)]
         table = make_key_table(connection, database, f"s{seed}_", **options)
         run_program(table, seed, steps=12 if long_form else 7, maintain=maintain)
         connection.get_admin().result().drop_table(table.path).result()
@@ -216,11 +226,13 @@ def test_duckdb_reads_the_same_rows(
 
 
 @pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", parts_of(KILLS_LONG))
 def test_killed_at_any_stage(
     connection: FlussConnection,
     database: str,
     lake_address: str,
     long_form: bool,
+    part: int,
     record_fault: FaultRecorder,
 ) -> None:
     """After any kill the lake equals the table at the offsets that Fluss knows, and goes on.
@@ -228,14 +240,17 @@ def test_killed_at_any_stage(
     In the long form, every other process that dies has a rival, which tiers or maintains the same
     table at the same time, and the first rounds of new tables are killed too.
     """
-    choose = random.Random(22)
-    variants = itertools.cycle(VARIANTS.items() if long_form else [("partitioned", PARTITIONED)])
+    seed = SEED + part
+    choose = random.Random(seed)
+    variants = itertools.cycle(list(VARIANTS.values()) if long_form else [PARTITIONED])
+    for _ in range(part):
+        next(variants)
     stages = itertools.cycle(STAGES if long_form else ["between"])
     kills: Counter[str] = Counter()
     tries = wrong = 0
-    while kills.total() < (KILLS_LONG if long_form else 1):
+    while kills.total() < (KILLS_PER_PART if long_form else 1):
         if tries % TRIES_PER_TABLE == 0:
-            table = make_key_table(connection, database, f"k{tries}_", **next(variants)[1])
+            table = make_key_table(connection, database, f"k{tries}_", **next(variants))
         stage = next(stages)
         tries += 1
         table.upsert([choose.randrange(24) for _ in range(12)])
@@ -248,7 +263,7 @@ def test_killed_at_any_stage(
     kind = "embedded" if lake_address.startswith("embedded:") else "cluster"
     hit = {stage: kills[stage] for stage in (STAGES if long_form else kills)}
     fault = f"kill -9 of tiering and maintenance of a key table ({kind})"
-    record_fault(fault, kills.total(), lost=wrong, stages=hit)
+    record_fault(fault, kills.total(), lost=wrong, seed=seed, stages=hit)
 
 
 def one_kill(
