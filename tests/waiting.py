@@ -11,10 +11,14 @@ of its own (`.result()`): the limit of the whole test ends it, too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 WAIT_S = 60.0
 PAUSE_S = 0.05
@@ -100,7 +104,7 @@ def wait_until(
 
 async def wait_until_async(
     what: str,
-    look: Callable[[], T],
+    look: Callable[[], Awaitable[T]],
     seconds: float = WAIT_S,
     *,
     pause_s: float = PAUSE_S,
@@ -108,10 +112,21 @@ async def wait_until_async(
 ) -> T:
     """Look again and again, as `wait_until` does, while the other tasks of the loop run."""
     deadline = Deadline(seconds)
-    while not (found := look()):
+    while not (found := await look()):
         deadline.check(what, details)
         await asyncio.sleep(pause_s)
     return found
+
+
+@contextlib.contextmanager
+def within(seconds: float, what: str) -> Iterator[None]:
+    """Fail if the block takes longer than so many seconds of an idle machine.
+
+    For what must come at once, where another way would take many times as long.
+    """
+    deadline = Deadline(seconds)
+    yield
+    deadline.check(what)
 
 
 def let_pass(seconds: float, why: str) -> None:
@@ -127,6 +142,16 @@ async def let_pass_async(seconds: float, why: str) -> None:
     """Let so much time pass, as `let_pass` does, while the other tasks of the loop run."""
     assert why, "say why time itself matters"
     await asyncio.sleep(seconds)
+
+
+def patient(page: Page) -> Page:
+    """Return the page of a browser, whose limits, and those of `expect`, follow the load."""
+    from playwright.sync_api import expect
+
+    limit_ms = scaled(WAIT_S) * 1000
+    page.set_default_timeout(limit_ms)
+    expect.set_options(timeout=limit_ms)
+    return page
 
 
 def moment_between() -> int:

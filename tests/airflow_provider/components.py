@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from tests.waiting import wait_until
 
 WAIT_S = 90.0
 
@@ -75,11 +76,5 @@ def until(
     pause_s: float = 0.3,
 ) -> Any:
     """What `check` gives once that is true; an error with the component's log if it never is."""
-    deadline = time.monotonic() + wait_s
-    while time.monotonic() < deadline:
-        found = check()
-        if found:
-            return found
-        time.sleep(pause_s)
-    said = "" if component is None else component.said()[-4000:]
-    raise AssertionError(f"{what} did not happen within {wait_s} s\n{said}")
+    details = None if component is None else lambda: component.said()[-4000:]
+    return wait_until(what, check, wait_s, pause_s=pause_s, details=details)

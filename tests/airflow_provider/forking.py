@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any
+
+from tests.waiting import wait_until
 
 WAIT_S = 100.0
 
@@ -35,15 +36,20 @@ class Worker:
 
     def wait(self, wait_s: float = WAIT_S) -> int:
         """Its exit code; minus the signal when one ended it."""
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
+        status = 0
+
+        def has_ended() -> bool:
+            nonlocal status
             pid, status = os.waitpid(self._pid, os.WNOHANG)
-            if pid:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.05)
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
-        raise AssertionError(f"a worker did not end within {wait_s} s")
+            return pid != 0
+
+        try:
+            wait_until("the end of a worker", has_ended, wait_s)
+        except BaseException:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            raise
+        return os.waitstatus_to_exitcode(status)
 
 
 def die() -> None:

@@ -19,6 +19,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import let_pass_async, scaled
+
 ROWS = 50
 
 
@@ -131,11 +133,11 @@ async def _watch() -> list[int]:
         name, arguments = FlussOffsetTrigger(table="smoke.numbers", start="earliest").serialize()
         assert name.endswith(".FlussOffsetTrigger")
         events = FlussOffsetTrigger(**arguments).run()
-        event: Any = await asyncio.wait_for(anext(events), 30)
+        event: Any = await asyncio.wait_for(anext(events), scaled(60))
         counts.append(event.payload["rows"])
         # The cursor is kept as the watcher goes on.
         going_on = asyncio.ensure_future(anext(events))
-        await asyncio.sleep(1.0)
+        await let_pass_async(1.0, "when the cursor is kept shows nowhere")
         going_on.cancel()
         import pyarrow as pa
 
@@ -160,7 +162,7 @@ with DAG("smoke", schedule=None, start_date=datetime(2026, 1, 1)) as dag:
         task_id="tables",
         specs={{"table": "smoke.numbers", "columns": {{"id": "bigint"}}, "buckets": 1}},
     )
-    exists = FlussTableSensor(task_id="exists", table="smoke.numbers", timeout=30)
+    exists = FlussTableSensor(task_id="exists", table="smoke.numbers", timeout=600)
     write = FlussWriteOperator(
         task_id="write",
         table="smoke.numbers",
@@ -169,7 +171,7 @@ with DAG("smoke", schedule=None, start_date=datetime(2026, 1, 1)) as dag:
     )
     deferred = FlussOffsetSensor(
         task_id="deferred", table="smoke.numbers", start="earliest", min_offsets={rows},
-        deferrable=True, timeout=30,
+        deferrable=True, timeout=600,
     )
     scan = FlussIncrementalScanOperator(
         task_id="scan", table="smoke.numbers", checkpoint="smoke-scan", sink=ParquetTarget({out!r})

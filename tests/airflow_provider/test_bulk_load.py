@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,6 +22,7 @@ from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.reading import ids_in
 from tests.airflow_provider.running import load_dags, result_of, run, states
 from tests.fix_either import CLUSTER_FIRST
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.usefixtures("airflow_home"), pytest.mark.timeout(400)]
 DATE = datetime(2026, 11, 17, 3, tzinfo=UTC)
@@ -102,8 +102,12 @@ def _kill_in_the_middle(task: Any, config: Config) -> None:
         return any("python" in name and "bulk_load" in said for name, said in found)
 
     def terminate() -> None:
-        while not (driver_runs() and any("java" in command for command in commands)):
-            time.sleep(0.2)
+        wait_until(
+            "the driver",
+            lambda: driver_runs() and any("java" in command for command in commands),
+            300,
+            pause_s=0.2,
+        )
         os.kill(os.getpid(), signal.SIGTERM)
 
     killer = threading.Thread(target=terminate, daemon=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tests.airflow_provider.reading import ids_in
 from tests.airflow_provider.rows import numbers_spec
 from tests.airflow_provider.running import register, result_of, run, states
 from tests.fix_either import CLUSTER_FIRST
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.usefixtures("airflow_home"), pytest.mark.timeout(900)]
 ROWS = 3000
@@ -44,22 +44,25 @@ def table(client: FlussConnection, database: str, tmp_path: Path) -> TableSpec:
 def supervisors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], list[psutil.Process]]]:
-    """The supervisors that this test has started; they are gone afterwards."""
+    """The supervisors that this test has started; they are gone afterwards.
+
+    Other tests of this machine have supervisors, too. The folder of each is an argument of it.
+    """
     # One that is killed leaves its folder behind.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    before = {process.pid for process in _all_supervisors()}
 
     def own() -> list[psutil.Process]:
-        return [process for process in _all_supervisors() if process.pid not in before]
+        found = psutil.process_iter(["cmdline"])
+        commands = {process: process.info["cmdline"] or () for process in found}
+        return [
+            process
+            for process, words in commands.items()
+            if detached.__name__ in words and str(tmp_path) in words[-1]
+        ]
 
     yield own
     for process in own():
         _kill_whole(process)
-
-
-def _all_supervisors() -> list[psutil.Process]:
-    found = psutil.process_iter(["cmdline"])
-    return [p for p in found if detached.__name__ in (p.info["cmdline"] or ())]
 
 
 def _driver_runs(supervisors: list[psutil.Process]) -> bool:
@@ -147,10 +150,7 @@ def test_a_lost_supervisor_is_replaced(
     """Its machine goes away with Spark in the middle of the work: the task submits again."""
     monkeypatch.setattr(detached, "LOST_S", 25.0)
     worker = Worker(lambda: run(dag_of(conn_id, table, tmp_path)))
-    until = time.monotonic() + WAIT_S
-    while not _driver_runs(supervisors()):
-        assert time.monotonic() < until
-        time.sleep(0.2)
+    wait_until("the driver", lambda: _driver_runs(supervisors()), WAIT_S, pause_s=0.2)
     _kill_whole(supervisors()[0])
     assert worker.wait(WAIT_S) == 0
     assert ids_in(client, table.table) == list(range(ROWS))
@@ -176,10 +176,7 @@ def test_a_load_that_takes_too_long_or_cannot_work(
     pq.write_table(pa.table(rows), tmp_path / "in" / "rows.parquet")
     short = run(dag_of(embedded_conn_id, spec, tmp_path, wait_timeout=1.0))
     assert states(short) == {"load": "failed"}
-    until = time.monotonic() + WAIT_S
-    while supervisors():
-        assert time.monotonic() < until, "it did not stop"
-        time.sleep(0.5)
+    wait_until("the end of it", lambda: not supervisors(), WAIT_S, pause_s=0.5)
     stopped = detached.last_record(client, spec.table, f"{spec.table} once")
     assert stopped is not None
     assert stopped.phase == detached.STOPPED

@@ -15,6 +15,7 @@ import pytest
 from fluss_client import FlussConnection, TablePath
 from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.running import result_of, run, states
+from tests.waiting import scaled
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
 Query = Callable[[str], list[Any]]
@@ -110,7 +111,7 @@ def test_a_mirror_waits_for_rows_and_needs_a_target_that_replaces(
             sink=SqlTarget("waited", "warehouse", form="mirror"),
             min_offsets="{{ 1 + 1 }}",
             poll_interval=0.1,
-            wait_timeout=60,
+            wait_timeout=scaled(60),
             **common,
         )
         FlussMirrorOperator(

@@ -17,6 +17,7 @@ from fluss_orchestrate.core.loading import load_rows
 from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import result_of, run, states
+from tests.waiting import WAIT_S, scaled
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
 
@@ -40,7 +41,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], An
         looked.clear()
 
         def main() -> None:
-            assert looked.wait(60), "no sensor has looked"
+            assert looked.wait(scaled(WAIT_S)), "no sensor has looked"
             try:
                 work()
             except BaseException as error:
@@ -63,7 +64,9 @@ def sense(sensor: str, dag_id: str, **arguments: Any) -> Any:
     import fluss_orchestrate.airflow as provider
 
     with DAG(dag_id) as dag:
-        getattr(provider, sensor)(task_id="wait", timeout=60, poke_interval=0.2, **arguments)
+        getattr(provider, sensor)(
+            task_id="wait", timeout=scaled(WAIT_S), poke_interval=0.2, **arguments
+        )
     done = run(dag)
     assert states(done) == {"wait": "success"}
     return result_of(done, "wait")

@@ -18,6 +18,7 @@ from fluss_orchestrate.core.loading import load_rows
 from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import result_of, run, states
+from tests.waiting import scaled
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
 
@@ -93,7 +94,7 @@ def test_receipts_of_many_partitions_stay_small_and_can_be_used(
             **common,
         )
         wait = FlussOffsetSensor(
-            task_id="wait", offsets="{{ ti.xcom_pull('write') }}", timeout=30, **common
+            task_id="wait", offsets="{{ ti.xcom_pull('write') }}", timeout=scaled(30), **common
         )
         scan = FlussIncrementalScanOperator(
             task_id="scan",

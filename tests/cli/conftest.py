@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.cli.running import Cli
 from tests.leftovers import no_process_is_left  # noqa: F401
+from tests.waiting import let_pass
 
 _numbers = itertools.count()
 CREATE_ATTEMPTS_MAX = 8
@@ -105,7 +105,7 @@ def _open_shop(folder: Path, address: str, lake: bool) -> Iterator[Shop]:
         known = ("exist", "locked", "the coordinator does not know it")
         assert any(words in result.stderr for words in known), result.stderr
         cli.run("databases", "drop", shop.database, "--cascade", "--yes")
-        time.sleep(attempt)
+        let_pass(attempt, "others hold the catalog for a while")
     else:
         raise AssertionError(result.stderr)
     yield shop

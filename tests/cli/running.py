@@ -73,7 +73,6 @@ class Cli:
             env={**env, **options.pop("env", {})},
             capture_output=True,
             text=True,
-            timeout=options.pop("timeout", 110),
             check=False,
             **options,
         )

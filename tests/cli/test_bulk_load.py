@@ -71,7 +71,6 @@ def test_a_load_and_its_repetition(shop: Shop, tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=280,
         )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["rows"] == 5_000

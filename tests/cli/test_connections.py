@@ -133,7 +133,6 @@ def test_airflow_connections(tmp_path: Path, cli: Cli) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=110,
     )
     found, missing = (json.loads(line) for line in done.stdout.splitlines()[-2:])
     assert found[0] == 0, found

@@ -12,6 +12,7 @@ import pytest
 from fluss_orchestrate.cli.presentation import progress
 from tests.cli.conftest import Shop
 from tests.cli.running import SCRIPT, Cli
+from tests.waiting import scaled
 
 
 def test_tier_wait_status_read(
@@ -38,9 +39,9 @@ def test_tier_wait_status_read(
     assert cli("lake", "tier", table, "--yes") == "the lake held everything already\n"
     path = tmp_path / "receipt.json"
     path.write_text(json.dumps(receipt))
-    held = cli.json("lake", "wait", table, "--covers", f"@{path}", "--timeout", "60")
+    held = cli.json("lake", "wait", table, "--covers", f"@{path}", "--timeout", f"{scaled(60):.0f}")
     assert held["snapshot_id"] == tiered["snapshot_id"]
-    assert "holds it" in cli("lake", "wait", table, "--timeout", "60")
+    assert "holds it" in cli("lake", "wait", table, "--timeout", f"{scaled(60):.0f}")
     assert cli.json("lake", "status", table)["lag_offsets"] == 0
     rows = cli.json("read", table, "--source", "lake")
     assert sorted(row["event_id"] for row in rows) == [1, 2, 3]
@@ -136,10 +137,10 @@ def test_a_worker_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         text=True,
     )
     try:
-        assert "holds it" in cli("lake", "wait", "d.t", "--timeout", "60")
+        assert "holds it" in cli("lake", "wait", "d.t", "--timeout", f"{scaled(60):.0f}")
     finally:
         worker.send_signal(signal.SIGINT)
-        output, said = worker.communicate(timeout=60)
+        output, said = worker.communicate()
     assert worker.returncode == 130
     assert output == ""
     first, *tiered = said.splitlines()

@@ -81,7 +81,7 @@ def test_demo_with_wrong_options(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_demo(tmp_path: Path) -> None:
-    done = Cli(tmp_path).script("demo", "--json", "--", "--rows", "2000", timeout=850)
+    done = Cli(tmp_path).script("demo", "--json", "--", "--rows", "2000")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["every_row_exactly_once"] is True
     assert "every row exactly once" in done.stderr

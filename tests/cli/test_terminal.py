@@ -6,8 +6,8 @@ import os
 import pty
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,7 +41,7 @@ def at_terminal(shop: Shop, *arguments: str, typed: str = "") -> tuple[int, str,
     output = process.stdout.read().decode()
     process.stdout.close()
     os.close(ours)
-    return process.wait(60), output, shown.decode()
+    return process.wait(), output, shown.decode()
 
 
 def test_a_question_and_its_answers(local_shop: Shop) -> None:
@@ -69,9 +69,14 @@ def test_a_bar(local_shop: Shop) -> None:
 def test_plain_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("fluss_orchestrate.cli.presentation.progress.LINE_INTERVAL_S", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    now_s = 100.0
+    monkeypatch.setattr(
+        "fluss_orchestrate.cli.presentation.progress.time",
+        SimpleNamespace(monotonic=lambda: now_s),
+    )
     with metered("reading", 100) as meter:
         assert isinstance(meter, LineMeter)
-        meter.started = time.monotonic() - 10
+        now_s += 10
         meter.at(50, 50, 100)
         meter.add(50, 50)
     lines = capsys.readouterr().err.splitlines()
@@ -102,6 +107,6 @@ def test_watching_at_a_terminal(local_shop: Shop, tmp_path: Path) -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     os.close(ours)
-    assert process.wait(60) == 0
+    assert process.wait() == 0
     assert local_shop.events in shown.decode()
     assert "\x1b[" in shown.decode()

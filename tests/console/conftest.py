@@ -13,6 +13,7 @@ from fluss_orchestrate.core.overview.samples import Samples
 from tests.console.place import Place, console_of, fill, served
 from tests.fix_either import own_database
 from tests.needs import chromium
+from tests.waiting import patient, scaled
 
 PASS_S = 120.0
 
@@ -29,7 +30,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """A page that must not write a single line to the browser's console."""
-    opened = browser.new_page(viewport={"width": 1360, "height": 900})
+    opened = patient(browser.new_page(viewport={"width": 1360, "height": 900}))
     said: list[str] = []
     opened.on("console", lambda message: said.append(message.text))
     opened.on("pageerror", lambda error: said.append(str(error)))
@@ -56,5 +57,5 @@ def place(lake_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         fill(connection, database, store)
         samples = Samples(tmp_path_factory.mktemp("samples") / "samples.sqlite")
         with console_of(connection, store, samples) as console, served(console) as url:
-            assert console.monitor.look(PASS_S).gathered is not None
+            assert console.monitor.look(scaled(PASS_S)).gathered is not None
             yield Place(url, console, connection, database, store)

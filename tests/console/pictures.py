@@ -21,6 +21,7 @@ from fluss_orchestrate.core.overview.figures import Overview
 from fluss_orchestrate.core.overview.samples import Samples
 from tests.console.place import console_of, fill, served
 from tests.needs import chromium
+from tests.waiting import patient
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 DATABASE = "sales"
@@ -51,9 +52,11 @@ def take(folder_of_pictures: Path) -> None:
             with console, served(console) as url:
                 console.look()
                 for name, (path, scheme) in PICTURES.items():
-                    page = browser.new_page(
-                        viewport={"width": 1280, "height": 860},
-                        color_scheme=scheme,  # type: ignore[arg-type]
+                    page = patient(
+                        browser.new_page(
+                            viewport={"width": 1280, "height": 860},
+                            color_scheme=scheme,  # type: ignore[arg-type]
+                        )
                     )
                     page.goto(url + path)
                     page.screenshot(path=folder_of_pictures / f"{name}.png")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from threading import Thread
 
+import httpx
 import pyarrow as pa
 import uvicorn
 from starlette.types import ASGIApp
@@ -29,10 +30,11 @@ from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.job import run_interval
 from fluss_orchestrate.core.overview.samples import Samples
+from tests.waiting import scaled, wait_until
 
 HOSTILE = "<script>document.title='taken'</script>"
 USER = "maria"
-START_S = 30.0
+END_S = 30.0
 HOUR_MS = 3_600_000
 
 
@@ -119,6 +121,11 @@ def fill_intervals(
         run.to_arrow()
 
 
+def visitor(url: str) -> httpx.Client:
+    """A client of a console, which waits for an answer as long as the test lasts."""
+    return httpx.Client(base_url=url, trust_env=False, timeout=None)
+
+
 @contextmanager
 def served(console: Console, *, may_act: bool = True) -> Iterator[str]:
     """A console on loopback by a real server; where it is."""
@@ -135,14 +142,13 @@ def served_app(app: ASGIApp) -> Iterator[str]:
     thread = Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        while not server.started:
-            thread.join(0.01)
-            assert thread.is_alive()
+        wait_until("the start", lambda: server.started or not thread.is_alive(), pause_s=0.01)
+        assert thread.is_alive()
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
-        thread.join(START_S)
+        thread.join(scaled(END_S))
 
 
 def console_of(

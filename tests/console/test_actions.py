@@ -16,7 +16,7 @@ from fluss_orchestrate import IncrementalScan, load_rows
 from fluss_orchestrate.console.access import FormTokens, LocalAccess, Viewer
 from fluss_orchestrate.console.app import create_app
 from fluss_orchestrate.core.checkpoints.events import EventKind
-from tests.console.place import USER, Place, rows, served, served_app
+from tests.console.place import USER, Place, rows, served, served_app, visitor
 
 TOKEN = re.compile(r'name="token" value="([^"]+)"')
 SIGNED = re.compile(r'name="signed" value="([^"]*)"')
@@ -98,7 +98,7 @@ def test_abandon_tier_and_partitions(place: Place, page: Page) -> None:
 
 @pytest.fixture
 def client(place: Place) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=place.url, trust_env=False) as opened:
+    with visitor(place.url) as opened:
         yield opened
 
 
@@ -153,7 +153,7 @@ def test_a_form_from_elsewhere_changes_nothing(place: Place, client: httpx.Clien
 def test_read_only_unless_allowed(place: Place) -> None:
     with (
         served(place.console, may_act=False) as url,
-        httpx.Client(base_url=url, trust_env=False) as client,
+        visitor(url) as client,
     ):
         name = place.name("to-files")
         assert "Reset…" not in client.get("/checkpoint", params={"name": name}).text
@@ -171,7 +171,7 @@ def test_headers_and_a_console_without_an_access(place: Place, client: httpx.Cli
     assert answer.headers["x-content-type-options"] == "nosniff"
     with served_app(create_app(place.console)) as url:
         for path in ("/", "/api/overview", "/metrics", "/act/reset"):
-            assert httpx.get(url + path, trust_env=False).status_code == 401
+            assert httpx.get(url + path, trust_env=False, timeout=None).status_code == 401
 
 
 def test_another_address_needs_the_token(place: Place) -> None:
@@ -182,7 +182,7 @@ def test_another_address_needs_the_token(place: Place) -> None:
         LocalAccess(app, "0.0.0.0", "short", may_act=False, user=USER)
     token = "a token that is long enough"
     guarded = LocalAccess(app, "0.0.0.0", token, may_act=False, user=USER)
-    with served_app(guarded) as url, httpx.Client(base_url=url, trust_env=False) as http:
+    with served_app(guarded) as url, visitor(url) as http:
         assert http.get("/metrics").status_code == 401
         wrong = http.get("/metrics", headers={"authorization": "Bearer no"})
         assert wrong.status_code == 401

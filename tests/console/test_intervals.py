@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -16,7 +15,7 @@ from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
 from fluss_orchestrate.core.checkpoints.events import IntervalName
 from fluss_orchestrate.core.overview import gathering
 from fluss_orchestrate.core.overview.gathering import Gatherer
-from tests.console.place import HOUR_MS, Place, rows
+from tests.console.place import HOUR_MS, Place, rows, visitor
 
 
 def test_a_scan_by_intervals_has_a_page(place: Place, page: Page) -> None:
@@ -53,7 +52,7 @@ def test_checkpoints_of_a_task_are_found_by_its_runs(place: Place, page: Page) -
 
 
 def test_an_open_interval_is_behind_by_its_own_rows_only(place: Place) -> None:
-    with httpx.Client(base_url=place.url, trust_env=False) as client:
+    with visitor(place.url) as client:
         found = client.get("/api/overview").json()["answer"]
         scan = client.get("/api/checkpoint", params={"name": place.name("hourly")}).json()
     [sums] = [each for each in found["intervals"] if each["name"] == place.name("hourly")]

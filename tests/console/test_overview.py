@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 
 from fluss_client import Config, FlussConnection, TablePath
@@ -27,7 +26,8 @@ from fluss_orchestrate.core.overview.figures import CheckpointFigures, Expiry, O
 from fluss_orchestrate.core.overview.gathering import Gathered, Gatherer
 from fluss_orchestrate.core.overview.monitor import Answers, Monitor
 from fluss_orchestrate.core.overview.samples import COARSE, RINGS, Samples
-from tests.console.place import console_of, rows, served
+from tests.console.place import console_of, rows, served, visitor
+from tests.waiting import let_pass, wait_until
 
 HOUR_MS = 3_600_000
 
@@ -178,7 +178,7 @@ def test_one_pass_per_interval_for_many_viewers(here: FlussConnection) -> None:
         with served(console) as url:
 
             def look() -> None:
-                with httpx.Client(base_url=url, trust_env=False) as client:
+                with visitor(url) as client:
                     for path in ("/", "/checkpoints", "/api/overview", "/metrics", "/loads"):
                         assert client.get(path).status_code == 200
 
@@ -209,12 +209,13 @@ def test_a_monitor_rests_while_nobody_looks_and_says_when_it_fails() -> None:
     monitor.start()
     first = monitor.look()
     assert first.gathered is not None
-    deadline = time.monotonic() + 20
-    passes = -1
-    while monitor.passes != passes and time.monotonic() < deadline:
+
+    def rests() -> bool:
         passes = monitor.passes
-        time.sleep(0.3)
-    assert monitor.passes == passes, "it goes on although nobody looks"
+        let_pass(0.3, "a pass would come every 0.02 s")
+        return monitor.passes == passes
+
+    wait_until("the rest, as nobody looks", rests)
     fails.set()
     later = monitor.pass_now()
     assert later.problem == "nobody answers"
@@ -228,7 +229,7 @@ def test_answers_are_shared_and_errors_are_not_kept() -> None:
 
     def ask() -> int:
         asked.append(1)
-        time.sleep(0.05)
+        let_pass(0.05, "the others ask meanwhile")
         return len(asked)
 
     found: list[int] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -21,9 +20,8 @@ from fluss_orchestrate.core.overview.figures import (
     TableFigures,
 )
 from tests.console.accessibility import audit
-from tests.console.place import HOSTILE, Place
-
-WAIT_MS = 20_000
+from tests.console.place import HOSTILE, Place, visitor
+from tests.waiting import patient
 
 
 def paths_of(place: Place) -> dict[str, str]:
@@ -66,7 +64,7 @@ def test_every_page_can_be_read_by_everybody(place: Place, page: Page, scheme: s
 
 
 def test_the_overview_says_who_is_behind_and_what_expires(place: Place, page: Page) -> None:
-    with httpx.Client(base_url=place.url, trust_env=False) as client:
+    with visitor(place.url) as client:
         found = client.get("/api/overview").json()["answer"]["checkpoints"]
     [expires] = [c["expires_ms"] for c in found if c["name"] == place.name("to-sql")]
     page.goto(place.url)
@@ -135,12 +133,12 @@ def test_keyboard_filter_theme_and_a_page_that_follows(place: Place, page: Page)
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Switch between light and dark").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
-    page.wait_for_selector("#live[data-refreshed='1']", timeout=WAIT_MS)
+    page.wait_for_selector("#live[data-refreshed='1']")
     assert page.locator("tr", has_text="to-sql").count() >= 1
 
 
 def test_json_and_metrics_have_the_same_figures(place: Place) -> None:
-    with httpx.Client(base_url=place.url, trust_env=False) as client:
+    with visitor(place.url) as client:
         answer = client.get("/api/overview").json()
         assert answer["problem"] == ""
         found = {c["name"]: c for c in answer["answer"]["checkpoints"]}
@@ -186,7 +184,7 @@ def test_a_table_called_script_is_text_on_every_page() -> None:
 
 
 def test_names_are_text_also_where_nothing_is_found(place: Place) -> None:
-    with httpx.Client(base_url=place.url, trust_env=False) as client:
+    with visitor(place.url) as client:
         for path in ("/table", "/checkpoint", "/lake"):
             answer = client.get(path, params={"name": HOSTILE})
             assert answer.status_code == 404
@@ -197,7 +195,7 @@ def test_names_are_text_also_where_nothing_is_found(place: Place) -> None:
 
 
 def test_the_audit_sees_what_is_wrong(browser: Browser) -> None:
-    page = browser.new_page()
+    page = patient(browser.new_page())
     page.set_content(
         "<body><h1>a</h1><h3>b</h3><p style='color:#999'>pale text</p><input><a href='/'></a>"
         "<p id='x'>one</p><p id='x'>two</p><table><tr><th>c</th></tr></table>"

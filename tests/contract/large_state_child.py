@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 
 import fluss_client as fluss
+from tests.waiting import let_pass
 
 SCHEMA = pa.schema([("id", pa.int64()), ("version", pa.int32()), ("text", pa.string())])
 PADDING = "a text that makes the row about one hundred bytes long, with its numbers before"
@@ -74,7 +75,7 @@ def write(address: str, table: str, rows: int) -> None:
                 for gone in ids[: WRITE_ROWS // 5].tolist():
                     writer.delete({"id": gone})
                 writer.flush().result()
-                time.sleep(WRITE_PAUSE_S)
+                let_pass(WRITE_PAUSE_S, "a writer that leaves room for others")
 
 
 def memory_mb(pid: int | str = "self", field: str = "VmRSS") -> float:

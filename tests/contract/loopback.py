@@ -62,14 +62,14 @@ def serving(handler: Handler) -> Iterator[str]:
         # A blocked accept or recv returns when its socket is shut down.
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        accepting.join(10)
+        accepting.join()
         for connection in open_sockets:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 continue
         for thread in threads:
-            thread.join(10)
+            thread.join()
 
 
 def closes(connection: socket.socket) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 import fluss_client as fluss
-from tests.waiting import WAIT_S, Deadline
+from tests.waiting import WAIT_S, wait_until
 
 POLL_MS = 2_000
 PAUSE_S = 0.02
@@ -26,13 +25,15 @@ def done(handle: fluss.Handle[Any]) -> Any:
 
 
 def eventually(look: Callable[[], T], until: Callable[[T], bool], seconds: float = WAIT_S) -> T:
-    """What `look` gives as soon as it satisfies `until`; the last look when it never does."""
-    deadline = Deadline(seconds)
-    while True:
-        found = look()
-        if until(found) or deadline.has_passed:
-            return found
-        time.sleep(PAUSE_S)
+    """What `look` gives as soon as it satisfies `until`."""
+    last: list[T] = []
+
+    def satisfies() -> bool:
+        last[:] = [look()]
+        return until(last[0])
+
+    wait_until("it", satisfies, seconds, pause_s=PAUSE_S, details=lambda: f"last seen: {last[0]!r}")
+    return last[0]
 
 
 class Tables:

@@ -63,5 +63,4 @@ def _run(program: str, arguments: list[Any]) -> subprocess.CompletedProcess[str]
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=100,
     )

@@ -111,7 +111,6 @@ def test_what_nobody_uses_any_more_is_given_back(tables: Tables, settings: dict[
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=300,
     )
     assert (ended.returncode, ended.stderr, ended.stdout) == (0, "", "done\n")
     for key, value in ((3, "its connection is gone"), (4, "after the fork")):

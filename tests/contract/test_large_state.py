@@ -25,6 +25,7 @@ import fluss_client as fluss
 from fluss_client.engine import read_ranges, run_blocking
 from fluss_client.testing import LocalCluster
 from tests.contract.large_state_child import SCHEMA, connect, hashes, memory_mb, rows_of
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 ROWS_SHORT, ROWS_LONG = 20_000, 8_000_000
@@ -82,7 +83,7 @@ def large(request: pytest.FixtureRequest, long_form: bool, tmp_path_factory: Any
                 yield made
             finally:
                 writer.kill()
-                writer.wait(60)
+                writer.wait()
                 connection.get_admin().result().drop_table(path).result()
     finally:
         if own is not None:
@@ -99,10 +100,12 @@ def load(large: Large) -> None:
         for start in range(0, large.rows, LOAD_ROWS):
             ids = order[start : start + LOAD_ROWS]
             writer.write_arrow(rows_of(ids, np.zeros(len(ids), np.int32)))
-    deadline = time.monotonic() + SNAPSHOT_WAIT_S
-    while (admin.list_kv_snapshots(large.path).result()[0].log_offset or 0) < large.rows:
-        assert time.monotonic() < deadline, "no snapshot came"
-        time.sleep(0.2)
+    wait_until(
+        "a snapshot",
+        lambda: (admin.list_kv_snapshots(large.path).result()[0].log_offset or 0) >= large.rows,
+        SNAPSHOT_WAIT_S,
+        pause_s=0.2,
+    )
 
 
 def grown_mb(pid: int, work: Callable[[], Any]) -> tuple[float, Any]:

@@ -70,7 +70,7 @@ def test_rows_are_there_after_the_exit(plain_cluster: LocalCluster) -> None:
         made = {how: tables.create({"id": pa.int32()}) for how in ENDINGS}
         started = {how: _start(settings, made[how].get_table_path(), how) for how in ENDINGS}
         for how, process in started.items():
-            output, complaints = process.communicate(timeout=100)
+            output, complaints = process.communicate()
             status, rows = ENDINGS[how]
             assert process.returncode == status, complaints
             assert sorted(tables.log(made[how])["id"].to_pylist()) == list(range(rows)), how
@@ -87,7 +87,7 @@ def test_rows_that_are_lost_are_counted_and_change_the_status() -> None:
             "retry-timeout": "500ms",
         }
         process = _start(settings, fluss.TablePath("db", "t"), "forgets", 7)
-        output, complaints = process.communicate(timeout=100)
+        output, complaints = process.communicate()
     assert process.returncode not in (0, 1), "a status that says so"
     assert output == "the program is over\n"
     assert "7 rows" in complaints

@@ -223,11 +223,10 @@ def test_a_scanner_left_open_ends_with_its_connection(tables: Tables, config: Co
                 break
         await connection.close()
         with pytest.raises(errors.ClosedError):
-            await asyncio.wait_for(anext(scanner), 10)
+            await anext(scanner)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         if left:
-            _, left = await asyncio.wait(left, timeout=10)
-        assert left == set()
+            await asyncio.wait(left)
         gc.collect()
 
     _run(config, table.get_table_path(), job)

@@ -11,7 +11,6 @@ import asyncio
 import gc
 import logging
 import random
-import time
 from typing import Any
 
 import pyarrow as pa
@@ -23,10 +22,10 @@ from fluss_client.backend.contract import STATE_READ_BYTES_MAX
 from fluss_client.engine import StateReader, StateSource, run_blocking
 from fluss_client.errors import StorageError, UnsupportedError
 from tests.disk import full_disk
+from tests.waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
 State = dict[int, tuple[str | None, float | None]]
-SNAPSHOT_WAIT_S = 30.0
 
 
 class Table:
@@ -99,13 +98,12 @@ def wait_for_snapshot(table: Table, after: int) -> None:
     if not table.snapshots:
         return
     admin = table.connection.get_admin().result()
-    deadline = time.monotonic() + SNAPSHOT_WAIT_S
-    while time.monotonic() < deadline:
+
+    def is_there() -> bool:
         [snapshot] = admin.list_kv_snapshots(table.path).result()
-        if snapshot.log_offset is not None and snapshot.log_offset >= after:
-            return
-        time.sleep(0.1)
-    pytest.fail(f"no snapshot of offset {after} within {SNAPSHOT_WAIT_S} s")
+        return snapshot.log_offset is not None and snapshot.log_offset >= after
+
+    wait_until(f"a snapshot of offset {after}", is_there)
 
 
 def test_current_and_earlier_states(table: Table, backend_kind: str) -> None:

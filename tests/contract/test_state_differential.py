@@ -10,6 +10,7 @@ earlier offset must be the replay up to there.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import time
@@ -22,11 +23,11 @@ import fluss_client as fluss
 from fluss_client.engine import StateReader, read_ranges, run_blocking
 from fluss_client.model.cluster import OffsetSpec
 from tests.contract.tables import Tables, done
+from tests.waiting import wait_until
 
 FIRST_SEED = int(os.environ.get("FLUSS_TEST_SEED", "1"))
 PROGRAMS_SHORT, PROGRAMS_LONG, AT_ONCE = 8, 300, 30
 ROUNDS = 3
-SNAPSHOT_WAIT_S = 60.0
 KEYS = 40
 SCAN_ROWS_MAX = 100_000
 DT = fluss.DataTypes
@@ -250,12 +251,9 @@ class Program:
 
 def wait_for_snapshots(programs: list[Program]) -> None:
     """Wait until KV snapshots hold all that was written so far."""
-    deadline = time.monotonic() + SNAPSHOT_WAIT_S
     for program in programs:
-        ends = program.ends()
-        while not program.has_snapshots(ends):
-            assert time.monotonic() < deadline, f"seed {program.seed}: no snapshot came"
-            time.sleep(0.1)
+        has_all = functools.partial(program.has_snapshots, program.ends())
+        wait_until(f"seed {program.seed}: a snapshot", has_all)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import fluss_client as fluss
 from fluss_client import aio, errors
 from fluss_client.runtime import runtime
 from tests.contract.tables import Tables, done
+from tests.waiting import WAIT_S, scaled
 
 ROW = {"id": pa.int64(), "v": pa.string()}
 THREADS = 8
@@ -102,8 +103,8 @@ def test_a_blocking_call_on_the_io_thread_raises(tables: Tables) -> None:
     scanner.subscribe(0, fluss.EARLIEST_OFFSET)
     admin = tables.admin
     blocking: dict[str, Any] = {
-        "result": lambda: admin.list_databases().result(5),
-        "exception": lambda: admin.list_databases().exception(5),
+        "result": lambda: admin.list_databases().result(),
+        "exception": lambda: admin.list_databases().exception(),
         "poll": lambda: scanner.poll(100),
         "to_arrow": lambda: scanner.to_arrow(),
     }
@@ -113,12 +114,12 @@ def test_a_blocking_call_on_the_io_thread_raises(tables: Tables) -> None:
             call()
 
     for call in blocking.values():
-        runtime().call(on_the_io_thread(call), 30)
+        runtime().call(on_the_io_thread(call))
 
     async def awaiting() -> list[str]:
         return await admin.list_databases()
 
-    assert tables.database in runtime().call(awaiting(), 30)
+    assert tables.database in runtime().call(awaiting())
     scanner.close()
 
 
@@ -127,7 +128,7 @@ def test_a_connection_belongs_to_its_loop(config: fluss.Config) -> None:
     connection = loop.run_until_complete(aio.FlussConnection.create(config))
 
     async def use() -> list[str]:
-        return await asyncio.wait_for(connection.get_admin().list_databases(), 20)
+        return await connection.get_admin().list_databases()
 
     with pytest.raises(errors.ClosedError, match="another event loop"):
         asyncio.run(use())
@@ -165,16 +166,16 @@ def _in_child(work: Any, *args: Any) -> str:
 
     child = context.Process(target=run)
     child.start()
-    child.join(60)
+    child.join(scaled(WAIT_S))
     if child.is_alive():
         child.kill()
         child.join()
         return "the child hung"
-    return str(receiver.recv()) if receiver.poll(1) else f"exit code {child.exitcode}"
+    return str(receiver.recv()) if receiver.poll() else f"exit code {child.exitcode}"
 
 
 def _first_poll(table: fluss.FlussTable) -> Any:
-    scanner = table.new_scan().create_log_scanner().result(10)
+    scanner = table.new_scan().create_log_scanner().result()
     scanner.subscribe(0, fluss.EARLIEST_OFFSET)
     return scanner.poll(2_000)
 
@@ -188,14 +189,14 @@ def test_what_was_made_before_a_fork_says_so_in_the_child(tables: Tables) -> Non
     scanner = done(table.new_scan().create_log_scanner())
     scanner.subscribe(0, fluss.EARLIEST_OFFSET)
     uses: dict[str, Any] = {
-        "get_table": lambda: connection.get_table(table.get_table_path()).result(10),
-        "get_admin": lambda: connection.get_admin().result(10),
+        "get_table": lambda: connection.get_table(table.get_table_path()).result(),
+        "get_admin": lambda: connection.get_admin().result(),
         "close": connection.close,
-        "admin": lambda: admin.list_databases().result(10),
-        "lookup": lambda: lookuper.lookup((1,)).result(10),
-        "lookup_many": lambda: lookuper.lookup_many([(1,)]).result(10),
+        "admin": lambda: admin.list_databases().result(),
+        "lookup": lambda: lookuper.lookup((1,)).result(),
+        "lookup_many": lambda: lookuper.lookup_many([(1,)]).result(),
         "upsert": lambda: writer.upsert((2, "child")),
-        "flush": lambda: writer.flush().result(10),
+        "flush": lambda: writer.flush().result(),
         "new writer": lambda: table.new_upsert().create_writer().upsert((2, "child")),
         "poll": lambda: scanner.poll(100),
         "new scanner": lambda: _first_poll(table),
@@ -219,11 +220,11 @@ def test_a_child_makes_a_connection_of_its_own(tables: Tables, config: fluss.Con
     tables.upsert(table, [(1, "parent")])
 
     def work() -> Any:
-        with fluss.FlussConnection.create(config).result(30) as own:
-            mine = own.get_table(path).result(30)
+        with fluss.FlussConnection.create(config).result() as own:
+            mine = own.get_table(path).result()
             with mine.new_upsert().create_writer() as writer:
                 writer.upsert((2, f"child {os.getpid() > 0}"))
-            return mine.new_lookup().lookup((1,)).result(30)
+            return mine.new_lookup().lookup((1,)).result()
 
     assert _in_child(work) == "{'id': 1, 'v': 'parent'}"
     assert tables.lookup(table, (2,)) == {"id": 2, "v": "child True"}

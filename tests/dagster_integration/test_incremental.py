@@ -1,6 +1,5 @@
 """Incremental assets: each row once, through retries, other runs, wiped assets and backfills."""
 
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from fluss_orchestrate.dagster import (
 )
 from fluss_orchestrate.dagster.incremental import TransformingSink
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
+from tests.waiting import wait_until
 
 
 def file_ids(folder: Path) -> list[int]:
@@ -332,8 +332,8 @@ def test_rows_of_a_minute_that_has_passed(
         partitions_def=minutes,
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
-    while datetime.now(UTC) < committed.replace(second=0) + timedelta(seconds=75):
-        time.sleep(1)
+    passed = committed.replace(second=0) + timedelta(seconds=75)
+    wait_until("the end of the minute", lambda: datetime.now(UTC) >= passed, 90, pause_s=1)
     append(connection, path, orders(5, first=25))
     key = committed.strftime("%Y%m%d%H%M")
     keys = minutes.get_partition_keys()

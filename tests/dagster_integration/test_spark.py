@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from fluss_orchestrate.core.spark_submit.load_spec import files
 from fluss_orchestrate.core.spark_submit.submit import SparkSubmit
 from fluss_orchestrate.dagster import FlussResource, PipesFlussSparkClient
 from tests.dagster_integration.tables import log_ids, make_table, orders
+from tests.waiting import scaled, wait_until
 
 SCRIPT = Path(__file__).with_name("scripts") / "count_rows.py"
 LOCAL = SparkSubmit(master="local[2]", conf={"spark.ui.enabled": "false"})
@@ -35,7 +35,7 @@ def test_a_bulk_load_that_is_tried_again(
     @dg.asset(retry_policy=dg.RetryPolicy(max_retries=1))
     def loaded(context: dg.AssetExecutionContext, fluss: FlussResource) -> dg.MaterializeResult:
         source = files("parquet", str(tmp_path))
-        done = fluss.bulk_load(context, source, str(path), submit=LOCAL, timeout_s=200)
+        done = fluss.bulk_load(context, source, str(path), submit=LOCAL, timeout_s=scaled(200))
         tries.append(1)
         if len(tries) == 1:
             raise RuntimeError("after the load")
@@ -128,17 +128,15 @@ def test_a_cancelled_run_leaves_no_process(tmp_path: Path) -> None:
     program.write_text(CANCELLED)
     own = {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}
     command = [sys.executable, str(program), str(SCRIPT), str(mark)]
-    done = subprocess.run(
-        command, env=own, capture_output=True, text=True, timeout=250, check=False
-    )
+    done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     driver, worker = (int(pid) for pid in mark.read_text().split())
-    for pid in (driver, worker):
-        for _ in range(100):
-            if not Path(f"/proc/{pid}").exists():
-                break
-            time.sleep(0.1)
-        assert not Path(f"/proc/{pid}").exists(), done.stderr[-2000:]
+    places = [Path(f"/proc/{pid}") for pid in (driver, worker)]
+    wait_until(
+        "the end of both",
+        lambda: not any(place.exists() for place in places),
+        details=lambda: done.stderr[-2000:],
+    )
 
 
 FRAMES = """
@@ -181,7 +179,7 @@ def test_frames_of_spark(
     own = {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1", "JAVA_HOME": java_home()}
     command = [sys.executable, str(program), kind, fluss_address, database]
     done = subprocess.run(
-        command, env=own, cwd=tmp_path, capture_output=True, text=True, timeout=350, check=False
+        command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert log_ids(connection, TablePath(database, kind)) == list(range(50))

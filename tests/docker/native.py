@@ -6,11 +6,12 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
+
+from tests.waiting import scaled, wait_until
 
 BIN = Path(sys.executable).parent
 READY_LIMIT_S = 240.0
@@ -45,11 +46,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
         for member in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.terminate()
-        _, alive = psutil.wait_procs(family, timeout=20)
+        _, alive = psutil.wait_procs(family, timeout=scaled(20))
         for member in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
-    process.wait(20)
+    process.wait()
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> str:
@@ -66,10 +67,10 @@ def run(command: Sequence[str], environment: Mapping[str, str], folder: Path) ->
     return ended.stdout
 
 
-def wait_until(what: str, holds: Callable[[], bool], logs: Sequence[Path]) -> None:
+def wait_ready(what: str, holds: Callable[[], bool], logs: Sequence[Path]) -> None:
     """Ask until it holds; the ends of the logs if it does not."""
-    give_up_at = time.monotonic() + READY_LIMIT_S
-    while not holds():
-        tails = [f"{log.name}:\n{log.read_text(errors='replace')[-2000:]}" for log in logs]
-        assert time.monotonic() < give_up_at, f"{what}\n" + "\n".join(tails)
-        time.sleep(0.5)
+
+    def tails() -> str:
+        return "\n".join(f"{log.name}:\n{log.read_text(errors='replace')[-2000:]}" for log in logs)
+
+    wait_until(what, holds, READY_LIMIT_S, pause_s=0.5, details=tails)

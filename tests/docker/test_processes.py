@@ -26,7 +26,8 @@ from tests.docker.composed import (
     services,
     use_postgres,
 )
-from tests.docker.native import run, started, wait_until
+from tests.docker.native import run, started, wait_ready
+from tests.waiting import scaled
 
 SERVICES = services()
 # Where things lie, and what a server is called, is this machine's own.
@@ -36,7 +37,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 def _get(url: str) -> bytes | None:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=scaled(5)) as answer:
             return bytes(answer.read())
     except (URLError, OSError):
         return None
@@ -96,7 +97,7 @@ def _one_more_tablet(cluster: LocalCluster, admin: fluss.FlussAdmin, folder: Pat
     log = folder / "tablet-4.log"
     process = spawn(command, work, log)
     try:
-        wait_until(
+        wait_ready(
             "a fourth tablet server",
             lambda: any(n.id == 4 for n in admin.get_server_nodes().result()),
             [log],
@@ -142,12 +143,12 @@ def test_dagster(postgres_url: str, tmp_path: Path) -> None:
             logs.append(stack.enter_context(started(name, command, environment, tmp_path)))
             if name == "dagster-code":
                 check = native(SERVICES[name]["healthcheck"]["test"][1:])
-                wait_until("the code server", lambda c=check: _well(c, environment, tmp_path), logs)  # type: ignore[misc]
+                wait_ready("the code server", lambda c=check: _well(c, environment, tmp_path), logs)  # type: ignore[misc]
         server = f"http://127.0.0.1:{web}"
-        wait_until("the webserver", lambda: _get(f"{server}/server_info") is not None, logs)
+        wait_ready("the webserver", lambda: _get(f"{server}/server_info") is not None, logs)
         assert "dagster_version" in json.loads(_get(f"{server}/server_info") or b"{}")
         check = SERVICES["dagster-daemon"]["healthcheck"]["test"][1:]
-        wait_until("the daemon", lambda: _well(check, environment, tmp_path), logs)
+        wait_ready("the daemon", lambda: _well(check, environment, tmp_path), logs)
 
 
 def _well(command: list[str], environment: dict[str, str], folder: Path) -> bool:
@@ -198,6 +199,6 @@ def test_airflow(tmp_path: Path) -> None:
             wanted = ("metadatabase", "scheduler", "triggerer", "dag_processor")
             return all(parts.get(part, {}).get("status") == "healthy" for part in wanted)
 
-        wait_until("Airflow", healthy, logs)
+        wait_ready("Airflow", healthy, logs)
         for name in ("airflow-scheduler", "airflow-dag-processor", "airflow-triggerer"):
             run(SERVICES[name]["healthcheck"]["test"][1:], environment, tmp_path)

@@ -6,8 +6,8 @@ Compared are values, and errors by class and code; never ids, times, messages or
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from fluss_client.backend.contract import Backend, BucketAck
 from fluss_client.errors import FlussError
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.table import TableBucket, TableInfo, TablePath
+from tests.waiting import wait_until_async
 
 T = TypeVar("T")
 READY_WITHIN_S = 60.0
@@ -59,18 +60,19 @@ class Side:
     async def until_ready(self, table: str, partition_id: int | None = None) -> None:
         """Wait until a new table's buckets have leaders, which on a cluster takes a moment."""
         info = self.tables[table]
-        deadline = time.monotonic() + READY_WITHIN_S
+
+        async def has_leader(bucket: int) -> bool:
+            try:
+                await self.backend.list_offsets(info, partition_id, [bucket], OffsetSpec.latest())
+            except FlussError as error:
+                if not error.stale_metadata:
+                    raise
+                return False
+            return True
+
         for bucket in range(info.num_buckets):
-            while True:
-                try:
-                    await self.backend.list_offsets(
-                        info, partition_id, [bucket], OffsetSpec.latest()
-                    )
-                    break
-                except FlussError as error:
-                    if not error.stale_metadata or time.monotonic() > deadline:
-                        raise
-                await asyncio.sleep(0.05)
+            look = functools.partial(has_leader, bucket)
+            await wait_until_async(f"a leader of bucket {bucket}", look, READY_WITHIN_S)
 
 
 Call = Callable[[Side], Awaitable[Any]]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from typing import Any
 
+from tests.waiting import scaled
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.embedded.worker"])
 
@@ -18,7 +20,7 @@ def start(work: Callable[..., None], *arguments: Any) -> ForkServerProcess:
     return process
 
 
-def finish(process: ForkServerProcess, timeout_s: float = 100) -> None:
+def finish(process: ForkServerProcess, seconds: float = 100) -> None:
     """Wait for a process that is expected to succeed."""
-    process.join(timeout_s)
+    process.join(scaled(seconds))
     assert process.exitcode == 0

@@ -29,6 +29,7 @@ from fluss_client.model.schema import Column, Schema
 from fluss_client.model.table import TableBucket, TableDescriptor, TableInfo, TablePath
 from fluss_client.model.types import DataTypes
 from tests.embedded.helpers import make_table, on_loop, opened, place_of
+from tests.waiting import moment_between, wait_until_async
 
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "10 ms"}
 
@@ -51,23 +52,26 @@ async def given(backend: EmbeddedBackend) -> TieringTable | None:
     return (await beat(backend, ask=True)).table
 
 
+async def given_soon(backend: EmbeddedBackend) -> TieringTable:
+    """A table as soon as its freshness has passed."""
+    table = await wait_until_async("a table", lambda: given(backend), pause_s=0.01)
+    assert table is not None
+    return table
+
+
 def test_a_table_is_handed_out_when_its_freshness_has_passed(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as backend:
             table = await make_table(backend, properties=LAKE)
             slow = LAKE | {"table.datalake.freshness": "1 d"}
             await make_table(backend, "slow", properties=slow)
-            await asyncio.sleep(0.02)
-            first = await given(backend)
-            assert first is not None
+            first = await given_soon(backend)
             assert (first.table_id, first.tiering_epoch) == (table.table_id, 1)
             assert first.table_path == table.table_path
             assert await given(backend) is None
             assert (await beat(backend, tiering=[first])).errors == {}
             assert (await beat(backend, finished=[first])).errors == {}
-            await asyncio.sleep(0.02)
-            second = await given(backend)
-            assert second is not None
+            second = await given_soon(backend)
             assert second.tiering_epoch == 2
             # A round that failed, or that was cut short, is due again at once.
             await beat(backend, failed=[second])
@@ -87,9 +91,7 @@ def test_a_worker_that_was_given_up_is_told_so(
     async def run() -> None:
         async with opened(tmp_path) as backend:
             table = await make_table(backend, properties=LAKE)
-            await asyncio.sleep(0.02)
-            lost = await given(backend)
-            assert lost is not None
+            await given_soon(backend)
             monkeypatch.setattr(tiering, "WORKER_TIMEOUT_MS", 0)
             taken = await given(backend)
             assert taken is not None
@@ -167,7 +169,7 @@ def test_producer_offsets_belong_to_the_first(tmp_path: Path) -> None:
             await backend.delete_producer_offsets("p")
             assert await backend.get_producer_offsets("p") is None
             assert await backend.register_producer_offsets("p", {}, 1)
-            await asyncio.sleep(0.01)
+            moment_between()  # longer than the 1 ms that they are kept
             assert await backend.get_producer_offsets("p") is not None
             assert await backend.register_producer_offsets("p", offsets, 1)
             for bad in ("", "a.b", "x" * 201):

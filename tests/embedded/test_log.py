@@ -40,6 +40,7 @@ from tests.embedded.helpers import (
     read_log,
     read_rows,
 )
+from tests.waiting import let_pass_async, moment_between
 
 
 def rows(first: int, count: int) -> list[dict[str, object]]:
@@ -110,8 +111,7 @@ def test_times_find_offsets(tmp_path: Path) -> None:
             assert await at(1) == 0
             times: list[int] = []
             for n in range(5):
-                next_millisecond = (times[-1] + 1) / 1000 if times else 0
-                await asyncio.sleep(max(0, next_millisecond - time.time() + 0.001))
+                moment_between()
                 await append(backend, table, rows(n * 2, 2))
                 position = FetchPosition(place_of(table), n * 2, EVERYTHING)
                 answer = await backend.fetch(0, FetchRequest(table, [position], wait_ms=0))
@@ -234,10 +234,11 @@ def test_a_fetch_waits_for_rows_of_this_process(tmp_path: Path) -> None:
             started = time.monotonic()
             assert await fetch(backend, table, 0, wait_ms=50) == []
             assert time.monotonic() - started >= 0.05
-            waiting = asyncio.create_task(fetch(backend, table, 0, wait_ms=20_000))
-            await asyncio.sleep(0.05)
+            waiting = asyncio.create_task(fetch(backend, table, 0, wait_ms=3_600_000))
+            await let_pass_async(0.05, "the fetch finds nothing in it")
+            assert not waiting.done()
             await append(backend, table, rows(0, 1))
-            assert await asyncio.wait_for(waiting, 5) == [(0, 1)]
+            assert await waiting == [(0, 1)]
 
     on_loop(run())
 
@@ -246,10 +247,11 @@ def test_a_fetch_hears_of_rows_that_another_backend_wrote(tmp_path: Path) -> Non
     async def run() -> None:
         async with opened(tmp_path) as reader, opened(tmp_path) as writer:
             table = await make_table(writer)
-            waiting = asyncio.create_task(fetch(reader, table, 0, wait_ms=20_000))
-            await asyncio.sleep(0.05)
+            waiting = asyncio.create_task(fetch(reader, table, 0, wait_ms=3_600_000))
+            await let_pass_async(0.05, "the fetch finds nothing in it")
+            assert not waiting.done()
             await append(writer, table, rows(0, 1))
-            assert await asyncio.wait_for(waiting, 5) == [(0, 1)]
+            assert await waiting == [(0, 1)]
 
     on_loop(run())
 

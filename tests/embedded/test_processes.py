@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import random
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tests.embedded import worker
 from tests.embedded.helpers import Row, key_state, on_loop, opened, read_rows
 from tests.embedded.processes import finish, start
 from tests.faults.recording import FaultRecorder
+from tests.waiting import let_pass, wait_until, within
 
 WRITERS, READERS, ROUNDS = 4, 2, 30
 KILLS_SHORT, KILLS_LONG = 20, 300
@@ -65,13 +65,6 @@ def test_writers_and_readers_at_once(tmp_path: Path) -> None:
     assert check(folder) == []
 
 
-def wait_until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def run_kills(tmp_path: Path, kills: int, record_fault: FaultRecorder) -> None:
     folder = tmp_path / "d"
     on_loop(worker.make_tables(folder))
@@ -87,8 +80,9 @@ def run_kills(tmp_path: Path, kills: int, record_fault: FaultRecorder) -> None:
         victim, acks = alive.pop(chance.randrange(len(alive)))
         # Most are killed while they write, some while they start.
         if chance.random() < SHARE_KILLED_WRITING:
-            wait_until(lambda acks=acks: acks.exists() and acks.stat().st_size > 0)
-        time.sleep(chance.uniform(0, LONGEST_LIFE_S))
+            wrote = functools.partial(_has_bytes, acks)
+            wait_until("the first acknowledgement", wrote, pause_s=0.005)
+        let_pass(chance.uniform(0, LONGEST_LIFE_S), "a kill comes at any moment")
         assert victim.exitcode is None, "a writer ended by itself"
         victim.kill()
         victim.join()
@@ -120,6 +114,10 @@ def run_kills(tmp_path: Path, kills: int, record_fault: FaultRecorder) -> None:
         if survivors:
             assert newest.get(number, -1) >= survivors[-1]
     assert len(appends) > kills, "the writers got too little done for the test to mean anything"
+
+
+def _has_bytes(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
 
 
 def _numbers(seq: int) -> list[int]:
@@ -155,10 +153,9 @@ def test_a_killed_writer_blocks_nobody(tmp_path: Path) -> None:
     on_loop(worker.make_tables(folder))
     mark = tmp_path / "holding"
     holder = start(worker.hold_lock, str(folder), str(mark))
-    wait_until(mark.exists)
+    wait_until("the lock", mark.exists)
     holder.kill()
     holder.join()
-    started = time.monotonic()
-    finish(start(worker.write, str(folder), 1, str(tmp_path / "acks-1"), 1))
-    assert time.monotonic() - started < 30
+    with within(30, "the other writer"):
+        finish(start(worker.write, str(folder), 1, str(tmp_path / "acks-1"), 1))
     assert check(folder) == []

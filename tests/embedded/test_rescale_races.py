@@ -16,6 +16,7 @@ from fluss_client import errors
 from fluss_client.backend.embedded.maintenance import check
 from fluss_client.backend.embedded.store import layout
 from tests.contract.tables import done
+from tests.waiting import wait_until
 
 ROUNDS_SHORT, ROUNDS_LONG = 5, 200
 KEYS, WRITERS = 12, 2
@@ -101,14 +102,14 @@ class Race:
         done(self.log.flush())
 
     def _when_made(self, write: Any) -> None:
-        for _ in range(10_000):
+        def is_written() -> bool:
             try:
                 write()
             except errors.PartitionNotExistError:
-                threading.Event().wait(0.001)
-            else:
-                return
-        raise AssertionError("the partition was never made")
+                return False
+            return True
+
+        wait_until("the partition", is_written, pause_s=0.001)
 
     def _drop(self, day: str) -> None:
         for path in (LOG, KEYED):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from tests.embedded.helpers import (
     read_rows,
     upsert,
 )
+from tests.waiting import moment_between
 
 SHORT = {"table.log.ttl": "1 ms"}
 
@@ -54,7 +54,7 @@ def test_vacuum_drops_expired_batches_and_the_log_starts_later(tmp_path: Path) -
             assert len(await read_rows(backend, kept)) == 3
 
     table = on_loop(fill())
-    on_loop(asyncio.sleep(0.01))
+    moment_between()
     done = vacuum(tmp_path)
     assert done.batches_expired == 3
     assert done.bytes_after < done.bytes_before
@@ -67,7 +67,7 @@ def test_writing_drops_what_has_expired(tmp_path: Path) -> None:
         async with opened(tmp_path) as backend:
             table = await make_table(backend, properties=SHORT)
             await append(backend, table, [{"id": 1, "name": "x"}])
-        await asyncio.sleep(0.01)
+        moment_between()
         async with opened(tmp_path) as backend:
             await append(backend, table, [{"id": 2, "name": "y"}])
             assert await earliest(backend, table) >= 1
@@ -92,7 +92,7 @@ def test_a_ttl_of_zero_keeps_rows_for_ever(tmp_path: Path) -> None:
             assert len(await read_rows(backend, table)) == 2
 
     table = on_loop(fill())
-    on_loop(asyncio.sleep(0.01))
+    moment_between()
     assert vacuum(tmp_path).batches_expired == 0
     on_loop(look(table))
 
@@ -102,7 +102,7 @@ def test_an_expired_changelog_leaves_the_key_state_alone(tmp_path: Path) -> None
         async with opened(tmp_path) as backend:
             table = await key_table(backend, properties=SHORT)
             await upsert(backend, table, [{"k": 1, "a": "x", "b": 1}])
-        await asyncio.sleep(0.01)
+        moment_between()
         vacuum(tmp_path)
         async with opened(tmp_path) as backend:
             assert await key_state(backend, table) == [{"k": 1, "a": "x", "b": 1}]
@@ -120,7 +120,7 @@ def test_nothing_expires_before_the_lake_has_it(tmp_path: Path) -> None:
             table = await make_table(backend, properties=properties)
             for n in range(4):
                 await append(backend, table, [{"id": n, "name": "x"}])
-        await asyncio.sleep(0.01)
+        moment_between()
         assert vacuum(tmp_path).batches_expired == 0
         async with opened(tmp_path) as backend:
             place = place_of(table)

@@ -15,26 +15,49 @@ from typing import Any
 import pytest
 
 from fluss_client.backend.contract import FetchPosition, FetchRequest
+from fluss_client.backend.embedded.backend import EmbeddedBackend
 from fluss_client.backend.embedded.store import threads
 from fluss_client.backend.embedded.store.errors import EmbeddedLockedError
 from fluss_client.errors import ClosedError, DatabaseAlreadyExistError, FlussError, ForkedError
 from fluss_client.model.cluster import OffsetSpec
 from fluss_client.model.table import TableBucket, TablePath
 from tests.embedded.helpers import append, end_of, make_table, on_loop, opened, read_rows
+from tests.waiting import WAIT_S, scaled, wait_until_async
+
+
+async def blocked_write(backend: EmbeddedBackend) -> tuple[asyncio.Task[bool], threading.Event]:
+    """A write that the thread of the backend is in, and what lets it end."""
+    begun, release = threading.Event(), threading.Event()
+
+    def write(_: sqlite3.Connection) -> bool:
+        begun.set()
+        return release.wait(scaled(WAIT_S))
+
+    task = asyncio.create_task(backend._write(write))
+    await asyncio.to_thread(begun.wait)
+    return task, release
+
+
+async def asked_for(backend: EmbeddedBackend, writes: int) -> None:
+    """Wait until so many writes were asked for since the backend was opened."""
+
+    async def are_there() -> bool:
+        return backend.metrics()["writes"] >= writes
+
+    await wait_until_async("the writes", are_there, pause_s=0.005)
 
 
 def test_writes_that_wait_together_share_a_commit(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as backend:
             table = await make_table(backend)
-            release = threading.Event()
-            blocked = asyncio.create_task(backend._write(lambda c: release.wait(20)))
-            await asyncio.sleep(0.05)
+            blocked, release = await blocked_write(backend)
+            asked = backend.metrics()["writes"]
             writes = [
                 asyncio.create_task(append(backend, table, [{"id": n, "name": ""}]))
                 for n in range(20)
             ]
-            await asyncio.sleep(0.05)
+            await asked_for(backend, asked + 20)
             before = backend.metrics()["commits"]
             release.set()
             await blocked
@@ -48,12 +71,11 @@ def test_writes_that_wait_together_share_a_commit(tmp_path: Path) -> None:
 def test_a_failing_job_fails_alone(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as backend:
-            release = threading.Event()
-            blocked = asyncio.create_task(backend._write(lambda c: release.wait(20)))
-            await asyncio.sleep(0.05)
+            blocked, release = await blocked_write(backend)
+            asked = backend.metrics()["writes"]
             names = ["a", "fluss", "b", "fluss", "c"]
             jobs = [asyncio.create_task(backend.create_database(n, None, False)) for n in names]
-            await asyncio.sleep(0.05)
+            await asked_for(backend, asked + len(names))
             release.set()
             await blocked
             outcomes = await asyncio.gather(*jobs, return_exceptions=True)
@@ -157,10 +179,9 @@ def test_no_statement_outlives_its_job(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_loop_goes_on_while_sqlite_works(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as backend:
-            release = threading.Event()
-            busy = asyncio.create_task(backend._write(lambda c: release.wait(20)))
+            busy, release = await blocked_write(backend)
             # Reading is not held up either.
-            assert await asyncio.wait_for(backend.list_databases(), 5) == ["fluss"]
+            assert await backend.list_databases() == ["fluss"]
             assert not busy.done()
             release.set()
             await busy
@@ -211,8 +232,7 @@ def test_brief_reads_stay_on_the_loop_until_one_is_slow(
 def test_giving_up_the_waiting_does_not_undo_the_write(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path) as backend:
-            release = threading.Event()
-            blocked = asyncio.create_task(backend._write(lambda c: release.wait(20)))
+            blocked, release = await blocked_write(backend)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(backend.create_database("late", None, False), 0.05)
             release.set()
@@ -229,13 +249,12 @@ def test_a_writer_that_waits_too_long_is_told_in_our_words(tmp_path: Path) -> No
             opened(tmp_path) as holder,
             opened(tmp_path, **{"embedded__lock-timeout": "200ms"}) as backend,
         ):
-            release = threading.Event()
-            held = asyncio.create_task(holder._write(lambda c: release.wait(20)))
-            await asyncio.sleep(0.05)
+            held, release = await blocked_write(holder)
             started = time.monotonic()
             with pytest.raises(EmbeddedLockedError, match="lock-timeout") as caught:
                 await backend.create_database("d", None, False)
-            assert 0.1 < time.monotonic() - started < 10
+            assert time.monotonic() - started > 0.1
+            assert not held.done()
             assert caught.value.retriable
             assert "database is locked" not in str(caught.value)
             release.set()
@@ -313,7 +332,7 @@ def _in_child(path: Path, inherited: object) -> None:
     try:
         thread = threading.Thread(target=lambda: asyncio.run(_child(path, inherited)))
         thread.start()
-        thread.join(30)
+        thread.join(scaled(WAIT_S))
         code = 0 if _child.__dict__.get("done") else 2
     finally:
         os._exit(code)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import sqlite3
-import time
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pyarrow as pa
 from fluss_client.backend.contract import Backend
 from fluss_client.model.table import TableInfo, TablePath
 from tests.embedded.helpers import append, make_table, on_loop, opened, read_rows, upsert
+from tests.waiting import wait_until_async
 
 LOG = pa.schema([("worker", pa.int32()), ("seq", pa.int32()), ("n", pa.int32())])
 KEYS = pa.schema(
@@ -84,16 +84,17 @@ def read_until(path: str, rows_wanted: int) -> None:
 async def _read_until(path: Path, rows_wanted: int) -> None:
     async with opened(path) as backend:
         log, _ = await tables(backend)
-        while True:
+
+        async def is_whole() -> bool:
             rows = await read_rows(backend, log)
             counts: dict[tuple[int, int], int] = {}
             for row in rows:
                 place = (row["worker"], row["seq"])
                 counts[place] = counts.get(place, 0) + 1
             assert all(count == batch_size(seq) for (_, seq), count in counts.items())
-            if len(rows) >= rows_wanted:
-                return
-            await asyncio.sleep(0.01)
+            return len(rows) >= rows_wanted
+
+        await wait_until_async("all rows", is_whole, 300, pause_s=0.01)
 
 
 def open_only(path: str) -> None:
@@ -115,7 +116,7 @@ def hold_lock(path: str, mark: str) -> None:
             def hold(connection: sqlite3.Connection) -> None:
                 connection.execute("DELETE FROM tbl")
                 Path(mark).touch()
-                time.sleep(1000)
+                threading.Event().wait()
 
             await backend._write(hold)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import fluss_client as fluss
+from tests.waiting import scaled
 
 
 @pytest.mark.supports("Scan of a log", "Scan to the end", "Append of rows")
@@ -125,7 +126,9 @@ def test_the_same_without_an_event_loop(address: str, database: str) -> None:
         table = connection.get_table(path).result()
         with table.new_upsert().create_writer() as writer:
             writer.upsert({"id": 1, "v": "a"}).wait().result()
-        assert table.new_lookup().create_lookuper().lookup({"id": 1}).result(timeout=10) == {
+        assert table.new_lookup().create_lookuper().lookup({"id": 1}).result(
+            timeout=scaled(10)
+        ) == {
             "id": 1,
             "v": "a",
         }

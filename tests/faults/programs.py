@@ -10,13 +10,13 @@ import json
 import resource
 import signal
 import sys
-import time
 from typing import Any
 
 import pyarrow as pa
 
 import fluss_client as fluss
 from fluss_client.errors import FlussError
+from tests.waiting import Deadline
 
 BATCH = 25
 
@@ -69,10 +69,10 @@ def fill_disk(settings: dict[str, Any], path: str, bytes_max: int) -> None:
             print(at, flush=True)
     except FlussError as error:
         print(json.dumps([type(error).__name__, error.message]), flush=True)
-    began = time.monotonic()
+    deadline = Deadline(30)
     with contextlib.suppress(FlussError):
         connection.close()
-    print(json.dumps(["closed", time.monotonic() - began < 30]), flush=True)
+    print(json.dumps(["closed", not deadline.has_passed]), flush=True)
 
 
 PROGRAMS = {"write": write, "scan": scan, "fill_disk": fill_disk}

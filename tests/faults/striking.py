@@ -13,6 +13,7 @@ from fluss_client.errors import FlussError
 from tests.contract.tables import done
 from tests.faults.ground import Call, Ground
 from tests.fix_proxy import Fault, FaultyLines
+from tests.waiting import scaled
 
 PATIENCE = {"connect-timeout": "800ms", "request-timeout": "800ms", "retry-timeout": "1500ms"}
 HUNG_S = 30.0
@@ -44,8 +45,9 @@ def outcome_of(call: Callable[[], Any]) -> Outcome:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(HUNG_S)
-    return found[0] if found else Outcome(hung=True, seconds=HUNG_S)
+    hung_s = scaled(HUNG_S)
+    thread.join(hung_s)
+    return found[0] if found else Outcome(hung=True, seconds=hung_s)
 
 
 class Striker:

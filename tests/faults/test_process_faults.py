@@ -24,6 +24,7 @@ from tests.contract.tables import Tables, done
 from tests.faults.ground import Ground
 from tests.faults.programs import BATCH
 from tests.faults.recording import FaultRecorder
+from tests.waiting import let_pass
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE = 4
@@ -50,7 +51,7 @@ class Program:
 
     def end(self) -> tuple[list[str], str]:
         """Its whole lines, and its complaints."""
-        output, complaints = self.process.communicate(timeout=100)
+        output, complaints = self.process.communicate()
         return [
             line for line in output.splitlines(keepends=True) if line.endswith("\n")
         ], complaints
@@ -66,7 +67,7 @@ def killed(
         for _, program in started:
             program.wait_ready()
         for first, program in started:
-            time.sleep(rng.uniform(0, LIFE_S))
+            let_pass(rng.uniform(0, LIFE_S), "a signal comes at any moment")
             program.process.send_signal(how)
             lines, complaints = program.end()
             yield first, program.process.returncode, lines, complaints
@@ -119,7 +120,7 @@ def test_killed_scanners_leave_the_table_and_others_alone(
         for program in started:
             program.wait_ready()
         for program in started:
-            time.sleep(rng.uniform(0, LIFE_S))
+            let_pass(rng.uniform(0, LIFE_S), "a signal comes at any moment")
             program.process.kill()
             program.end()
     assert ground.tables.log(ground.log).equals(expected)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from fluss_orchestrate import run_increment as run_once
 from tests.contract.tables import Tables, done
 from tests.faults.recording import FaultRecorder
 from tests.fix_cluster import REPLICATES_SOON
+from tests.waiting import Deadline, let_pass, scaled
 
 ROUNDS_LONG = 10
 ROWS = 50
@@ -66,7 +66,7 @@ class Worker:
                 self.steps += 1
             except FlussError as error:
                 self.refused[type(error).__name__] += 1
-                time.sleep(0.2)
+                let_pass(0.2, "a client that was refused does not storm the servers")
             except BaseException as error:  # noqa: BLE001 (told by the test)
                 self.failure = error
                 return
@@ -74,7 +74,7 @@ class Worker:
     def stop(self) -> bool:
         """Whether it ended in time."""
         self._over.set()
-        self._thread.join(HUNG_S)
+        self._thread.join(scaled(HUNG_S))
         return not self._thread.is_alive()
 
 
@@ -128,7 +128,7 @@ class Load:
         row = self._lookup.lookup((7,)).result()
         found = -1 if row is None else int(row["turn"])
         self.backwards += found < least
-        time.sleep(0.02)
+        let_pass(0.02, "look-ups leave room for the other workers")
 
     def scan(self) -> None:
         self.scanned.update(int(record.row["id"]) for record in self.scanner.poll(200))
@@ -136,7 +136,7 @@ class Load:
     def increment(self) -> None:
         run_once(self._scan, self._sink, run_key=f"run-{self._runs}")
         self._runs += 1
-        time.sleep(0.1)
+        let_pass(0.1, "rows come between two increments")
 
     def finish(self) -> None:
         """What comes after the last fault: everything is flushed, scanned and taken."""
@@ -146,8 +146,8 @@ class Load:
             except WriteError:
                 continue  # it was counted as refused
         there = self.tables.log(self.log)["id"].to_pylist()
-        deadline = time.monotonic() + HUNG_S
-        while self.scanned.total() < len(there) and time.monotonic() < deadline:
+        hung = Deadline(HUNG_S)
+        while self.scanned.total() < len(there) and not hung.has_passed:
             self.scan()
         self.scanner.close()
         self.increment()
@@ -165,7 +165,7 @@ def quiet(workers: list[Worker]) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         for worker in workers:
             held.enter_context(worker.stepping)
-        time.sleep(QUIET_S)
+        let_pass(QUIET_S, "servers do not tell when they wrote the checkpoint")
         yield
 
 
@@ -181,9 +181,9 @@ def strike(
     with quiet(workers) if len(victims) > 1 else contextlib.nullcontext():
         for victim in victims:
             cluster.kill(victim)
-    time.sleep(rng.uniform(*DOWN_S))
+    let_pass(rng.uniform(*DOWN_S), "how long the servers are down")
     cluster.up()
-    time.sleep(PAUSE_S)
+    let_pass(PAUSE_S, "work goes on between two faults")
 
 
 def strikes(long_form: bool, rng: random.Random) -> Iterator[list[str]]:

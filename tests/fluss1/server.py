@@ -42,6 +42,7 @@ from fluss_client.model.schema import Schema
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_client.wire.apis import Api
+from tests.waiting import let_pass
 
 HOST = "127.0.0.1"
 TABLE_ID, SCHEMA_ID, NODE = 7, 1, 1
@@ -472,7 +473,7 @@ class ScriptedServer:
 
             self._each(table.buckets_req, found.buckets_resp, read)
         if not any(b.records for t in answer.tables_resp for b in t.buckets_resp):
-            time.sleep(min(message.max_wait_ms, 20) / 1000)
+            let_pass(min(message.max_wait_ms, 20) / 1000, "a server holds a fetch until rows come")
         return answer
 
     def _scan_kv(self, message: Any) -> Message:

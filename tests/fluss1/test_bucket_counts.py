@@ -18,6 +18,7 @@ from fluss_client.errors import FlussError, InvalidBucketRoutingError
 from fluss_client.wire import apis
 from tests.contract.tables import done
 from tests.fluss1.server import DATABASE, NAME, ScriptedServer, scripted
+from tests.waiting import wait_until
 
 FIELDS = pa.schema(
     [
@@ -318,9 +319,14 @@ def test_the_order_of_each_key_survives_corrections() -> None:
             for thread in threads:
                 thread.start()
             for count in (3, 7, 2):
-                seen = len(server.requests)
-                while len(server.requests) < seen + 5 and any(t.is_alive() for t in threads):
-                    threads[0].join(0.01)
+                later = len(server.requests) + 5
+                wait_until(
+                    "more requests",
+                    lambda n=later: (  # type: ignore[misc]
+                        len(server.requests) >= n or not any(t.is_alive() for t in threads)
+                    ),
+                    pause_s=0.01,
+                )
                 server.redistribute("new", count)
             for thread in threads:
                 thread.join()

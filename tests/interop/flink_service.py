@@ -16,6 +16,7 @@ from fluss_client.testing.errors import ArtifactError, JavaNotFoundError
 from fluss_client.testing.jars import FLUSS_VERSION, ICEBERG_JARS, SERVER_JARS, Jar
 from fluss_client.testing.java import find_java
 from tests.needs import unavailable
+from tests.waiting import scaled
 
 MAIN = "org.apache.fluss.flink.tiering.FlussLakeTieringEntrypoint"
 POLL_INTERVAL = "200ms"
@@ -282,7 +283,7 @@ class FlinkService:
         finally:
             process.terminate()
             try:
-                process.wait(END_S)
+                process.wait(scaled(END_S))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -26,8 +26,6 @@ def output_of(program: str, version: str, given: str = "", *arguments: str) -> l
         unavailable(error.message)
     path = os.pathsep.join(map(str, jars))
     command = java.command("-Xmx256m", *OPENED, "-cp", path, str(FOLDER / program), *arguments)
-    done = subprocess.run(
-        command, input=given, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()

@@ -18,6 +18,7 @@ from fluss_client.testing.jars import SERVER_JARS, Jar
 from fluss_client.testing.java import find_java
 from tests.interop.peer_values import to_peer
 from tests.needs import unavailable
+from tests.waiting import scaled
 
 CLIENT_JARS = {
     "1.0.0": Jar(
@@ -89,7 +90,7 @@ class JavaPeer:
         asked = {"settings": {k: str(v) for k, v in settings.items()}, "call": call, "table": table}
         self._process.stdin.write(json.dumps(asked | request).encode() + b"\n")
         self._process.stdin.flush()
-        line = self._answers.get(timeout=ANSWER_DEADLINE_S)
+        line = self._answers.get(timeout=scaled(ANSWER_DEADLINE_S))
         if not line:
             self._errors.seek(0)
             raise PeerError("the Java process ended: " + self._errors.read()[-2000:].decode())
@@ -104,11 +105,11 @@ class JavaPeer:
         assert self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(20)
+            self._process.wait(scaled(20))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._reader.join(20)
+        self._reader.join()
         self._process.stdout.close()
         self._errors.close()
 

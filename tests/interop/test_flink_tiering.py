@@ -7,7 +7,6 @@ those of the other, in an order that nobody chooses, with maintenance in between
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from fluss_orchestrate.core.lake.known_lake import newest_tiered
 from tests.fix_either import own_database
 from tests.interop.flink_service import FlinkService
 from tests.orchestrate.lake.key_programs import FIRST_ROW, KeyTable, make_key_table
+from tests.waiting import Deadline, let_pass
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800), pytest.mark.usefixtures("only_tierer")]
 
@@ -93,13 +93,13 @@ def test_both_services_at_once(
                 table.upsert(list(range(24 + NEW_KEYS * number, 24 + NEW_KEYS * (number + 1))))
                 if number % MAINTAIN_EVERY == MAINTAIN_EVERY - 1:
                     maintain_lake(connection, table.path, settings=NOW)
-                give_up_at = time.monotonic() + TIER_DEADLINE_S
+                deadline = Deadline(TIER_DEADLINE_S)
                 while lake_status(connection, table.path).lag_offsets:
                     check_service()
-                    assert time.monotonic() < give_up_at, "nobody tiers the table"
+                    deadline.check("the table in the lake")
                     # Flink begins slowly, and has the first round to itself.
                     if number and worker.run_once() is None:
-                        time.sleep(0.1)
+                        let_pass(0.1, "nothing is due for us yet")
                 table.in_lake = dict(table.model)
                 rounds[author(table)] += 1
                 table.check_lake_files()

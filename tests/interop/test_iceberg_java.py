@@ -93,7 +93,7 @@ def read_by_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Read]:
 
     yield read
     process.stdin.close()
-    process.wait(60)
+    process.wait()
     process.stdout.close()
     errors.close()
 

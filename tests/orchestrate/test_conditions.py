@@ -29,6 +29,7 @@ from fluss_orchestrate.core.conditions import (
 from fluss_orchestrate.core.errors import TableIdentityChangedError
 from fluss_orchestrate.core.lake import WaitTimedOutError, freeze_target
 from fluss_orchestrate.core.provisioning.dropping import PartitionNeededError, drop_partitions
+from tests.waiting import let_pass_async
 
 PATH = TablePath("shop", "orders")
 
@@ -102,7 +103,7 @@ def test_a_waiter_wakes_and_a_cancelled_one_disturbs_nobody(connection: FlussCon
             asyncio.create_task(wait_until(connection, TableExists(PATH), poll_interval_s=0.05))
             for _ in range(20)
         ]
-        await asyncio.sleep(0.2)
+        await let_pass_async(0.2, "the waiters look a few times")
         wait[0].cancel()
         with pytest.raises(WaitTimedOutError, match="no such table"):
             await wait_until(connection, TableExists(PATH), timeout_s=0.1, poll_interval_s=0.05)

@@ -45,7 +45,7 @@ def raising(error: Exception) -> Callable[[], Any]:
 
 def wait(poller: Poller, question: Asked, interval_s: float = 0.01) -> asyncio.Task[Any]:
     looks = [Look(question, lambda answer: answer, interval_s)]
-    return asyncio.ensure_future(poller.wait(CORE, looks, 30))
+    return asyncio.ensure_future(poller.wait(CORE, looks))
 
 
 @pytest.mark.parametrize("error", [NetworkError("the line broke"), ClosedError("it was closed")])
@@ -84,9 +84,9 @@ def test_the_shortest_interval_of_those_who_wait_counts() -> None:
         question = Asked("a", lambda: next(answers))
         question.goes_on.set()
         seldom = [Look(question, lambda answer: answer if answer > 20 else None, 30.0)]
-        waiting = asyncio.ensure_future(poller.wait(CORE, seldom, 30))
+        waiting = asyncio.ensure_future(poller.wait(CORE, seldom))
         often = [Look(question, lambda answer: answer if answer > 5 else None, 0.01)]
-        assert await poller.wait(CORE, often, 30) == 6
+        assert await poller.wait(CORE, often) == 6
         (group,) = poller._groups.values()
         assert dict(group.intervals) == {30.0: 1}
         waiting.cancel()
@@ -123,14 +123,14 @@ def test_a_steady_look_sees_an_answer_once_and_every_change(
         poller, question = Poller(), Asked("q", answer)
         question.goes_on.set()
         look = Look(question, decide, 0.005, steady=steady)
-        first = asyncio.ensure_future(poller.wait(CORE, [look], 30))
+        first = asyncio.ensure_future(poller.wait(CORE, [look]))
         assert await first == "c"
         assert seen == (["a", "b", "b", "c"] if steady else [g for g in given if g is not given[5]])
         late = Look(question, lambda found: found, 0.005, steady=True)
         held = Look(question, lambda found: None, 0.005, steady=True)
-        holder = asyncio.ensure_future(poller.wait(CORE, [held], 30))
+        holder = asyncio.ensure_future(poller.wait(CORE, [held]))
         await asked_on.wait()
-        assert await poller.wait(CORE, [late], 30) == "c"
+        assert await poller.wait(CORE, [late]) == "c"
         holder.cancel()
         await asyncio.gather(holder, return_exceptions=True)
 

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from fluss_orchestrate.core.read_ahead import PARTS_AT_ONCE, read_ahead, read_parts_ahead
-from tests.waiting import WAIT_S, wait_until
+from tests.waiting import WAIT_S, scaled, wait_until
 
 
 def test_items_come_in_their_order_from_another_thread() -> None:
@@ -39,7 +39,7 @@ def test_the_next_item_is_made_while_one_is_used() -> None:
 
     with read_ahead(items()) as found:
         assert next(found) == 1
-        assert made.wait(30)
+        made.wait()
         assert list(found) == [2]
 
 
@@ -60,14 +60,14 @@ def test_nothing_is_in_the_making_after_the_block() -> None:
     def items() -> Iterator[int]:
         yield 1
         begun.set()
-        release.wait(30)
+        release.wait(scaled(WAIT_S))
         ended.set()
         yield 2
 
     def leave() -> None:
         with read_ahead(items()) as found:
             next(found)
-            assert begun.wait(30)
+            begun.wait()
             threading.Timer(0.05, release.set).start()
             raise KeyError("the caller's")
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import psutil
 from fluss_client.testing.launching import pick
 from fluss_client.testing.processes import spawn
 from fluss_orchestrate.core.spark_submit.environment import find_spark_submit, java_home
+from tests.waiting import wait_until
 
 READY_LIMIT_S = 60.0
 SETTINGS = {
@@ -82,7 +82,7 @@ def standalone(folder: Path, cores: int = 2) -> Iterator[Standalone]:
 
 
 def _wait(log: Path, sign: str) -> None:
-    give_up_at = time.monotonic() + READY_LIMIT_S
-    while not re.search(sign, log.read_text(errors="replace")):
-        assert time.monotonic() < give_up_at, log.read_text(errors="replace")
-        time.sleep(0.05)
+    def said() -> str:
+        return log.read_text(errors="replace")
+
+    wait_until(sign, lambda: re.search(sign, said()), READY_LIMIT_S, details=said)

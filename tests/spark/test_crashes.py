@@ -31,6 +31,7 @@ from fluss_orchestrate.core.spark_submit.submit import RunningSubmit, SparkSubmi
 from tests.faults.recording import FaultRecorder
 from tests.spark.conftest import CPU_QUIET
 from tests.spark.standalone import Standalone
+from tests.waiting import let_pass, scaled
 
 CONF = {
     **CPU_QUIET,
@@ -132,8 +133,8 @@ def load_until_done(
                 begun.set()
 
         def assassin(begun: threading.Event = begun) -> None:
-            if begun.wait(90):
-                time.sleep(chance.uniform(0.0, 3.0))
+            if begun.wait(scaled(90)):
+                let_pass(chance.uniform(0.0, 3.0), "a kill comes at any moment")
                 watch.jobs[-1].kill(grace_s=0)
 
         if attempt < driver_kills:

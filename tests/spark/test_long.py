@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -18,11 +19,13 @@ import pytest
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.spark_submit.process import end_session
 from tests.spark.conftest import CPU_QUIET, STANDALONE_VARIABLE, Place
+from tests.waiting import let_pass, wait_until
 
 MODES = ("test_source_read", "test_source_write", "test_streaming", "test_iceberg", "test_lake")
 INCREMENT_ROWS = int(os.environ.get("FLUSS_TEST_INCREMENT_ROWS", "20000000"))
 BATCH_ROWS = 200_000
 KILLS = 2
+WRITES_S = 300.0
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("amount", pa.float64())])
 DRIVER = f"""
 import json, sys
@@ -73,12 +76,17 @@ def test_a_large_increment_killed_and_resumed(
     name = f"{place.database}-large"
     command = [sys.executable, "-c", DRIVER, place.address, table, name, json.dumps(catalog)]
     chance = random.Random(3)
+
+    def works(driver: subprocess.Popen[str], known: set[Path]) -> bool:
+        """Whether a driver has written a file, or has ended."""
+        return driver.poll() is not None or bool(set(warehouse.rglob("*.parquet")) - known)
+
     for kill in range(KILLS):
         driver = subprocess.Popen(command, start_new_session=True, text=True)
         known = set(warehouse.rglob("*.parquet"))
-        while driver.poll() is None and not set(warehouse.rglob("*.parquet")) - known:
-            time.sleep(0.05)
-        time.sleep(chance.uniform(0.0, 1.0))
+        has_begun = functools.partial(works, driver, known)
+        wait_until("the first file of the driver", has_begun, WRITES_S)
+        let_pass(chance.uniform(0.0, 1.0), "a kill comes at any moment")
         end_session(driver, grace_s=0)
         assert driver.returncode, f"kill {kill} came too late: take more rows"
     begun = time.monotonic()

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from fluss_orchestrate.core.spark_submit.environment import (
 )
 from fluss_orchestrate.core.spark_submit.process import ProcessTree, session_members
 from fluss_orchestrate.core.spark_submit.submit import RunningSubmit, SparkSubmit
+from tests.waiting import wait_until
 
 # A child that leaves the process group, as Spark's Python workers do, and ignores SIGTERM.
 STUBBORN = textwrap.dedent(
@@ -37,17 +37,10 @@ STUBBORN = textwrap.dedent(
 )
 
 
-def until(true: object, limit_s: float = 30.0) -> None:
-    give_up_at = time.monotonic() + limit_s
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < give_up_at, "it did not come to that"
-        time.sleep(0.02)
-
-
 def test_everything_that_was_started_is_killed() -> None:
     lines: list[str] = []
     tree = ProcessTree([sys.executable, "-c", STUBBORN], os.environ, lines.append)
-    until(lambda: "child ready" in lines)
+    wait_until("the child", lambda: "child ready" in lines)
     assert len(session_members(tree.pid)) == 2
     tree.kill(grace_s=0.2)
     assert session_members(tree.pid) == []
@@ -89,9 +82,9 @@ submit.run("job.py", on_started=lambda job: print(job.pid, flush=True))
     caller = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert caller.stdout is not None
     session = int(caller.stdout.readline())
-    until(lambda: session_members(session))
+    wait_until("the job", lambda: session_members(session))
     caller.send_signal(signal.SIGTERM)
-    assert caller.wait(30) == -signal.SIGTERM
+    assert caller.wait() == -signal.SIGTERM
     caller.stdout.close()
     assert session_members(session) == []
 

@@ -6,7 +6,6 @@ import datetime as dt
 import decimal
 import json
 import pickle
-import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ from fluss_orchestrate.spark.source.parts import parts_of
 from fluss_orchestrate.spark.source.types import arrow_schema
 from tests.orchestrate.incremental.events import once_final
 from tests.spark.conftest import Place
+from tests.waiting import moment_between
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -172,9 +172,7 @@ def test_a_limit_goes_to_the_servers(place: Place) -> None:
 def test_a_time_window(spark: SparkSession, place: Place) -> None:
     table = place.table(SCHEMA, buckets=1)
     place.append(table, words(0, 10))
-    time.sleep(0.05)
-    middle = int(time.time() * 1000)
-    time.sleep(0.05)
+    middle = moment_between()
     place.append(table, words(10, 10))
     until = place.options(table, until=str(middle))
     assert once_final(lambda: flat(direct(until))) == list(range(10))

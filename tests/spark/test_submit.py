@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSour
 from fluss_orchestrate.core.spark_submit.process import session_members
 from fluss_orchestrate.core.spark_submit.submit import RunningSubmit, SparkSubmit
 from tests.spark.conftest import CPU_QUIET
+from tests.waiting import wait_until
 
 
 def input_files(folder: Path, files: int = 2, rows: int = 3000) -> list[str]:
@@ -50,9 +50,7 @@ def test_killing_a_submit_leaves_no_process(tmp_path: Path) -> None:
 
     def stop_when_working(job: RunningSubmit) -> None:
         running.append(job)
-        give_up_at = time.monotonic() + 60
-        while not (tmp_path / "working").exists() and time.monotonic() < give_up_at:
-            time.sleep(0.05)
+        wait_until("the Python worker", (tmp_path / "working").exists)
         assert len(session_members(job.pid)) >= 3
         raise InterruptedError
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -13,6 +12,7 @@ import pytest
 import fluss_client as fluss
 from fluss_client.testing import LocalCluster
 from tests.fix_storage import FaultyStore
+from tests.waiting import wait_until
 
 LAKE = {"table__datalake__enabled": "true", "table__datalake__freshness": "1min"}
 """The properties of a table with a lake, for `make_table`."""
@@ -117,7 +117,4 @@ def make_table(connection: fluss.FlussConnection) -> Iterator[MakeTable]:
 
 def until(true: Callable[[], object], what: str) -> None:
     """Wait until something is true."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
+    wait_until(what, true, DEADLINE_S, pause_s=0.1)

@@ -21,6 +21,7 @@ from fluss_client.testing import LocalCluster
 from fluss_client.wire import fluss_pb2 as pb
 from tests.fix_storage import FaultyStore
 from tests.storage.conftest import MakeTable, rows, until
+from tests.waiting import let_pass, scaled, wait_until
 
 ROWS = 50_000
 REMOTE = {
@@ -98,15 +99,17 @@ def test_tokens_end_in_the_middle_of_a_scan(
     table = tiered(connection, make_table, 40_000)
     storage_cluster.set_token_life(70.0)
     try:
-        time.sleep(61)
+        let_pass(61, "a server keeps a token for a minute")
         config = fluss.Config({"bootstrap.servers": storage_cluster.info.bootstrap_servers})
         with fluss.FlussConnection.create(config).result() as other:
             again = other.get_table(table.get_table_path()).result()
             store.tokens.clear()
-            deadline = time.monotonic() + 200
-            while time.monotonic() < deadline:
+
+            def read() -> bool:
                 assert all_ids(again, 40_000) == list(range(40_000))
-            assert len(store.tokens) >= 3
+                return len(store.tokens) >= 3
+
+            wait_until("the third token", read, 200)
     finally:
         storage_cluster.set_token_life(3600.0)
 
@@ -155,13 +158,12 @@ def test_a_token_is_renewed_before_it_ends_and_when_the_store_refuses_it(
         monkeypatch.delenv(name)
     store = make_store(own_keys["s3.endpoint"])
     monkeypatch.setattr(remote_files, "TOKEN_LIFE_FRACTION", used_for)
-    servers = TokenServers(own_keys, store.endpoint, life_s=1.0)
+    servers = TokenServers(own_keys, store.endpoint, life_s=scaled(1.0))
 
     async def read() -> None:
         files = remote_files.RemoteFiles(servers, RateLimit(0))  # type: ignore[arg-type]
         try:
-            ends = time.monotonic() + 2.5
-            while time.monotonic() < ends:
+            while servers.asked < 3 or (used_for > 1 and not store.refused_tokens):
                 several = [files.read_range(f"{folder}/segment", at, 256) for at in (0, 256, 512)]
                 for found in await asyncio.gather(*several):
                     assert bytes(found) == bytes(range(256))
@@ -169,7 +171,7 @@ def test_a_token_is_renewed_before_it_ends_and_when_the_store_refuses_it(
             files.close()
 
     asyncio.run(read())
-    assert 3 <= servers.asked <= 12, "one caller asks for all"
+    assert servers.asked <= 12, "one caller asks for all"
     assert (store.refused_tokens > 0) == (used_for > 1)
 
 

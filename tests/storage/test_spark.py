@@ -72,7 +72,7 @@ class SparkProgram:
         assert self._process.stderr is not None
         self._process.stdin.close()
         self._process.stderr.close()
-        self._process.wait(60)
+        self._process.wait()
         self._answers.close()
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-import time
+import threading
 from pathlib import Path
 
 from dagster_pipes import PipesCliArgsParamsLoader, open_dagster_pipes
@@ -14,7 +14,7 @@ with open_dagster_pipes(params_loader=PipesCliArgsParamsLoader()) as pipes:
         mark = Path(sys.argv[sys.argv.index("--wait") + 1])
         # A Python worker is busy beside the driver and the JVM.
         spark.sparkContext.parallelize([os.getpid()], 1).foreach(
-            lambda pid: (mark.write_text(f"{pid} {os.getpid()}"), time.sleep(600))
+            lambda pid: (mark.write_text(f"{pid} {os.getpid()}"), threading.Event().wait())
         )
     assert "wolpertinger" not in " ".join(sys.argv)
     pipes.report_asset_materialization(

@@ -28,6 +28,7 @@ from fluss_orchestrate.core.checkpoints import (
 from fluss_orchestrate.core.errors import CheckpointConflictError
 from fluss_orchestrate.core.plan import ScanPlan
 from tests.orchestrate.checkpoints.plans import plan, position, receipt
+from tests.waiting import scaled
 
 START_DEADLINE_S = 120.0
 _FORK = multiprocessing.get_context("fork")
@@ -67,7 +68,7 @@ def run(spec: dict[str, Any], name: str, who: str, rounds: int, seed: int) -> li
     done = []
     with ExitStack() as stack:
         store = open_store(spec, stack)
-        _start.wait(START_DEADLINE_S)
+        _start.wait(scaled(START_DEADLINE_S))
         for number in range(rounds):
             made = take(store, name, f"{who}/{number}", rng.randrange(1, 9))
             if rng.random() < 0.2:

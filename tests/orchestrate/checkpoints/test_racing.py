@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.checkpoints import CheckpointStore, EventKind, FlussCheckpointStore
 from tests.fix_cluster import REPLICATES_SOON
 from tests.orchestrate.checkpoints.test_state_machine import check_history
+from tests.waiting import let_pass, wait_until
 
 PROCESSES = 8
 ROOT = Path(__file__).parents[3]
@@ -104,16 +104,25 @@ def test_the_stores_server_dies_in_the_middle(
         store = FlussCheckpointStore(connection, "checkpoints", "events")
         assert store.head("race") is None
         kills: list[str] = []
+        seen = 0
         over = threading.Event()
+
+        def has_grown() -> bool:
+            """Whether the race has gone on since this was asked before."""
+            nonlocal seen
+            before, head = seen, store.head("race")
+            seen = head.sequence if head is not None else 0
+            return seen > max(before, 1)
 
         def kill_leaders() -> None:
             for _ in range(4 if long_form else 1):
-                if over.wait(3):
+                wait_until("more events", lambda: over.is_set() or has_grown())
+                if over.is_set():
                     return
                 server = f"tablet-{_leader(connection, store)}"
                 cluster.kill(server)
                 kills.append(server)
-                time.sleep(1)
+                let_pass(1, "how long the server is down")
                 cluster.start(server)
 
         killer = threading.Thread(target=kill_leaders)

@@ -15,6 +15,7 @@ import pytest
 from fluss_orchestrate._demo.__main__ import ROUNDS
 from fluss_orchestrate._demo.report import prove
 from tests.needs import chromium
+from tests.waiting import patient
 
 DEMO_TIMEOUT_S = 900
 OTHER_AIRFLOW = {
@@ -43,7 +44,6 @@ def demo(
         capture_output=True,
         text=True,
         check=False,
-        timeout=DEMO_TIMEOUT_S,
     )
     return done, folder
 
@@ -79,7 +79,7 @@ def test_the_report_shows_its_charts_without_network(
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         context = browser.new_context(offline=True)
-        page = context.new_page()
+        page = patient(context.new_page())
         problems: list[str] = []
         page.on("console", lambda message: problems.append(message.text))
         page.on("requestfailed", lambda request: problems.append(request.url))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from fluss_client.model.cluster import OffsetSpec
 from fluss_client.runtime import runtime
 from fluss_orchestrate.core.errors import NotYetError
 from tests.contract.tables import Tables
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 FINAL_S = 60.0
@@ -108,21 +108,16 @@ class EventTables(Tables):
         return again
 
 
-def wait_a_moment() -> int:
-    """A time that lies strictly between what was written before and what comes after."""
-    time.sleep(0.01)
-    now = time.time_ns() // 1_000_000
-    time.sleep(0.01)
-    return now
-
-
 def once_final(look: Callable[[], T]) -> T:
     """What `look` gives when no row before the time that it asks for can come any more."""
-    give_up_at = time.monotonic() + FINAL_S
-    while True:
+    found: list[T] = []
+
+    def is_final() -> bool:
         try:
-            return look()
-        except NotYetError as error:
-            if time.monotonic() > give_up_at:
-                raise
-            time.sleep(min(error.retry_after_ms, 200) / 1000)
+            found.append(look())
+        except NotYetError:
+            return False
+        return True
+
+    wait_until("the time to be final", is_final, FINAL_S)
+    return found[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from fluss_client.runtime import runtime
 from fluss_orchestrate.core.checkpoints import CheckpointStore
 from fluss_orchestrate.core.incremental import IncrementalScan
 from tests.orchestrate.incremental.events import EventTables, rows
+from tests.waiting import wait_until
 
 MakeScan = Callable[..., IncrementalScan]
 
@@ -172,6 +172,7 @@ def test_a_state_stays_the_same_while_others_write(
     over = threading.Event()
 
     def write() -> None:
+        nonlocal flushes
         rng = random.Random(3)
         with table.new_upsert().create_writer() as writer:
             while not over.is_set():
@@ -182,17 +183,24 @@ def test_a_state_stays_the_same_while_others_write(
                     writer.upsert({"id": key, "text": f"{rng.random()}", "day": "d"})
                 if rng.random() < 0.1:
                     writer.flush().result()
+                    flushes += 1
+
+    flushes = 0
+
+    def more_is_written() -> None:
+        seen = flushes
+        wait_until("another write", lambda: flushes > seen + 1, pause_s=0.005)
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
         scan = make_scan(table, start="state", metadata_columns=["_change_type"])
-        time.sleep(0.2)
+        more_is_written()
         plan = scan.plan("one")
         reads = []
         for _ in range(4):
             reads.append(scan.read(plan).read_all())
-            time.sleep(0.05)
+            more_is_written()
         assert all(read.equals(reads[0]) for read in reads)
         scan.commit(plan)
         state = state_of(reads[0])

@@ -29,7 +29,7 @@ from fluss_orchestrate.core.sinks import FlussTableSink, FunctionSink, ParquetSi
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.checkpoints.plans import position
 from tests.orchestrate.incremental.events import EventTables, rows
-from tests.orchestrate.incremental.test_times import wait_a_moment
+from tests.waiting import moment_between
 
 MakeScan = Callable[..., IncrementalScan]
 MakeIntervals = Callable[..., IntervalScan]
@@ -46,9 +46,9 @@ def intervals(connection: FlussConnection, store: CheckpointStore) -> MakeInterv
 
 def filled(tables: EventTables, count: int) -> tuple[FlussTable, int, int]:
     """A table with rows, and times before and after them."""
-    table, begin = tables.events(), wait_a_moment()
+    table, begin = tables.events(), moment_between()
     tables.append(table, rows(range(count)))
-    return table, begin, wait_a_moment()
+    return table, begin, moment_between()
 
 
 def ids_in(folder: Path) -> list[int]:
@@ -65,7 +65,7 @@ def test_a_backfill_of_what_the_cursor_took_is_refused_or_left_out(
     sink = ParquetSink(tmp_path)
     cursor = make_scan(table, name="job", start=middle)
     tables.append(table, rows(range(50, 100)))
-    end = wait_a_moment()
+    end = moment_between()
     assert run_increment(cursor, sink, "run-1").rows == 50
     with pytest.raises(RowsTakenError, match="on_covered='skip'") as caught:
         run_interval(intervals(table), sink, "backfill", begin, end)
@@ -73,7 +73,7 @@ def test_a_backfill_of_what_the_cursor_took_is_refused_or_left_out(
     assert sum(r.count for r in caught.value.ranges) == 50
     # What the cursor has not taken yet it will take, so that is refused as well.
     tables.append(table, rows(range(100, 110)))
-    later = wait_a_moment()
+    later = moment_between()
     with pytest.raises(RowsTakenError):
         run_interval(intervals(table), sink, "ahead", end, later)
     done = run_interval(intervals(table, on_covered="skip"), sink, "backfill", begin, end)
@@ -104,10 +104,10 @@ def test_intervals_that_overlap_are_refused_and_an_abandoned_one_is_forgotten(
     tables: EventTables, intervals: MakeIntervals, store: CheckpointStore, tmp_path: Path
 ) -> None:
     table, sink = tables.events(), ParquetSink(tmp_path)
-    bounds = [wait_a_moment()]
+    bounds = [moment_between()]
     for number in range(3):
         tables.append(table, rows(range(number * 10, number * 10 + 10)))
-        bounds.append(wait_a_moment())
+        bounds.append(moment_between())
     left = intervals(table).plan("one", bounds[0], bounds[2], sink=sink)
     with pytest.raises(RowsTakenError):
         run_interval(intervals(table), sink, "two", bounds[1], bounds[3])
@@ -153,11 +153,11 @@ def test_intervals_into_a_key_table_are_written_in_their_order(
             tables.keyed(properties=more)
         return
     table, target = tables.events(buckets=1), tables.keyed(properties=more if engine else {})
-    bounds = [wait_a_moment()]
+    bounds = [moment_between()]
     for word in ("old", "new", "newest"):
         batch = rows(range(3))
         tables.append(table, batch.set_column(1, "text", pa.array([word] * 3)))
-        bounds.append(wait_a_moment())
+        bounds.append(moment_between())
 
     def run(number: int) -> int:
         sink = FlussTableSink(connection, target.get_table_path())
@@ -213,7 +213,7 @@ def test_a_reset_or_retired_cursor_frees_what_it_does_not_take(
     cursor = make_scan(table, name="job")
     assert run_increment(cursor, sink, "one").rows == 20
     tables.append(table, rows(range(20, 30)))
-    end = wait_a_moment()
+    end = moment_between()
     cursor.store.retire("job", "from now on by intervals")
     with pytest.raises(RowsTakenError):
         run_interval(intervals(table), sink, "x", begin, end)

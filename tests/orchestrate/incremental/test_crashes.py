@@ -68,7 +68,7 @@ class Crashers:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        assert self._process.wait(30) == 0
+        assert self._process.wait() == 0
         self._listener.join()
         self._process.stdout.close()
 

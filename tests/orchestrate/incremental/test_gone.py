@@ -28,7 +28,8 @@ from fluss_orchestrate.core.provisioning import (
 )
 from fluss_orchestrate.core.provisioning.dropping import PartitionNeededError, drop_partitions
 from fluss_orchestrate.core.receipts import Receipt
-from tests.orchestrate.incremental.events import EventTables, rows, wait_a_moment
+from tests.orchestrate.incremental.events import EventTables, rows
+from tests.waiting import moment_between
 
 MakeScan = Callable[..., IncrementalScan]
 NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)
@@ -287,11 +288,11 @@ def took(scan: IntervalScan, since: int, until: int) -> list[str]:
 def test_a_finished_interval_keeps_no_partition(
     days: Days, intervals: Callable[..., IntervalScan]
 ) -> None:
-    start = wait_a_moment()
+    start = moment_between()
     days.append(OLDER, 3)
-    middle = wait_a_moment()
+    middle = moment_between()
     days.append(OLD, 2)
-    end = wait_a_moment()
+    end = moment_between()
     assert took(intervals(), start, middle) == [OLDER] * 3
     left = intervals().plan("late", middle, end)
     done = days.move()
@@ -313,9 +314,9 @@ def test_a_finished_interval_of_an_earlier_version_keeps_none_either(
     days: Days, intervals: Callable[..., IntervalScan]
 ) -> None:
     """Its commit did not retire it."""
-    start = wait_a_moment()
+    start = moment_between()
     days.append(OLDER, 3)
-    plan = intervals().plan("one", start, wait_a_moment())
+    plan = intervals().plan("one", start, moment_between())
     assert [p.partition_name for p, _ in days.planned().kept] == [OLDER]
     receipt = Receipt("increment", plan.table, plan.run_key, plan.ranges, 3, plan_id=plan.plan_id)
     told = {"name": plan.name, "sequence": plan.sequence}
@@ -325,14 +326,14 @@ def test_a_finished_interval_of_an_earlier_version_keeps_none_either(
 
 
 def test_an_interval_across_a_window(days: Days, intervals: Callable[..., IntervalScan]) -> None:
-    start = wait_a_moment()
+    start = moment_between()
     days.append(OLDER, 3)
-    middle = wait_a_moment()
+    middle = moment_between()
     assert took(intervals(), start, middle) == [OLDER] * 3
     days.create("20260103")
     days.append("20260103", 4)
     days.move(guards=())
-    end = wait_a_moment()
+    end = moment_between()
     with pytest.raises(PartitionGoneError) as caught:
         intervals().plan("two", middle, end)
     # The older days had no rows after the boundary; the new one was never seen.
@@ -342,12 +343,12 @@ def test_an_interval_across_a_window(days: Days, intervals: Callable[..., Interv
 def test_an_end_recorded_by_a_clock_that_is_behind(
     days: Days, intervals: Callable[..., IntervalScan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = wait_a_moment()
-    start = wait_a_moment()
+    before = moment_between()
+    start = moment_between()
     took(intervals(), before, start)
     days.append(OLDER, 3)
     days.drop_elsewhere(OLDER)
-    end = wait_a_moment()
+    end = moment_between()
     now_ms = transitions_module.now_ms
     monkeypatch.setattr(transitions_module, "now_ms", lambda: now_ms() - 60_000)
     with pytest.raises(PartitionGoneError) as caught:
@@ -360,10 +361,10 @@ def test_an_end_recorded_by_a_clock_that_is_behind(
 def test_an_interval_may_forget_what_is_gone(
     days: Days, intervals: Callable[..., IntervalScan]
 ) -> None:
-    start = wait_a_moment()
+    start = moment_between()
     days.append(OLDER, 3)
     days.append(OLD, 2)
-    end = wait_a_moment()
+    end = moment_between()
     left = intervals().plan("one", start, end)
     days.store.abandon(left.name)
     days.drop_elsewhere(OLDER)
@@ -379,14 +380,14 @@ def test_an_interval_may_forget_what_is_gone(
 def test_a_partition_created_after_the_end_was_fixed(
     days: Days, intervals: Callable[..., IntervalScan]
 ) -> None:
-    start, middle = wait_a_moment(), wait_a_moment()
-    end = wait_a_moment()
+    start, middle = moment_between(), moment_between()
+    end = moment_between()
     assert took(intervals(), middle, end) == []
     days.create("20260401")
     days.append("20260401", 2)
     # The start is looked at last and knows the new partition, which has no rows of the interval.
     assert took(intervals(), start, middle) == []
-    assert took(intervals(), end, wait_a_moment()) == ["20260401"] * 2
+    assert took(intervals(), end, moment_between()) == ["20260401"] * 2
 
 
 def test_a_time_to_come_of_a_table_without_partitions(
@@ -395,6 +396,6 @@ def test_a_time_to_come_of_a_table_without_partitions(
     """No server is asked then, so none says that the time lies in its future."""
     table = tables.days()
     scan = IntervalScan(connection, table.get_table_path(), "backfill", store, settle_ms=0)
-    start = wait_a_moment()
+    start = moment_between()
     with pytest.raises(NotYetError):
         scan.plan("one", start, start + 3_600_000)

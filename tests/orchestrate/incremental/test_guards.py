@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,7 +18,7 @@ from fluss_orchestrate.core.errors import (
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.plan import Place, ScanPlan
 from tests.orchestrate.incremental.events import EventTables, rows
-from tests.waiting import PAUSE_S, WAIT_S, Deadline
+from tests.waiting import wait_until
 
 MakeScan = Callable[..., IncrementalScan]
 
@@ -35,11 +34,12 @@ def read_until_gone(scan: IncrementalScan, plan: ScanPlan, backend_kind: str) ->
     The coordinator answers a drop before the servers let go of the rows. The embedded engine
     deletes them at once.
     """
-    deadline = Deadline(WAIT_S)
-    while not deadline.has_passed:
+
+    def read() -> None:
         assert scan.read(plan).read_all().num_rows == plan.offsets
         assert backend_kind != "embedded"
-        time.sleep(PAUSE_S)
+
+    wait_until("the error of a read", read)
 
 
 def test_a_table_made_anew_is_another_one(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,11 @@ from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.lake import tier_table
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, ScanPlan
 from fluss_orchestrate.core.sinks import SqlSink
-from tests.contract.tables import eventually
 from tests.fix_cluster import discard
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.events import EventTables
 from tests.orchestrate.incremental.test_times import cuts_of, true_cuts
-from tests.waiting import scaled
+from tests.waiting import moment_between, scaled, wait_until
 
 COLUMNS = {"id": pa.int64(), "text": pa.string()}
 BATCH_ROWS = 100
@@ -77,7 +75,7 @@ def short_cluster(
 def expiring(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EventTables]:
-    """Tables whose rows go away after seconds."""
+    """Tables whose rows go away."""
     if request.param == "short":
         address = request.getfixturevalue("short_cluster").info.bootstrap_servers
     else:
@@ -109,10 +107,9 @@ def expire_past(tables: EventTables, table: FlussTable, wanted: int, first: int)
 
     def look() -> int:
         tables.append(table, batch(next(position)))
-        time.sleep(0.2)
         return earliest(tables, table)
 
-    assert eventually(look, lambda found: found > wanted, PATIENCE_S) > wanted
+    wait_until("retention", lambda: look() > wanted, PATIENCE_S, pause_s=0.2)
     return next(position)
 
 
@@ -192,10 +189,9 @@ def test_a_new_partition_that_retention_has_reached_is_not_skipped(
     def look() -> int:
         data = batch(next(number))
         expiring.append(table, data.append_column("day", pa.array(["d2"] * data.num_rows)))
-        time.sleep(0.2)
         return runtime().call(backend.list_offsets(info, partition, [0], OffsetSpec.earliest()))[0]
 
-    assert eventually(look, lambda found: found > 0, PATIENCE_S) > 0
+    wait_until("retention", lambda: look() > 0, PATIENCE_S, pause_s=0.2)
     with pytest.raises(RetentionPassedError) as caught:
         scan.plan("two")
     (lost,) = caught.value.ranges
@@ -218,10 +214,9 @@ def test_the_lake_gives_what_retention_took(expiring: EventTables) -> None:
         expiring.append(table, batch(next(number)))
         with kept.run(f"copy-{len(copies)}") as run:
             copies.append(run.to_arrow())
-        time.sleep(0.2)
         return earliest(expiring, table)
 
-    assert eventually(look, lambda found: found > 150, PATIENCE_S) > 150
+    wait_until("retention", lambda: look() > 150, PATIENCE_S, pause_s=0.2)
     everything = pa.concat_tables(copies)
     asked: list[ScanPlan] = []
 
@@ -261,7 +256,7 @@ def test_the_lake_gives_what_retention_took(expiring: EventTables) -> None:
 def test_a_tiered_table_is_read_whole_after_retention(expiring: EventTables) -> None:
     """From Iceberg what the log has lost, from the log the rest; and ends at a lake snapshot."""
     table = expiring.sure(
-        COLUMNS, None, properties={**expiring_properties(), "table.datalake.enabled": "true"}
+        COLUMNS, None, properties=expiring_properties() | {"table.datalake.enabled": "true"}
     )
     path = table.get_table_path()
     store = CheckpointStore(MemoryEventLog())
@@ -282,7 +277,7 @@ def test_a_tiered_table_is_read_whole_after_retention(expiring: EventTables) -> 
         tier_table(expiring.connection, path, allow_tiering=True)
         return earliest(expiring, table)
 
-    assert eventually(look, lambda found: found > BATCH_ROWS, PATIENCE_S) > BATCH_ROWS
+    wait_until("retention", lambda: look() > BATCH_ROWS, PATIENCE_S, pause_s=0.2)
     plan = scan.plan("two")
     assert plan.ranges[0].start == 0
     first = scan.read(plan).read_all()
@@ -321,7 +316,7 @@ def test_a_time_cuts_alike_before_and_after_segments_went_to_remote_storage(
         table = tables.sure(COLUMNS, None, properties={"table.log.tiered.local-segments": "1"})
         for number in range(8):
             tables.append(table, batch(number * BATCH_ROWS))
-            time.sleep(0.01)
+            moment_between()
         scan = scan_of(tables, table, metadata_columns=METADATA_COLUMNS)
         everything = scan.read(scan.plan("x")).read_all()
         times = sorted(set(everything["_timestamp"].cast(pa.int64()).to_pylist()))
@@ -336,7 +331,7 @@ def test_a_time_cuts_alike_before_and_after_segments_went_to_remote_storage(
 
         for number in range(8, 14):
             tables.append(table, batch(number * BATCH_ROWS))
-        assert eventually(copied, lambda found: found >= 4, PATIENCE_S) >= 4
+        wait_until("the copies", lambda: copied() >= 4, PATIENCE_S)
         hints = {when: offset(tables, table, OffsetSpec.timestamp(when)) for when in wanted}
         assert {when: cuts_of(connection, table, when) for when in wanted} == expected, hints
 

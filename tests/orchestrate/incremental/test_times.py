@@ -19,7 +19,8 @@ from fluss_orchestrate.core.incremental.planning.observation import observe
 from fluss_orchestrate.core.incremental.time.timestamps import resolve_timestamp
 from fluss_orchestrate.core.plan import METADATA_COLUMNS, Place
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
-from tests.orchestrate.incremental.events import EventTables, rows, wait_a_moment
+from tests.orchestrate.incremental.events import EventTables, rows
+from tests.waiting import moment_between
 
 MakeScan = Callable[..., IncrementalScan]
 
@@ -52,7 +53,7 @@ def written_over_time(tables: EventTables, batches: int) -> tuple[FlussTable, pa
     table = tables.events(buckets=3)
     for number in range(batches):
         tables.append(table, rows(range(number * 4, number * 4 + 4)))
-        time.sleep(0.003)
+        moment_between()
     scan = IncrementalScan(
         tables.connection,
         table.get_table_path(),
@@ -73,14 +74,14 @@ def test_every_time_cuts_exactly(connection: FlussConnection, tables: EventTable
 def test_until_a_time(tables: EventTables, make_scan: MakeScan) -> None:
     table = tables.events(buckets=2)
     tables.append(table, rows(range(10)))
-    middle = wait_a_moment()
+    middle = moment_between()
     tables.append(table, rows(range(10, 20)))
     scan = make_scan(table)
     with scan.run("one", until=middle) as run:
         assert sorted(run.to_arrow()["id"].to_pylist()) == list(range(10))
     with scan.run("again", until=middle) as run:
         assert run.plan.is_empty
-    end = dt.datetime.fromtimestamp(wait_a_moment() / 1000, dt.UTC)
+    end = dt.datetime.fromtimestamp(moment_between() / 1000, dt.UTC)
     with scan.run("two", until=end) as run:
         assert sorted(run.to_arrow()["id"].to_pylist()) == list(range(10, 20))
     late = make_scan(table, name="late", start=middle)
@@ -97,7 +98,7 @@ def test_a_time_that_has_not_come(tables: EventTables, make_scan: MakeScan) -> N
     with pytest.raises(NotYetError) as future:
         scan.plan("one", until=time.time_ns() // 1_000_000 + 3_600_000)
     assert 3_500_000 < future.value.retry_after_ms <= 3_600_000
-    now = wait_a_moment()
+    now = moment_between()
     with pytest.raises(NotYetError) as unsettled:
         scan.plan("one", until=now)
     assert 0 < unsettled.value.retry_after_ms <= 60_000
@@ -124,10 +125,10 @@ def test_intervals_meet_exactly_in_any_order(
     shared = make_scan(table)
     with shared.run("before") as run:
         run.to_arrow()
-    bounds = [wait_a_moment()]
+    bounds = [moment_between()]
     for number in range(5):
         tables.append(table, rows(range(number * 10, number * 10 + 10)))
-        bounds.append(wait_a_moment())
+        bounds.append(moment_between())
     scan = intervals(table)
     found: dict[int, list[int]] = {}
     for at in (3, 0, 4, 1, 2):
@@ -150,14 +151,14 @@ def test_a_boundary_is_resolved_once(
 ) -> None:
     """Partitions that come after a boundary was fixed hold nothing from before it."""
     table = tables.days("d1")
-    start = wait_a_moment()
+    start = moment_between()
     tables.append(table, rows(range(5), "d1"))
-    middle = wait_a_moment()
+    middle = moment_between()
     with intervals(table).run("one", start, middle) as run:
         assert run.to_arrow().num_rows == 5
     tables.admin.create_partition(table.get_table_path(), {"day": "d2"}).result()
     tables.append(table, rows(range(5, 9), "d2"))
-    end = wait_a_moment()
+    end = moment_between()
     with intervals(table).run("two", middle, end) as run:
         assert sorted(run.to_arrow()["id"].to_pylist()) == [5, 6, 7, 8]
     with intervals(table).run("all", start, end) as run:
@@ -170,11 +171,11 @@ def test_an_interval_that_is_not_over(
     tables: EventTables, intervals: Callable[[FlussTable], IntervalScan], store: CheckpointStore
 ) -> None:
     table = tables.events()
-    start = wait_a_moment()
+    start = moment_between()
     with pytest.raises(NotYetError):
         intervals(table).plan("one", start, start + 3_600_000)
     assert store.names() == []
-    left = intervals(table).plan("one", start, wait_a_moment())
+    left = intervals(table).plan("one", start, moment_between())
     assert intervals(table).plan("two", *bounds_of(left.name)) == left
     store.abandon(left.name)
     again = intervals(table).plan("two", *bounds_of(left.name))

@@ -12,6 +12,7 @@ from fluss_client import Config, FlussConnection
 from fluss_orchestrate.core.lake import MaintenanceSettings, data_files, maintain_lake, tiering
 from fluss_orchestrate.core.lake.known_lake import KnownLake
 from fluss_orchestrate.core.lake.maintenance import expiry, run
+from tests.waiting import scaled
 
 TIERING = ("writing", "prepared", "between", "told")
 MAINTENANCE = ("compacting", "compacted", "compacted-between", "expired")
@@ -37,7 +38,7 @@ def died(process: BaseProcess) -> bool:
 
     A stage that is not reached, because there was nothing to do, ends without a kill.
     """
-    process.join(END_S)
+    process.join(scaled(END_S))
     assert process.exitcode in (-signal.SIGKILL, 0), process.exitcode
     return process.exitcode != 0
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from fluss_orchestrate.core.lake.known_lake import KnownLake
 from tests.faults.recording import FaultRecorder
 from tests.fix_either import own_database
 from tests.orchestrate.lake.key_programs import VARIANTS, KeyTable, make_key_table
+from tests.waiting import Deadline, let_pass
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -71,7 +71,7 @@ class Death:
 
     def _strike_soon(self) -> None:
         def strike() -> None:
-            time.sleep(self._chance.uniform(0, COMMIT_S_MAX))
+            let_pass(self._chance.uniform(0, COMMIT_S_MAX), "it may die at any moment")
             self._strike()
 
         self._begin(strike)
@@ -115,10 +115,10 @@ def work_on(connection: FlussConnection, table: KeyTable, work: str, death: Deat
         maintain_lake(connection, table.path, settings=NOW)
     else:
         worker = TieringWorker(connection, allow_tiering=True)
-        give_up_at = time.monotonic() + WORKER_DEADLINE_S
-        while not death.struck and time.monotonic() < give_up_at:
+        give_up = Deadline(WORKER_DEADLINE_S)
+        while not death.struck and not give_up.has_passed:
             if worker.run_once() is None:
-                time.sleep(0.1)
+                let_pass(0.1, "nothing is due, and a worker does not storm the coordinator")
 
 
 def check(table: KeyTable, before: dict[Any, Any]) -> int:

@@ -318,7 +318,7 @@ def test_two_at_once(connection: FlussConnection, database: str, lake_address: s
         table.upsert([at, at + 3, at])
         table.delete([at + 1])
     for rival in rivals:
-        rival.join(300)
+        rival.join()
     assert [rival.exitcode for rival in rivals] == [0, 0]
     table.tier()
     table.check()

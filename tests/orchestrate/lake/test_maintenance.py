@@ -175,7 +175,7 @@ def test_beside_tiering_and_readers(
     finally:
         stop.set()
         for thread in threads:
-            thread.join(120)
+            thread.join()
     assert not errors
     table.tier()
     done = maintain(table, NOW)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from fluss_orchestrate.core.errors import RetentionPassedError
 from fluss_orchestrate.core.incremental.scan import IncrementalScan
 from fluss_orchestrate.core.lake import lake_reader, tier_table
 from tests.fix_cluster import discard
+from tests.waiting import scaled, wait_until
 
 COLUMNS = pa.schema([("id", pa.int64()), ("text", pa.string())])
 BATCH_ROWS = 100
@@ -71,7 +71,7 @@ def test_the_lake_gives_what_retention_took(expiring: FlussConnection) -> None:
     admin.create_database(PATH.database_name).result()
     properties = {
         "table.datalake.enabled": "true",
-        "table.log.ttl": "2s",
+        "table.log.ttl": f"{scaled(2):.0f}s",
         "table.log.tiered.local-segments": "1",
     }
     descriptor = TableDescriptor(Schema(COLUMNS), bucket_count=1, properties=properties)
@@ -81,14 +81,20 @@ def test_the_lake_gives_what_retention_took(expiring: FlussConnection) -> None:
     with IncrementalScan(expiring, PATH, "job", **options).run("one") as run:
         assert run.to_arrow().num_rows == end
 
-    deadline = time.monotonic() + PATIENCE_S
-    earliest = 0
-    while earliest < end + 2 * BATCH_ROWS and time.monotonic() < deadline:
+    last = end
+
+    def earliest_after_more() -> int:
+        nonlocal last
         last = append(expiring, max(end, _latest(expiring)))
         tier_table(expiring, PATH, allow_tiering=True)
-        time.sleep(0.2)
-        earliest = admin.list_offsets(PATH, [0], OffsetSpec.earliest()).result()[0]
-    assert earliest > end
+        return int(admin.list_offsets(PATH, [0], OffsetSpec.earliest()).result()[0])
+
+    wait_until(
+        "retention",
+        lambda: earliest_after_more() >= end + 2 * BATCH_ROWS,
+        PATIENCE_S,
+        pause_s=0.2,
+    )
 
     with pytest.raises(RetentionPassedError):
         IncrementalScan(expiring, PATH, "job", **options).plan("two")

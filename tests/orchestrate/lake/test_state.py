@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +32,7 @@ from tests.orchestrate.lake.tables import (
     lake_table,
     upsert,
 )
+from tests.waiting import moment_between, wait_until
 
 NewTable = Callable[..., TablePath]
 
@@ -77,9 +77,7 @@ def test_columns_partition_and_as_of(connection: FlussConnection, new_table: New
     path = new_table(layout="partitioned")
     append(connection, path, 0, 40)
     receipt = tier_table(connection, path, allow_tiering=True)
-    time.sleep(0.02)
-    cut_ms = int(time.time() * 1000)
-    time.sleep(0.02)
+    cut_ms = moment_between()
     append(connection, path, 40, 60)
 
     for partition in (DAYS[1], {"day": DAYS[1]}):
@@ -102,9 +100,7 @@ def test_key_table(connection: FlussConnection, new_table: NewTable) -> None:
     for key in range(0, 50, 5):
         writer.delete({"id": key})
     writer.flush().result()
-    time.sleep(0.02)
-    cut_ms = int(time.time() * 1000)
-    time.sleep(0.02)
+    cut_ms = moment_between()
     upsert(connection, path, 45, 60)
     kept = [i for i in range(45) if i % 5]
     found = read_table(connection, path, columns=["id", "name"]).read_all()
@@ -137,9 +133,9 @@ def test_key_table_while_writers_run(
     )
     admin = connection.get_admin().result()
     properties = {"table.changelog.image": image}
-    admin.create_table(path, TableDescriptor(schema, bucket_count=2, properties=properties)).result(
-        60
-    )
+    admin.create_table(
+        path, TableDescriptor(schema, bucket_count=2, properties=properties)
+    ).result()
     stop = threading.Event()
     rounds = [0]
 
@@ -154,8 +150,7 @@ def test_key_table_while_writers_run(
     producer = threading.Thread(target=write)
     producer.start()
     try:
-        while rounds[0] < 3:
-            time.sleep(0.01)
+        wait_until("the writer", lambda: rounds[0] >= 3)
         for _ in range(10):
             before = rounds[0]
             found = read_table(connection, path).read_all()

@@ -263,7 +263,7 @@ def test_two_at_once(connection: FlussConnection, new_table: NewTable, lake_addr
     for at in range(100, 400, 50):
         append(connection, path, at, at + 50)
     for rival in rivals:
-        rival.join(250)
+        rival.join()
     assert [rival.exitcode for rival in rivals] == [0, 0]
     tier_table(connection, path, allow_tiering=True)
     assert lake_rows(connection, path) == as_rows(full_scan(connection, path))

@@ -30,6 +30,7 @@ from fluss_orchestrate.core.lake import (
 from fluss_orchestrate.core.plan import ScanPlan
 from tests.contract.tables import eventually
 from tests.orchestrate.lake.tables import DAYS, append, upsert
+from tests.waiting import WAIT_S, let_pass, moment_between, scaled
 
 NewTable = Callable[..., TablePath]
 
@@ -44,7 +45,7 @@ def test_status_counts_offsets_and_time(connection: FlussConnection, new_table: 
     empty = lake_status(connection, path)
     assert (empty.snapshot_id, empty.lag_offsets, empty.lag_ms) == (None, 0, 0)
     append(connection, path, 0, 100)
-    time.sleep(0.05)
+    let_pass(0.05, "the lag is a time")
     before = lake_status(connection, path)
     assert (before.snapshot_id, before.lag_offsets) == (None, 100)
     assert before.lag_ms is not None
@@ -61,9 +62,7 @@ def test_status_counts_offsets_and_time(connection: FlussConnection, new_table: 
 def test_targets(connection: FlussConnection, new_table: NewTable) -> None:
     path = new_table(buckets=1)
     append(connection, path, 0, 10)
-    time.sleep(0.02)
-    cut_ms = int(time.time() * 1000)
-    time.sleep(0.02)
+    cut_ms = moment_between()
     receipt = tier_table(connection, path, allow_tiering=True)
     append(connection, path, 10, 20)
 
@@ -91,9 +90,7 @@ def test_targets_of_a_key_table(connection: FlussConnection, new_table: NewTable
     assert not lake_covers(connection, path, "latest")
     end = freeze_target(connection, path, "latest").offsets[None, 0]
     assert end >= 15
-    time.sleep(0.02)
-    cut_ms = int(time.time() * 1000)
-    time.sleep(0.02)
+    cut_ms = moment_between()
     receipt = tier_table(connection, path, allow_tiering=True)
     upsert(connection, path, 5, 10)
     assert freeze_target(connection, path, cut_ms).offsets == {(None, 0): end}
@@ -105,7 +102,7 @@ def test_targets_of_a_key_table(connection: FlussConnection, new_table: NewTable
     with pytest.raises(WaitTimedOutError):
         wait_for_snapshot_blocking(connection, path, later, timeout_s=0.1)
     tier_table(connection, path, allow_tiering=True)
-    found = wait_for_snapshot_blocking(connection, path, later, timeout_s=30)
+    found = wait_for_snapshot_blocking(connection, path, later, timeout_s=scaled(WAIT_S))
     assert found.snapshot_id == lake_status(connection, path).snapshot_id
 
 
@@ -140,12 +137,14 @@ def test_waiters_are_let_go_when_the_lake_is_there_and_not_before(
         begun = time.monotonic()
         first = [
             asyncio.create_task(
-                wait_for_snapshot(core, path, {0: 10}, poll_interval_s=0.1, timeout_s=60)
+                wait_for_snapshot(
+                    core, path, {0: 10}, poll_interval_s=0.1, timeout_s=scaled(WAIT_S)
+                )
             )
             for core in (one, two) * 50
         ]
         later = asyncio.create_task(
-            wait_for_snapshot(two, path, {0: 20}, poll_interval_s=0.1, timeout_s=60)
+            wait_for_snapshot(two, path, {0: 20}, poll_interval_s=0.1, timeout_s=scaled(WAIT_S))
         )
         cancelled = first.pop()
         await looked(poller, 3)
@@ -179,7 +178,7 @@ def test_the_connection_that_polls_may_close(
         config = Config({"bootstrap.servers": lake_address})
         one = await aio.FlussConnection.create(config)
         async with await aio.FlussConnection.create(config) as two:
-            options: dict[str, Any] = {"poll_interval_s": 0.05, "timeout_s": 60}
+            options: dict[str, Any] = {"poll_interval_s": 0.05, "timeout_s": scaled(WAIT_S)}
             lost = asyncio.create_task(wait_for_snapshot(one, path, {0: 10}, **options))
             kept = asyncio.create_task(wait_for_snapshot(two, path, {0: 10}, **options))
             await looked(polling.poller_of(one), 2)
@@ -197,11 +196,11 @@ def test_blocking_and_from_another_loop(connection: FlussConnection, new_table: 
     with pytest.raises(WaitTimedOutError, match="10 offsets in 1 bucket"):
         wait_for_snapshot_blocking(connection, path, timeout_s=0.2, poll_interval_s=0.05)
     receipt = tier_table(connection, path, allow_tiering=True)
-    found = wait_for_snapshot_blocking(connection, path, timeout_s=30)
+    found = wait_for_snapshot_blocking(connection, path, timeout_s=scaled(WAIT_S))
     assert found.snapshot_id == receipt.snapshot_id
 
     async def elsewhere() -> LakeSnapshot:
-        return await wait_for_snapshot(connection, path, receipt, timeout_s=30)
+        return await wait_for_snapshot(connection, path, receipt, timeout_s=scaled(WAIT_S))
 
     assert asyncio.run(elsewhere()).snapshot_id == receipt.snapshot_id
 
@@ -211,7 +210,7 @@ def test_a_time_that_cannot_be_told_yet(connection: FlussConnection, new_table: 
     append(connection, path, 0, 10)
     tier_table(connection, path, allow_tiering=True)
     soon = int(time.time() * 1000) + 500
-    wait_for_snapshot_blocking(connection, path, soon, timeout_s=60)
+    wait_for_snapshot_blocking(connection, path, soon, timeout_s=scaled(WAIT_S))
     assert time.time() * 1000 >= soon
     with pytest.raises(WaitTimedOutError, match="cannot be resolved yet"):
         wait_for_snapshot_blocking(connection, path, soon + 3_600_000, timeout_s=0.2)
@@ -224,7 +223,11 @@ def test_what_never_comes_is_an_error(connection: FlussConnection, new_table: Ne
     target = freeze_target(connection, path, "latest")
     admin.drop_partition(path, {"day": DAYS[0]}).result()
     with pytest.raises(PartitionGoneError):
-        wait_for_snapshot_blocking(connection, path, target, timeout_s=60, poll_interval_s=0.02)
+        wait_for_snapshot_blocking(
+            connection, path, target, timeout_s=scaled(WAIT_S), poll_interval_s=0.02
+        )
     admin.drop_table(path).result()
     with pytest.raises(TableIdentityChangedError, match="does not exist"):
-        wait_for_snapshot_blocking(connection, path, target, timeout_s=60, poll_interval_s=0.02)
+        wait_for_snapshot_blocking(
+            connection, path, target, timeout_s=scaled(WAIT_S), poll_interval_s=0.02
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,22 +28,22 @@ from tests.orchestrate.lake.tables import (
     lake_table,
     upsert,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("only_tierer")
 NewTable = Callable[..., TablePath]
-HAND_OUT_TIMEOUT_S = 60
 
 
 def work_until(worker: TieringWorker, path: TablePath) -> Any:
     """Take tables until this one came; other tests' tables are tiered on the way."""
-    deadline = time.monotonic() + HAND_OUT_TIMEOUT_S
-    while time.monotonic() < deadline:
-        receipt = worker.run_once()
-        if receipt is not None and receipt.table.path == path and receipt.rows:
-            return receipt
-        if receipt is None:
-            time.sleep(0.1)
-    raise AssertionError("the coordinator did not hand the table out")
+
+    def work() -> Any:
+        while (receipt := worker.run_once()) is not None:
+            if receipt.table.path == path and receipt.rows:
+                return receipt
+        return None
+
+    return wait_until("the coordinator to hand the table out", work, pause_s=0.1)
 
 
 def test_takes_what_the_coordinator_hands_out(
@@ -68,14 +67,12 @@ def test_two_workers_while_rows_come(connection: FlussConnection, new_table: New
     try:
         for at in range(0, 300, 50):
             append(connection, path, at, at + 50)
-        deadline = time.monotonic() + HAND_OUT_TIMEOUT_S
-        while not lake_covers(connection, path, "latest") and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until("the lake", lambda: lake_covers(connection, path, "latest"), pause_s=0.1)
     finally:
         for worker in workers:
             worker.stop()
         for thread in threads:
-            thread.join(60)
+            thread.join()
     assert lake_rows(connection, path) == as_rows(full_scan(connection, path))
     assert lake_status(connection, path).lag_offsets == 0
 
@@ -107,15 +104,15 @@ def test_nothing_is_committed_after_the_table_was_taken_away(
     append(connection, path, 0, 10)
     heard.append("fenced")
     worker = TieringWorker(connection, allow_tiering=True)
-    deadline = time.monotonic() + HAND_OUT_TIMEOUT_S
-    fenced = False
-    while not fenced and time.monotonic() < deadline:
+
+    def is_fenced() -> bool:
         try:
-            if worker.run_once() is None:
-                time.sleep(0.1)
+            worker.run_once()
         except TieringFencedError as error:
-            fenced = error.table == path
-    assert fenced
+            return bool(error.table == path)
+        return False
+
+    wait_until("the error", is_fenced, pause_s=0.1)
     assert lake_table(connection, path).current_snapshot() is None
     assert lake_status(connection, path).snapshot_id is None
 
@@ -131,10 +128,9 @@ def test_renews_in_the_background(
     real = tiering_worker.TieringRound.run
 
     def slow(self: Any) -> Any:
-        """Wait until the table was renewed three times; it goes on anyway after a while."""
-        begun, renewed = time.monotonic(), len(heard)
-        while len(heard) < renewed + 3 and time.monotonic() < begun + 30:
-            time.sleep(0.02)
+        """Wait until the table was renewed three times."""
+        renewed = len(heard)
+        wait_until("three renewals", lambda: len(heard) >= renewed + 3, pause_s=0.02)
         return real(self)
 
     monkeypatch.setattr(tiering_worker.TieringRound, "run", slow)

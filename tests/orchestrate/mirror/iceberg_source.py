@@ -99,9 +99,7 @@ class Source:
 
     def add_column(self, name: str) -> None:
         """Add a column; rows that exist have no value in it."""
-        self.tables.admin.alter_table(self.path, add_columns=[pa.field(name, pa.int64())]).result(
-            30
-        )
+        self.tables.admin.alter_table(self.path, add_columns=[pa.field(name, pa.int64())]).result()
         self.table = self.tables.open(self.path)
         self.model = {key: {**row, name: None} for key, row in self.model.items()}
 

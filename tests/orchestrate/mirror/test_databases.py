@@ -16,6 +16,7 @@ from fluss_orchestrate.core.mirror.verification import verify_mirror
 from fluss_orchestrate.core.sinks import FunctionSink
 from fluss_orchestrate.core.sinks.base import Sink
 from tests.orchestrate.mirror.memory_mirror import MemoryMirror
+from tests.waiting import WAIT_S, scaled
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 
@@ -132,7 +133,7 @@ def test_a_kill_lets_no_further_table_begin(
     def open_sink(path: TablePath) -> Sink:
         begun.append(path.table_name)
         if len(begun) > 1:
-            hold.wait(30)
+            hold.wait(scaled(WAIT_S))
         return MemoryMirror(str(path))
 
     def killed(_: Any) -> None:

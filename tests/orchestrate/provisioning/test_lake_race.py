@@ -20,6 +20,7 @@ from fluss_orchestrate.core.provisioning import (
     plan_tables,
 )
 from tests.fix_either import own_database
+from tests.waiting import WAIT_S, scaled
 
 COLUMNS = (ColumnSpec("id", "bigint"), ColumnSpec("text", "string"))
 RUNS = 3
@@ -49,7 +50,7 @@ def at_once(connections: list[FlussConnection], specs: list[TableSpec]) -> list[
     barrier = Barrier(RUNS)
 
     def run(connection: FlussConnection, planned: ProvisionPlan) -> list[Change]:
-        barrier.wait(60)
+        barrier.wait(scaled(WAIT_S))
         return apply_tables(connection, planned)
 
     plans = [plan_tables(connection, specs) for connection in connections]

@@ -25,8 +25,8 @@ from fluss_orchestrate.core.sinks.errors import (
     SinkFormError,
     SinkSchemaError,
 )
-from tests.orchestrate.incremental.events import wait_a_moment
 from tests.orchestrate.mirror.memory_mirror import MemoryMirror
+from tests.waiting import moment_between
 
 COLUMNS = pa.schema(
     [
@@ -182,10 +182,10 @@ def test_a_pending_plan_keeps_its_contract(
 def test_an_interval_keeps_its_contract(
     sink_connection: FlussConnection, sink_database: str, tmp_path: Path
 ) -> None:
-    begin = wait_a_moment()
+    begin = moment_between()
     path = make(sink_connection, sink_database, "orders")
     append(sink_connection, path, [{"id": n, "amount": 1.0, "region": "eu"} for n in range(9)])
-    end = wait_a_moment()
+    end = moment_between()
     scan = IntervalScan(sink_connection, path, f"{sink_database} hours", settle_ms=0)
 
     def sink(rule: str) -> ContractSink:
