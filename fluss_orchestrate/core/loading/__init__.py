@@ -2,6 +2,7 @@
 
 from fluss_orchestrate.core.loading.errors import (
     LoadError,
+    MirroredTableError,
     PinExpiredError,
     PlacedElsewhereError,
     RowsDifferError,
@@ -12,6 +13,7 @@ from fluss_orchestrate.core.loading.sources import SourceError, open_rows
 
 __all__ = [
     "LoadError",
+    "MirroredTableError",
     "PinExpiredError",
     "PlacedElsewhereError",
     "RowsDifferError",

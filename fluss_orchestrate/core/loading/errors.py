@@ -23,6 +23,24 @@ class RowsDifferError(LoadError):
     """A load was begun with other rows; nothing more was sent."""
 
 
+class MirroredTableError(LoadError):
+    """The table is a mirror, which the rows of a load would make wrong; nothing was sent.
+
+    Attributes:
+        checkpoint: The checkpoint of the mirror.
+    """
+
+    def __init__(self, table: str, load_id: str, checkpoint: str) -> None:
+        super().__init__(
+            table,
+            load_id,
+            f"the table is the mirror of checkpoint '{checkpoint}', which other rows would make "
+            "wrong; nothing was sent. Load into the table that is mirrored, or into another one; "
+            "or, if the mirror is given up, drop this table and create it again",
+        )
+        self.checkpoint = checkpoint
+
+
 class RowsUsedError(LoadError):
     """The rows are a reader that an earlier call has read; nothing was sent."""
 

@@ -10,6 +10,8 @@ attempt that records something decides, and all other attempts follow it.
     (<name>, 2 + n)     part n: the writer ids of its units, and what identifies their rows
     (<name>#done, n)    part n is in the table (Spark only)
 
+Before it writes, a load is also recorded among those of its table (`ownership.py`).
+
 `<name>` is `<kind>/<table id>/<load id>`. `Pins` records the loads of one process, whose parts are
 blocks of units; `fluss_orchestrate.spark.loading.splits` records the loads of Spark, whose parts
 are splits of files.
@@ -31,10 +33,12 @@ from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, Check
 from fluss_orchestrate.core.loading.errors import (
     EXPIRED_TEXT,
     LoadError,
+    MirroredTableError,
     PinExpiredError,
     RowsDifferError,
     differ_text,
 )
+from fluss_orchestrate.core.loading.ownership import DONE, TableOwnership
 from fluss_orchestrate.core.plan import Position
 from fluss_orchestrate.core.receipts import Receipt
 
@@ -44,7 +48,7 @@ BULK_KIND = "bulk"
 PIN_AGE_MAX_MS = 6 * 24 * 3600 * 1000
 """Servers forget writer ids after seven days; one day is left for the load itself."""
 WRITER_IDS_AT_ONCE_MAX = 64
-HEADER, DONE, FIRST_PART = 0, 1, 2
+HEADER, FIRST_PART = 0, 2
 DIGEST_OF_TABLE, DIGEST_OF_COLUMNS = 1, 2
 """The columns of a digest: all columns that the table had, or the load's own columns."""
 
@@ -77,12 +81,23 @@ class LoadLedger:
         self._table = table
         self._target = target
         self.load_id = load_id
+        self._kind = kind
         self._name = f"{kind}/{target.table_id}/{load_id}"
 
     @property
     def table(self) -> str:
         """The path of the table that is loaded."""
         return str(self._target.table_path)
+
+    async def enter(self) -> None:
+        """Record that the load is about to write, before each attempt.
+
+        Raises:
+            MirroredTableError: The table is a mirror.
+        """
+        claim = await TableOwnership(self._table, self._target).enter(self._kind, self.load_id)
+        if claim is not None:
+            raise MirroredTableError(self.table, self.load_id, claim.checkpoint)
 
     async def header(self) -> Record | None:
         """Return the header; None if no attempt has begun the load."""
@@ -275,6 +290,10 @@ class Pins:
     def __init__(self, ledger: LoadLedger, columns: Sequence[str] = ()) -> None:
         self._ledger = ledger
         self._columns = tuple(columns)
+
+    async def enter(self) -> None:
+        """Record that the load is about to write; refuse a mirror."""
+        await self._ledger.enter()
 
     async def cut(self) -> Cut | None:
         """Return how the load is cut; None if no attempt has begun it."""

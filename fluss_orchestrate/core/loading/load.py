@@ -68,13 +68,13 @@ def load_rows(
         RowsUsedError: The rows are a reader that an earlier call has read.
         RowError: Rows do not fit, or lack columns, or have an unknown change type.
         PinExpiredError: The load was begun more than six days ago and not finished.
+        MirroredTableError: The table is a mirror.
     """
     started_ms = now_ms()
     checked_load_id(load_id)
     target = LoadTarget(connection, table, SchemaPolicy(schema_policy))
     reader = as_reader(rows)
     _check_unread(reader, target, load_id)
-    cutter = target.cutter(reader.schema)
     load = PinnedLoad(
         connection,
         open_ledger(connection, ledger, ledger_replicas),
@@ -85,12 +85,15 @@ def load_rows(
         create_partitions=create_partitions,
         progress=progress,
     )
+    loaded = load.done()
+    again = loaded is not None
+    if not again:
+        load.enter()
+    cutter = target.cutter(reader.schema)
 
     def units(batch_rows: BatchRows) -> Iterator[Unit]:
         return cutter.units(_marked(reader), batch_rows, 0, with_digest=True)
 
-    loaded = load.done()
-    again = loaded is not None
     if loaded is None:
         if isinstance(rows, pa.Table | pa.RecordBatch):
             cutter.check(rows)

@@ -106,6 +106,14 @@ class PinnedLoad:
         found = run_blocking(self._pins.done())
         return None if found is None else Loaded.from_json(found)
 
+    def enter(self) -> None:
+        """Record that the load is about to write. Everyone but a mirror itself calls it first.
+
+        Raises:
+            MirroredTableError: The table is a mirror.
+        """
+        run_blocking(self._pins.enter())
+
     def run(self, cut_units: CutUnits) -> Loaded:
         """Send every unit, then record that the load is finished.
 

@@ -23,11 +23,11 @@ from fluss_orchestrate.core.checkpoints.fluss_rows import REPLICAS_WANTED, Check
 from fluss_orchestrate.core.incremental.planning.observation import offsets_of
 from fluss_orchestrate.core.loading.ledger import (
     DEFAULT_LEDGER,
-    DONE,
     FIRST_PART,
     HEADER,
     PIN_AGE_MAX_MS,
 )
+from fluss_orchestrate.core.loading.ownership import DONE, LOADS, MIRROR
 
 LOADS_KEPT_MAX = 2_000
 """Of more loads, the newest are kept."""
@@ -174,6 +174,6 @@ class LoadList:
 def _named(key: str, created_ms: int) -> LoadFigures | None:
     kind, _, rest = key.partition("/")
     table_id, _, load_id = rest.partition("/")
-    if not table_id.isdigit():
+    if kind in (LOADS, MIRROR) or not table_id.isdigit():
         return None
     return LoadFigures(kind, int(table_id), load_id, begun_ms=created_ms)

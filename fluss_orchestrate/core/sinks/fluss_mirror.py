@@ -35,9 +35,13 @@ from fluss_client.engine import (
     has_old_rows,
     run_blocking,
 )
-from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.fluss_rows import MERGE_ENGINE, CheckpointTable
 from fluss_orchestrate.core.last_images import LastImages
+from fluss_orchestrate.core.loading.ownership import (
+    TableOwnership,
+    first_record,
+    last_record,
+)
 from fluss_orchestrate.core.loading.sending import BatchRows, Loaded, PinnedLoad
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE, LoadTarget, Unit
 from fluss_orchestrate.core.plan import Place, ScanPlan
@@ -60,8 +64,9 @@ from fluss_orchestrate.core.sinks.position import (
 
 ABANDONED_MAX = 1000
 """How many plans may be abandoned, one after the other, before one is finished."""
-PROBES = 20
-"""How many records are looked up at once to find the last one; each is twice as far away."""
+CLAIMS_MAX = 10
+"""How often the target is claimed while other attempts of the same plan find it in use."""
+LOADS_SHOWN_MAX = 3
 _DELETED = "-D"
 _ORDINAL = "\x01ordinal"
 Ends = dict[Place, int]
@@ -95,19 +100,13 @@ class MirrorLog:
 
     def __init__(self, table: CheckpointTable, target: TableInfo) -> None:
         self._table = table
+        self._ownership = TableOwnership(table, target)
         self._label = str(target.table_path)
         self._prefix = f"mirror/{target.table_id}"
 
     def head(self, name: str) -> MirrorRecord | None:
         """Return the last record of a mirror."""
-        row, sequence = None, -1
-        while True:
-            probes = [sequence + (1 << at) for at in range(PROBES)]
-            found = run_blocking(self._table.lookup([(self._key(name), s) for s in probes]))
-            there = [(s, one) for s, one in zip(probes, found, strict=True) if one is not None]
-            if not there:
-                break
-            sequence, row = there[-1]
+        sequence, row = run_blocking(last_record(self._table.lookup, self._key(name)))
         if row is None:
             return None
         body = json.loads(row["body"])
@@ -137,36 +136,61 @@ class MirrorLog:
         if stays["plan_id"] != record.plan_id:
             raise SinkContendedError(self._label, f"plan {stays['plan_id']} came first")
 
-    def owner(self) -> str | None:
-        """Return the checkpoint whose mirror the target is; None if it is no mirror."""
-        found = run_blocking(self._table.lookup([(self._prefix, 0)]))[0]
-        return None if found is None else str(json.loads(found["body"])["checkpoint"])
+    def claimed(
+        self, plan: ScanPlan, head: MirrorRecord | None, is_empty: Callable[[], bool]
+    ) -> bool:
+        """Claim the target for the mirror of the plan; return whether the plan made the claim.
 
-    def claimed(self, plan: ScanPlan, is_empty: Callable[[], bool]) -> bool:
-        """Claim the target for the mirror of the plan; return whether the plan is its first one.
+        Loads and rows are looked for after the claim is recorded, so that none can come in between.
+
+        Args:
+            plan: The plan.
+            head: The last record of the mirror.
+            is_empty: Returns whether the target has no rows.
 
         Raises:
-            SinkFormError: The target has other rows, or belongs to another mirror.
+            SinkFormError: The target has other rows, a load into it is not finished, or it belongs
+                to another mirror.
         """
-        found = run_blocking(self._table.lookup([(self._prefix, 0)]))[0]
-        if found is None:
-            if not is_empty():
+        source = plan.table.uri
+        for _ in range(CLAIMS_MAX):
+            claim = run_blocking(self._ownership.claimed(plan.name, source, plan.plan_id))
+            if (claim.checkpoint, claim.source) != (plan.name, source):
                 raise SinkFormError(
                     self._label,
-                    f"the table has rows that are not of the mirror '{plan.name}', and a mirror "
-                    "begins with an empty table. Create another one",
+                    f"it is the mirror of checkpoint '{claim.checkpoint}' ({claim.source}), and a "
+                    "table has one mirror. Create another table for this one; or drop the table "
+                    "and create it again",
                 )
-            mine = {"checkpoint": plan.name, "plan_id": plan.plan_id}
-            body = self._first(self._prefix, 0, mine)
-        else:
-            body = json.loads(found["body"])
-        if body["checkpoint"] != plan.name:
-            raise SinkFormError(
-                self._label,
-                f"it is the mirror of checkpoint '{body['checkpoint']}', and a table has one "
-                "mirror. Create another table for this one; or drop the table and create it again",
+            holds, others = claim.holds, ""
+            if holds is None:
+                others = self._others(plan, is_empty) if head is None else ""
+                holds = run_blocking(self._ownership.decide(claim, not others))
+            if holds:
+                return claim.plan_id == plan.plan_id
+            if others:
+                raise SinkFormError(self._label, others)
+        raise SinkContendedError(
+            self._label, f"{CLAIMS_MAX} claims of '{plan.name}' were refused by other attempts"
+        )
+
+    def _others(self, plan: ScanPlan, is_empty: Callable[[], bool]) -> str:
+        """Return what keeps the target from being a mirror: loads, then the rows of loads."""
+        loads = run_blocking(self._ownership.unfinished())
+        if loads:
+            shown = ", ".join(f"'{one}'" for one in loads[:LOADS_SHOWN_MAX])
+            more = ", ..." if len(loads) > LOADS_SHOWN_MAX else ""
+            return (
+                f"load {shown}{more} into it is not finished, and its rows would come into the "
+                f"mirror '{plan.name}'. Create another table for the mirror; or drop the table and "
+                "create it again, which ends the load"
             )
-        return bool(body["plan_id"] == plan.plan_id)
+        if not is_empty():
+            return (
+                f"the table has rows that are not of the mirror '{plan.name}', and a mirror "
+                "begins with an empty table. Create another one"
+            )
+        return ""
 
     def begun(self, plan: ScanPlan, sequence: int) -> dict[int, str]:
         """Record that a plan is about to be written; return the partitions of those before it.
@@ -209,17 +233,7 @@ class MirrorLog:
 
     def _first(self, name: str, sequence: int, body: dict[str, Any]) -> dict[str, Any]:
         """Write a record unless there is one, and return the one that stays."""
-        row = {
-            "name": name,
-            "seq": sequence,
-            "kind": "mirror",
-            "created_ms": now_ms(),
-            "body": json.dumps(body).encode(),
-        }
-        run_blocking(self._table.put([row]))
-        found = run_blocking(self._table.lookup([(name, sequence)]))[0]
-        stays: dict[str, Any] = body if found is None else json.loads(found["body"])
-        return stays
+        return run_blocking(first_record(self._table, name, sequence, body))
 
 
 def _ends_json(ends: Ends) -> list[list[Any]]:
@@ -284,7 +298,7 @@ class FlussMirror:
         self._check_target(primary_key_of(schema))
         at = None if head is None else head.position
         begins = check_beginning(self._label, plan, at)
-        is_first = self._log.claimed(plan, self._is_empty)
+        is_first = self._log.claimed(plan, head, self._is_empty)
         sequence = 0 if head is None else head.sequence + 1
         left = self._log.begun(plan, sequence)
         deleted = 0

@@ -20,6 +20,7 @@ from fluss_orchestrate.core.checkpoints.fluss_rows import (
     REPLICAS_WANTED,
     CheckpointTable,
 )
+from fluss_orchestrate.core.loading.errors import MirroredTableError
 from fluss_orchestrate.core.loading.ledger import DEFAULT_LEDGER, open_ledger
 from fluss_orchestrate.core.loading.sending import (
     BatchRows,
@@ -39,7 +40,7 @@ from fluss_orchestrate.core.sinks.base import (
     range_plan,
 )
 from fluss_orchestrate.core.sinks.errors import SinkFormError, SinkSchemaError
-from fluss_orchestrate.core.sinks.fluss_mirror import FlussMirror, MirrorLog
+from fluss_orchestrate.core.sinks.fluss_mirror import FlussMirror
 from fluss_orchestrate.core.sinks.registry import (
     SCHEMA_POLICY,
     FieldKind,
@@ -187,17 +188,11 @@ class FlussTableSink:
 
         if self._form is SinkForm.MIRROR:
             return self._mirror(target).write(plan, read, units)
-        owner = MirrorLog(self._opened_ledger(), target.info).owner()
-        if owner is not None:
-            raise SinkFormError(
-                str(self._path),
-                f"it is the mirror of checkpoint '{owner}', which other rows would make wrong: "
-                "write into another table, or open the sink with form='mirror' for that checkpoint",
-            )
         load = self._load(plan.plan_id, target)
         done = load.done()
         if done is not None:
             return self._result(done, moved=0)
+        self._enter(load)
         return self._result(load.run(units))
 
     def read_mirror(
@@ -213,6 +208,19 @@ class FlussTableSink:
             The rows in the order of `schema`; None if the table holds no plan of the checkpoint.
         """
         return self._mirror(self._target()).read(name, schema)
+
+    def _enter(self, load: PinnedLoad) -> None:
+        """Refuse to add rows to a mirror."""
+        try:
+            load.enter()
+            return
+        except MirroredTableError as error:
+            owner = error.checkpoint
+        raise SinkFormError(
+            str(self._path),
+            f"it is the mirror of checkpoint '{owner}', which other rows would make wrong: write "
+            "into another table, or open the sink with form='mirror' for that checkpoint",
+        )
 
     def _must_create(self) -> bool:
         """Return whether the table is to be created and does not exist yet."""

@@ -88,6 +88,7 @@ def run_load(
     if done is not None:
         on_line(f"load {spec.load_id} into {spec.table} was done before: {done.rows:,} rows")
         return done
+    ledger.enter()
     header, rows_in = _begun(spark, spec, connection, info, ledger, frame)
     splits = cut(rows_in.footers, header.unit_rows)
     task = _task(spec, cluster, info, header, rows_in)

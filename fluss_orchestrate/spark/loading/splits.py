@@ -137,6 +137,14 @@ class SplitLedger:
             backend_of(connection), open_ledger(connection), info, BULK_KIND, load_id
         )
 
+    def enter(self) -> None:
+        """Record that the load is about to write.
+
+        Raises:
+            MirroredTableError: The table is a mirror.
+        """
+        run_blocking(self._ledger.enter())
+
     def header(self) -> Header | None:
         """Return what the first attempt decided; None if the load was not begun.
 

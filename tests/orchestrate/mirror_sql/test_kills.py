@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import itertools
 import random
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ SQL_KILLS, FLUSS_KILLS = 100, 200
 """In the long form: per database and kind of source, so that SQL has 200 on each kind of source."""
 RUNS_PER_KILL_MAX = 20
 EMBEDDED_FIRST = ("embedded", pytest.param("cluster", marks=pytest.mark.long))
-RACERS, RUNS_EACH, RUNS_EACH_LONG = 8, 1, 6
+RACERS, TURNS, TURNS_LONG = 8, 2, 6
 
 
 def combinations(*default: str) -> list[Any]:
@@ -177,34 +177,60 @@ def test_eight_runs_at_once(
     long_form: bool,
 ) -> None:
     model = KeyedModel(tables, random.Random(SEED))
-    sink = sql_mirror(sql_url)
+    race(tables, fluss_address, crashers, model, sql_mirror(sql_url), sql_url, long_form)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("fluss_kind", EMBEDDED_FIRST, indirect=True)
+def test_eight_runs_at_once_into_fluss(
+    tables: Tables, fluss_address: str, fluss_kind: str, crashers: Crashers, long_form: bool
+) -> None:
+    model = KeyedModel(tables, random.Random(SEED))
+    sink = fluss_mirror(tables, model, 3)
+    place = sink.identity.rpartition("/")[2]
+    race(tables, fluss_address, crashers, model, sink, place, long_form)
+
+
+def race(
+    tables: Tables,
+    address: str,
+    crashers: Crashers,
+    model: KeyedModel,
+    sink: MirrorSinks,
+    place: str,
+    long_form: bool,
+) -> None:
+    """Let runs race, of which some are killed, while the table changes; rebuild between turns."""
+    store = FlussCheckpointStore(tables.connection, tables.database, "kills", replicas=1)
     spec = {
-        "config": {"bootstrap.servers": fluss_address},
+        "config": {"bootstrap.servers": address},
         "table": model.path,
         "database": tables.database,
         "name": "kills",
-        "sink": sql_url,
+        "sink": place,
         "form": "mirror",
     }
-    codes: list[int] = []
-
-    def work(who: int) -> None:
-        rng = random.Random(SEED + who)
-        for number in range(RUNS_EACH_LONG if long_form else RUNS_EACH):
-            stage = rng.choice(SQL_STAGES) if rng.random() < 0.4 else ""
-            run = {"run_key": f"{who}/{number}", "stage": stage, "seed": rng.random()}
-            codes.append(crashers.run(spec | run))
-
-    model.upsert(8)
-    racers = [threading.Thread(target=work, args=(who,)) for who in range(RACERS)]
-    for racer in racers:
-        racer.start()
-    while any(racer.is_alive() for racer in racers):
-        model.upsert(3)
-        model.delete(1)
-        check_mirror(sink, "kills", model)
-    for racer in racers:
-        racer.join()
-    assert crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
-    assert set(codes) <= {0, KILLED}
-    assert check_mirror(sink, "kills", model)
+    stages = SQL_STAGES if "://" in place else FLUSS_STAGES
+    chance = random.Random(SEED)
+    for turn in range(TURNS_LONG if long_form else TURNS):
+        model.upsert(8)
+        if turn:
+            reset(tables.connection, store, model)
+        runs = [
+            {
+                "run_key": f"{turn}/{who}",
+                "stage": chance.choice(stages) if chance.random() < 0.4 else "",
+                "seed": chance.random(),
+            }
+            for who in range(RACERS)
+        ]
+        with ThreadPoolExecutor(RACERS) as pool:
+            racing = [pool.submit(crashers.run, spec | run) for run in runs]
+            while not all(one.done() for one in racing):
+                model.upsert(3)
+                model.delete(1)
+                check_mirror(sink, "kills", model)
+        assert {one.result() for one in racing} <= {0, KILLED}
+        last = spec | {"run_key": f"{turn}/last", "stage": "", "seed": 0}
+        assert crashers.run(last) == 0
+        assert check_mirror(sink, "kills", model)
