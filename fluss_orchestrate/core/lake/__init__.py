@@ -46,7 +46,6 @@ from fluss_orchestrate.core.lake.reader import lake_reader, read_lake_offsets
 from fluss_orchestrate.core.lake.row_delta import (
     RowDelta,
     RowDeltaWriter,
-    commit_copy_on_write,
     commit_row_delta,
 )
 from fluss_orchestrate.core.lake.state import read_receipt, read_table
@@ -83,7 +82,6 @@ __all__ = [
     "TieringWorker",
     "WaitTimedOutError",
     "catalog_properties",
-    "commit_copy_on_write",
     "commit_row_delta",
     "freeze_target",
     "has_lake",

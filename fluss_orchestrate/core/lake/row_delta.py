@@ -4,7 +4,7 @@
 equality-delete files with the keys whose earlier rows are deleted. It is cheap to write. Readers
 must apply the deletes: Spark, Flink, Trino and `read_with_deletes` do, PyIceberg does not.
 
-`commit_copy_on_write` writes every data file again that has a row with one of the keys. It costs
+`sinks/copy_on_write.py` writes every data file again that has a row with one of the keys. It costs
 more, and every reader can read the result.
 
 A delete applies to data files of earlier snapshots only. So one delta has at most one row per key:
@@ -14,7 +14,7 @@ the last one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +22,14 @@ import numpy as np
 import pyarrow as pa
 
 from fluss_client.errors import MissingExtraError, RowError
-from fluss_orchestrate.core.key_sets import KeySet, is_whole_number, whole_numbers
-from fluss_orchestrate.core.lake.commits import commit_once, discard_files, without_retries
+from fluss_orchestrate.core.key_sets import is_whole_number, whole_numbers
+from fluss_orchestrate.core.lake.commits import commit_once, without_retries
 from fluss_orchestrate.core.lake.data_files import (
     DataFileWriter,
     PartitionedWriter,
-    conform,
 )
-from fluss_orchestrate.core.lake.equality_deletes import has_exact_equality, live_files
-from fluss_orchestrate.core.lake.errors import CommitConflictError, RowDeltaError
-from fluss_orchestrate.core.lake.file_scan import read_tasks
+from fluss_orchestrate.core.lake.equality_deletes import has_exact_equality
+from fluss_orchestrate.core.lake.errors import RowDeltaError
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -356,105 +354,3 @@ def commit_row_delta(
     made.commit()
     commit_once(table, transaction)
     return made.snapshot_id
-
-
-def commit_copy_on_write(
-    table: Table,
-    keys: Sequence[str],
-    touched: pa.Table,
-    rows: Iterable[pa.RecordBatch],
-    label: str,
-    snapshot_properties: Mapping[str, str],
-    table_properties: Mapping[str, str] | None = None,
-) -> int:
-    """Replace the rows of some keys by writing the data files that have them again. Blocks.
-
-    Args:
-        table: The table; the commit goes against the snapshot that it was loaded with.
-        keys: The names of the key's columns.
-        touched: The keys whose rows are removed. They are kept in memory.
-        rows: The rows to add, at most one per key. Their keys are in `touched`, unless they are
-            certainly not in the table.
-        label: The beginning of the names of the files.
-        snapshot_properties: Properties of the new snapshot.
-        table_properties: Properties of the table that change in the same commit.
-
-    Returns:
-        The id of the new snapshot.
-
-    Raises:
-        RowDeltaError: The table has delete files, or the key cannot be compared.
-        CommitConflictError: Another commit came first; nothing of this one is in the table, and
-            its files are deleted.
-    """
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    name = ".".join(table.name())
-    schema = table.schema()
-    for key in keys:
-        if not has_exact_equality(schema.find_field(key).field_type):
-            raise RowDeltaError(name, f"column '{key}' of the key has no exact equality")
-    columns = schema_to_pyarrow(schema.select(*keys), include_field_ids=False)
-    batches = [conform(b, columns) for b in touched.select(list(keys)).to_batches()]
-    fitted = pa.Table.from_batches(batches, columns)
-    wanted = KeySet([fitted.column(key) for key in keys], np.zeros(fitted.num_rows, np.int64))
-    removed: list[DataFile] = []
-    writer = PartitionedWriter(table, label)
-    try:
-        for live in live_files(table):
-            if live.positions or live.equalities:
-                raise RowDeltaError(
-                    name,
-                    "it has delete files, which copy-on-write would have to keep: rewrite its "
-                    "data files first, or use row deltas",
-                )
-            if fitted.num_rows and _rewrite(table, live.file, keys, wanted, writer):
-                removed.append(live.file)
-        for batch in rows:
-            writer.write(batch)
-        added = writer.close()
-    except BaseException:
-        writer.abort()
-        raise
-    base = without_retries(table)
-    transaction = base.transaction()
-    if table_properties:
-        transaction.set_properties(dict(table_properties))
-    update = transaction.update_snapshot(snapshot_properties=dict(snapshot_properties))
-    with update.overwrite() as overwrite:
-        for file in removed:
-            overwrite.delete_data_file(file)
-        for file in added:
-            overwrite.append_data_file(file)
-    try:
-        commit_once(table, transaction)
-    except CommitConflictError:
-        discard_files([table], table, [file.file_path for file in added])
-        raise
-    return overwrite.snapshot_id
-
-
-def _rewrite(
-    table: Table,
-    file: DataFile,
-    keys: Sequence[str],
-    wanted: KeySet,
-    writer: PartitionedWriter,
-) -> bool:
-    """Write the rows of a file that have none of the keys; return False if no row has one."""
-    from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.table import FileScanTask
-
-    task: FileScanTask = FileScanTask(file)
-    only = table.schema().select(*keys)
-    if not any(
-        wanted.holds([batch.column(key) for key in keys]).any()
-        for batch in read_tasks(table, only, AlwaysTrue(), [task])
-        if batch.num_rows
-    ):
-        return False
-    for batch in read_tasks(table, table.schema(), AlwaysTrue(), [task]):
-        if batch.num_rows:
-            gone = wanted.holds([batch.column(key) for key in keys])
-            writer.write(batch.filter(pa.array(~gone)))
-    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ from fluss_orchestrate.core.lake import (
     RowDelta,
     RowDeltaError,
     RowDeltaWriter,
-    commit_copy_on_write,
     commit_row_delta,
     read_with_deletes,
 )
 from fluss_orchestrate.core.lake.layout.iceberg_schema import partition_spec
+from fluss_orchestrate.core.lake.table_changes import TableChange, commit_change
+from fluss_orchestrate.core.sinks.copy_on_write import CopyWriter, rewrite_without
 from tests.orchestrate.lake.test_tiering import load_extensions
 
 KEYS = ["name", "id"]
@@ -136,6 +138,23 @@ def test_random_programs(catalog: Any, layout: str, long_form: bool) -> None:
         assert sorted(values.column("value").to_pylist()) == expected
 
 
+def copy_on_write(table: Any, ups: Model, gone: list[tuple[str, int]], **properties: str) -> None:
+    writer = CopyWriter(table, KEYS, "round")
+    if ups:
+        writer.upsert(batch(ups))
+    if gone:
+        writer.delete(batch(dict.fromkeys(gone, (None, 0.0))))
+    delta = writer.close()
+    with closing(writer.touched):
+        data, removed = rewrite_without(table, writer.touched, None, "round")
+    commit_change(
+        table,
+        TableChange(
+            [*delta.data, *data], removed=removed, summary=properties, properties=properties
+        ),
+    )
+
+
 @pytest.mark.parametrize("layout", list(LAYOUTS))
 def test_copy_on_write_is_read_by_pyiceberg(catalog: Any, layout: str, long_form: bool) -> None:
     for seed in range(30 if long_form else 2):
@@ -143,22 +162,13 @@ def test_copy_on_write_is_read_by_pyiceberg(catalog: Any, layout: str, long_form
         table = make(catalog, layout)
         model: Model = {}
         for number, (ups, gone) in enumerate(program(seed, 8 if long_form else 3)):
-            touched = batch({**ups, **dict.fromkeys(gone, (None, 0.0))})
-            commit_copy_on_write(
-                table,
-                KEYS,
-                pa.Table.from_batches([touched]),
-                [batch(ups)] if ups else [],
-                "round",
-                {"plan": str(number)},
-                {"position": str(number)},
-            )
+            copy_on_write(table, ups, gone, plan=str(number))
             table.refresh()
             for key in gone:
                 model.pop(key, None)
             model |= ups
             assert as_model(table.scan().to_arrow()) == model
-            assert table.properties["position"] == str(number)
+            assert table.properties["plan"] == str(number)
             assert table.current_snapshot().summary["plan"] == str(number)
 
 
@@ -287,9 +297,8 @@ def test_copy_on_write_refuses_delete_files(catalog: Any) -> None:
     table.refresh()
     apply_delta(table, {}, [("a", 1)])
     table.refresh()
-    rows = pa.Table.from_batches([batch({("a", 1): (1, 1.0)})])
     with pytest.raises(RowDeltaError, match="delete files"):
-        commit_copy_on_write(table, KEYS, rows, rows.to_batches(), "x", {})
+        copy_on_write(table, {("a", 1): (1, 1.0)}, [])
 
 
 def test_deletes_that_cannot_be_applied_are_errors(catalog: Any) -> None:
