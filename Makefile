@@ -81,12 +81,19 @@ test-long: setup ## run the long form of one part's tests (PART=client, embedded
 FAULT_TESTS := $(PARTS_faults) tests/orchestrate/incremental/test_crashes.py tests/embedded/test_processes.py \
   tests/orchestrate/lake/test_tiering.py tests/spark/test_crashes.py tests/airflow_provider/test_triggerer.py
 FAULT_RECORDS := $(VENV)/fault-records.jsonl
+SOAK := tests/faults/soak
 
 .PHONY: test-faults
 test-faults: setup ## inject faults in the long form, and write docs/reliability.md from the results (ARGS=TEST: its lines)
 	@rm -f $(FAULT_RECORDS)
-	$(PYTEST) --long $(LONG_LIMIT) -n $(WORKERS) --dist worksteal --fault-records=$(FAULT_RECORDS) $(or $(ARGS),$(FAULT_TESTS)); status=$$?; \
+	$(PYTEST) --long $(LONG_LIMIT) -n $(WORKERS) --dist worksteal --fault-records=$(FAULT_RECORDS) $(or $(ARGS),$(FAULT_TESTS) --ignore=$(SOAK)); status=$$?; \
 	  $(BIN)/python -m tests.faults.reliability $(if $(ARGS),,--all) $(FAULT_RECORDS) && exit $$status
+
+.PHONY: soak
+soak: setup ## everything at once on three servers, a fault a minute, and its lines of docs/reliability.md (MINUTES=60)
+	@rm -f $(FAULT_RECORDS)
+	FLUSS_SOAK_MINUTES=$(MINUTES) $(PYTEST) --long $(LONG_LIMIT) -s --fault-records=$(FAULT_RECORDS) $(SOAK)/test_soak.py $(ARGS); status=$$?; \
+	  $(BIN)/python -m tests.faults.reliability $(FAULT_RECORDS) && exit $$status
 
 .PHONY: test-matrix
 test-matrix: setup ## run smoke tests on other versions of Airflow, Dagster, Spark, Python, ... (ARGS="'spark 4.3'")

@@ -141,23 +141,15 @@ def judge_copy(place: str, log: Rows, copy: Rows, *, arrival: bool = False) -> F
     found.lost = _names(np.setdiff1d(log.number, unique))
     found.doubled = _names(unique[counts > 1])
     found.foreign = _names(np.setdiff1d(unique, log.number))
-    wanted, had = (_places(rows) for rows in (log, copy))
-    found.foreign += [
-        f"{n} is said to be at {had[n]}, and is at {wanted[n]}"
-        for n in had
-        if n in wanted and wanted[n] != had[n]
-    ]
+    _, wanted, had = np.intersect1d(log.number, copy.number, return_indices=True)
+    moved = (log.bucket[wanted] != copy.bucket[had]) | (log.offset[wanted] != copy.offset[had])
+    found.foreign += [f"{name} is elsewhere" for name in _names(log.number[wanted][moved])]
     if arrival:
         for bucket in np.unique(copy.bucket):
             mine = copy.bucket == bucket
             offsets, named = copy.offset[mine], copy.number[mine]
             found.reordered += _names(named[1:][offsets[1:] < offsets[:-1]])
     return found
-
-
-def _places(rows: Rows) -> dict[int, tuple[int, int]]:
-    columns = (rows.number.tolist(), rows.bucket.tolist(), rows.offset.tolist())
-    return {n: (b, o) for n, b, o in zip(*columns, strict=True)}
 
 
 @dataclass
