@@ -32,6 +32,11 @@ class FaultRecorder:
         self._test = test
         self._long_form = long_form
         self._path = path
+        self._run: dict[str, str] = {}
+        if path is not None:
+            # What is run is what was there when it began.
+            self._run["commit"] = commit_id()
+            self._run["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
 
     def __call__(
         self,
@@ -60,10 +65,9 @@ class FaultRecorder:
             "stages": dict(stages or {}),
             "figures": dict(figures or {}),
             "long": self._long_form,
+            **self._run,
         }
         if self._path is not None:
-            record["commit"] = commit_id()
-            record["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
             with self._path.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         assert injected > 0, f"{fault}: nothing was injected, so nothing was shown"

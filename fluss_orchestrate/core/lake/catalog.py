@@ -10,6 +10,7 @@ prints a secret.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -24,7 +25,13 @@ import pyarrow.fs as pafs
 
 from fluss_client import TableInfo
 from fluss_client.engine import Location, open_storage, parse_location, storage_error
-from fluss_client.errors import ConfigError, FlussError, MissingExtraError, UnsupportedError
+from fluss_client.errors import (
+    ConfigError,
+    FlussError,
+    MissingExtraError,
+    StorageError,
+    UnsupportedError,
+)
 from fluss_orchestrate.core.lake.catalog_failures import (
     catalog_error,
     catalog_not_opened,
@@ -45,6 +52,7 @@ VARIABLE_PREFIX = "FLUSS_LAKE_"
 SQLITE_LOCK_TIMEOUT_S = 60
 CATALOGS_MAX = 16
 REDACTED = "******"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _SECRET = re.compile(r"secret|password|token|credential|access-key|sas|private|oauth", re.I)
 _IMPLEMENTATIONS = {
@@ -265,6 +273,9 @@ def load_lake_table(
 def explained_by_store(location: str, properties: Mapping[str, str], doing: str) -> Iterator[None]:
     """Raise what a store refuses as the error that says what to do; other errors stay.
 
+    A local disk without room is one of these. Whoever works on must be able to tell it from a
+    fault: a tiering worker tries again.
+
     Args:
         location: Where the files are: that of the table, or the warehouse.
         properties: The properties of the catalog or of the table's files.
@@ -273,9 +284,16 @@ def explained_by_store(location: str, properties: Mapping[str, str], doing: str)
     try:
         yield
     except OSError as error:
-        place = _place(location)
-        if place is None or isinstance(error, FlussError) or _of_catalog(error):
+        if isinstance(error, FlussError) or _of_catalog(error):
             raise
+        place = _place(location)
+        if place is None:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise StorageError(
+                f"cannot {doing} {location}: the disk has no room ({error.strerror}); free "
+                "some, and run it again"
+            ) from error
         raise storage_error(error, place, doing, _filesystem(place, properties)) from error
 
 

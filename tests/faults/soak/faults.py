@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,7 +16,7 @@ from tests.contract.tables import done
 from tests.faults.soak.places import BUCKETS, LOG
 from tests.faults.soak.running import Program
 from tests.fix_proxy import Fault, FaultyLines
-from tests.waiting import wait_until
+from tests.waiting import let_pass, wait_until
 
 DOWN_S = (0.2, 3.0)
 STOPPED_S = (1.0, 15.0)
@@ -76,14 +75,14 @@ class Faults:
 
     def _kill(self, server: str) -> None:
         self._cluster.kill(server)
-        time.sleep(self._random.uniform(*DOWN_S))
+        let_pass(self._random.uniform(*DOWN_S), "so long the server is down")
         self._cluster.start(server)
 
     def _stop_tablet(self) -> None:
         pid = self._cluster.info.pids[self._random.choice(self._tablets)]
         os.kill(pid, signal.SIGSTOP)
         try:
-            time.sleep(self._random.uniform(*self._stopped_s))
+            let_pass(self._random.uniform(*self._stopped_s), "so long the server is stopped")
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -124,5 +123,5 @@ class Faults:
         self._while_lines_fail()
 
     def _while_lines_fail(self) -> None:
-        time.sleep(self._random.uniform(*LINES_S))
+        let_pass(self._random.uniform(*LINES_S), "so long the lines fail")
         self._lines.restore()
