@@ -20,12 +20,13 @@ from fluss_client.engine import HISTORICAL_PARTITION, async_connection, backend_
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 from fluss_orchestrate.core.checkpoints import CheckpointStore
+from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.conditions.tables import EndsNow, RowsCame
 from fluss_orchestrate.core.errors import LateRowsError
 from fluss_orchestrate.core.incremental import IncrementalScan
 from fluss_orchestrate.core.incremental.planning.late_rows import late_rows_policy
-from fluss_orchestrate.core.incremental.time.intervals import find_boundary
+from fluss_orchestrate.core.incremental.time.intervals import IntervalScan, find_boundary
 from fluss_orchestrate.core.lake.covers import freeze_target, wait_for_snapshot
 from fluss_orchestrate.core.lake.errors import WaitTimedOutError
 from fluss_orchestrate.core.overview.actions import Actions, Order
@@ -39,6 +40,7 @@ from tests.fluss1.server import DATABASE, NAME, ScriptedServer, scripted
 from tests.fluss1.test_bucket_counts import KEYED, LOG, PATH, opened, write
 from tests.fluss1.test_system_partitions import OLD, TAKES_LATE_ROWS, write_late
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
+from tests.waiting import wait_until
 
 WRITTEN, LATE = OLD.num_rows, 10
 
@@ -184,3 +186,25 @@ def test_a_check_in_dagster_does_not_take_a_key_table_for_whole(policy: str) -> 
         else:
             (found,) = run().get_asset_check_evaluations()
             assert found.passed
+
+
+def test_an_interval_says_when_another_policy_has_left_late_rows_out() -> None:
+    with late_table(LOG) as (server, connection):
+        write_late(connection, server)
+        store = CheckpointStore(MemoryEventLog())
+        noting, reading = (
+            IntervalScan(connection, PATH, "i", store=store, settle_ms=0, on_late_rows=policy)
+            for policy in ("note", "read")
+        )
+        after = now_ms() + 1
+        wait_until("the end of the intervals", lambda: now_ms() > after + 3)
+        for since in (after, after + 1):
+            noting.plan("noted", since, since + 1)
+        # It begins with the one and ends with the other.
+        first = reading.plan("a", after, after + 2)
+        assert first.ranges == ()
+        head = store.require(first.name)
+        assert head.details["late_rows"] == "not covered"
+        second = reading.plan("b", after + 2, after + 3)
+        assert "late_rows" not in store.require(second.name).details
+        assert sum(r.count for r in second.ranges) == LATE

@@ -30,6 +30,7 @@ from fluss_orchestrate.core.checkpoints.events import (
     EventKind,
     new_nonce,
 )
+from fluss_orchestrate.core.checkpoints.fluss_names import NAMES, KnownNames
 from fluss_orchestrate.core.checkpoints.fluss_rows import (
     EVENT_COLUMNS,
     REPLICAS_WANTED,
@@ -58,7 +59,6 @@ HEADS_AT_ONCE = 256
 """Known heads that one look-up checks; each is two keys."""
 SEARCHES_AT_ONCE_MAX = 16
 
-_NAMES = f"{RESERVED}names"
 T = TypeVar("T")
 
 
@@ -101,6 +101,7 @@ class FlussEventLog:
         self._open_lock = threading.Lock()
         self._table: CheckpointTable | None = None
         self._heads = KnownHeads()
+        self._names = KnownNames(_base_key)
         self._unindexed: tuple[str, frozenset[str]] = ("", frozenset())
         """The nonce of a head, and the run keys that have no entry in the index meanwhile."""
 
@@ -167,8 +168,8 @@ class FlussEventLog:
         return self._heads.remember(made)
 
     def names(self) -> list[str]:
-        """Return every name that was registered and has events."""
-        return self._call(self._names(self._opened()))
+        """Return every name that was registered and has events; reads those that are new."""
+        return self._call(self._names.read(self._opened()))
 
     def _remembered(self, row: RecordRow) -> Event:
         (event,) = rebuilt([row], self._fetched, self._heads, at_once=True)
@@ -385,33 +386,14 @@ class FlussEventLog:
     async def _register(self, table: CheckpointTable, name: str) -> None:
         """Add a name to the list of names. Adding it twice does no harm."""
         while True:
-            found = await self._look(table, _NAMES, _gallop(0))
-            last = await self._last(table, _NAMES, found)
+            found = await self._look(table, NAMES, _gallop(0))
+            last = await self._last(table, NAMES, found)
             slot = 0 if last is None else int(last["seq"]) + 1
             nonce = new_nonce()
-            row = {"name": _NAMES, "seq": slot, "nonce": nonce, "body": name.encode()}
+            row = {"name": NAMES, "seq": slot, "nonce": nonce, "body": name.encode()}
             await table.put([row])
-            if await self._visible(table, (_NAMES, slot)) == nonce:
+            if await self._visible(table, (NAMES, slot)) == nonce:
                 return
-
-    async def _names(self, table: CheckpointTable) -> list[str]:
-        found: dict[str, None] = {}
-        slot = 0
-        while True:
-            keys = [(_NAMES, slot + i) for i in range(EVENTS_AT_ONCE)]
-            rows = [row for row in await table.lookup(keys) if row is not None]
-            found.update({bytes(row["body"]).decode(): None for row in rows})
-            if len(rows) < len(keys):
-                break
-            slot += len(keys)
-        names = list(found)
-        # A crash may come between a name's entry and its first event.
-        bases = await table.lookup([(_base_key(n), 0) for n in names]) if names else []
-        firsts = [
-            (n, 0 if base is None else _number(base)) for n, base in zip(names, bases, strict=True)
-        ]
-        there = await table.lookup(firsts) if firsts else []
-        return [n for n, row in zip(names, there, strict=True) if row is not None]
 
 
 def _gallop(base: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -82,7 +83,7 @@ def kill_runs(
     """Kill runs at every stage; the mirror equals the table after each of them."""
     source = target.source
     kills: collections.Counter[str] = collections.Counter()
-    number = 0
+    number, created = 0, itertools.count()
     for stage in stages(chance):
         if sum(kills.values()) >= total and (rescales or all(kills[one] for one in STAGES)):
             break
@@ -100,7 +101,7 @@ def kill_runs(
             # Between the kill and whoever adopts the plan and commits it.
             source.rescale(chance.randrange(1, COUNT_MAX))
             if len(source.there) < REGIONS_MAX:
-                source.create(f"r{number}-{sum(kills.values())}")
+                source.create(f"r{next(created)}")
         assert target.differences() == (0, 0), (stage, number)
     assert crashers.run(target.spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
     return kills

@@ -40,6 +40,8 @@ from fluss_orchestrate.core.incremental.planning.guards import (
     unknown_drops,
 )
 from fluss_orchestrate.core.incremental.planning.late_rows import (
+    NOT_COVERED,
+    covers_late_rows,
     late_details,
     late_partitions,
     observe_for_scan,
@@ -123,6 +125,8 @@ class _Recorded:
     position: TablePosition
     lost: frozenset[tuple[int | None, int]]
     """Places whose rows at the boundary had been deleted when it was resolved."""
+    late_rows: bool
+    """Whether rows of expired partitions are in it; they are not by the policy `note`."""
 
 
 class IntervalScan:
@@ -320,11 +324,13 @@ class IntervalScan:
                 find_boundary(backend_of(core), core.config, self._scan.settings, timestamp_ms)
             )
             reason = {"at_ms": timestamp_ms, "lost": [list(p) for p in found.lost]}
+            if self._scan.settings.on_late_rows == "note":
+                reason["late_rows"] = NOT_COVERED
             head = self.store.set_first(name, as_seen(found.position, drops), reason)
         position = head.state.position
         assert position is not None
         lost = frozenset((p, b) for p, b in head.details.get("lost", ()))
-        return _Recorded(position, lost)
+        return _Recorded(position, lost, covers_late_rows(head))
 
     def _drafted(self, name: str, run_key: str, start: _Recorded, stop: _Recorded) -> Draft:
         """Return the plan of the interval, using the records of dropped partitions."""
@@ -374,6 +380,10 @@ class IntervalScan:
         )
         details = retention_details(kept) | PartitionCheck(start.position, lost=gone).details()
         details |= late_details(view.info, settings)
+        if view.info.takes_late_rows and not stop.late_rows:
+            # Another policy resolved the end of the interval. The first one whose end is resolved
+            # by `read` begins with the first late row.
+            details["late_rows"] = NOT_COVERED
         return Draft(plan, start.position, details)
 
     def _ranges(
