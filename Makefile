@@ -99,6 +99,10 @@ soak: setup ## everything at once on three servers, a fault a minute, and its li
 test-matrix: setup ## run smoke tests on other versions of Airflow, Dagster, Spark, Python, ... (ARGS="'spark 4.3'")
 	$(BIN)/python -m tests.version_matrix $(ARGS); status=$$?; $(BIN)/python -m tests.support_matrix && exit $$status
 
+.PHONY: test-releases
+test-releases: setup ## run all tests of the provider on each release of Airflow (ARGS="3.0 test_sensors.py")
+	$(BIN)/python -m tests.airflow_releases $(ARGS); status=$$?; $(BIN)/python -m tests.support_matrix && exit $$status
+
 .PHONY: audit
 audit: setup ## check licences, and look for known faults in the locked requirements
 	$(BIN)/python -m tests.faults.licences requirements/image.txt

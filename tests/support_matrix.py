@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import fluss1_rows, version_matrix
+from tests import airflow_releases, fluss1_rows, version_matrix
 from tests.support_rows import OUTCOMES_KEY, ROWS, SECTIONS, Row, rows_of
 
 ROOT = Path(__file__).parents[1]
@@ -97,7 +97,7 @@ def render(by_row: dict[str, dict[str, bool]]) -> str:
         parts.append(f"\n## {title}\n\n| | here | 0.9.1 | 1.0 | |\n|---|---|---|---|---|\n")
         parts += [_line(title, row, by_row.get(row.name, {})) for row in rows]
     parts.append(fluss1_rows.render())
-    parts.append(version_matrix.render())
+    parts += [version_matrix.render(), airflow_releases.render()]
     return "".join(parts)
 
 

@@ -103,28 +103,44 @@ def interpreter(version: str) -> str:
 
 def run(version: Version) -> dict[str, str]:
     """Install the version and run its smoke test; the result, and what was installed."""
-    uv = str(Path(sys.executable).parent / "uv")
-    environment = {**os.environ, "UV_SYSTEM_CERTS": "true"}
     with tempfile.TemporaryDirectory(prefix="fluss-version-") as directory:
         place = Path(directory)
+        error = install(version, place / "venv")
+        if error is not None:
+            return {"result": "not run", "why": error}
         python = str(place / "venv" / "bin" / "python")
-        made = [uv, "venv", "-q", "--python", interpreter(version.python), str(place / "venv")]
-        packages = [*BASE, *BUILD, *version.packages]
-        older = ["--exclude-newer", version.until, *NEWER] if version.until else []
-        install = [uv, "pip", "install", "-q", "--python", python]
-        own = [*install, "--no-deps", "--no-build-isolation", "-e", str(ROOT)]
-        for command in (made, [*install, *older, *packages], own):
-            error = _run(command, environment, INSTALL_S)[1]
-            if error is not None:
-                return {"result": "not run", "why": error}
         smoke = [python, "-m", version.module, str(place / "smoke"), *version.arguments]
-        said, error = _run(smoke, environment, SMOKE_S)
+        said, error = _run(smoke, dict(os.environ), SMOKE_S)
     if error is not None:
         return {"result": "failed", "why": error}
     found = json.loads(said.strip().splitlines()[-1])
     plain = {key: value for key, value in found.items() if isinstance(value, str)}
     lacks = ", ".join(found.get("lacks", ()))
     return {"result": "passed", **plain, **({"fallbacks": lacks} if lacks else {})}
+
+
+def install(version: Version, place: Path, *more: str) -> str | None:
+    """Install the version, this project and further packages into a new environment.
+
+    Args:
+        version: What to install.
+        place: The folder of the environment.
+        more: Further arguments of `uv pip install`.
+
+    Returns:
+        The error, if it cannot be had.
+    """
+    uv = str(Path(sys.executable).parent / "uv")
+    made = [uv, "venv", "-q", "--python", interpreter(version.python), str(place)]
+    older = ["--exclude-newer", version.until, *NEWER] if version.until else []
+    packages = [*BASE, *BUILD, *version.packages, *more]
+    into = [uv, "pip", "install", "-q", "--python", str(place / "bin" / "python")]
+    own = [*into, "--no-deps", "--no-build-isolation", "-e", str(ROOT)]
+    for command in (made, [*into, *older, *packages], own):
+        error = _run(command, {**os.environ, "UV_SYSTEM_CERTS": "true"}, INSTALL_S)[1]
+        if error is not None:
+            return error
+    return None
 
 
 def _run(command: list[str], env: dict[str, str], wait_s: float) -> tuple[str, str | None]:

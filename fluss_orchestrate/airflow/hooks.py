@@ -181,6 +181,23 @@ class FlussHook(BaseHook):
     conn_type = "fluss"
     hook_name = "Apache Fluss"
 
+    # Later releases warn of hooks that have these. Airflow looks for them in this very class.
+    if not CAPABILITIES.declared_form:
+
+        @classmethod
+        def get_connection_form_widgets(cls) -> dict[str, Any]:
+            """Return the fields of the connection form for the extras."""
+            from fluss_orchestrate.airflow import connection_form
+
+            return connection_form.widgets()
+
+        @classmethod
+        def get_ui_field_behaviour(cls) -> dict[str, Any]:
+            """Return how the connection form shows the standard fields."""
+            from fluss_orchestrate.airflow import connection_form
+
+            return connection_form.field_behaviour()
+
     def __init__(self, fluss_conn_id: str = default_conn_name, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.fluss_conn_id = fluss_conn_id

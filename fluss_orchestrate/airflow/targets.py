@@ -174,8 +174,13 @@ def _storage_of(conn_id: str | None) -> dict[str, str]:
 
 def _engine_of(conn_id: str) -> Any:
     from fluss_client.errors import ConfigError
-    from fluss_orchestrate.airflow.version_compat import BaseHook
+    from fluss_orchestrate.airflow.version_compat import CAPABILITIES, BaseHook
 
+    if not CAPABILITIES.sqlalchemy_2:
+        raise ConfigError(
+            "SQL targets need SQLAlchemy 2, which Airflow allows from 3.1 on: upgrade Airflow, or "
+            "take another target, such as ParquetTarget"
+        )
     connection = BaseHook.get_connection(conn_id)
     url = connection.extra_dejson.get("sqlalchemy_url")
     if url:

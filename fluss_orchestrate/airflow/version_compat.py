@@ -17,6 +17,11 @@ capability has a named fallback that keeps the same promise:
 - `async_masking` (3.3): secrets are masked without blocking the event loop. Fallback: on a thread.
 - `plugin_pages` (3.1): plugins add pages to the navigation, and the session is in a cookie.
   Fallback: no console in Airflow; `fluss-orchestrate ui` shows the same.
+- `declared_form` (3.2): the connection form is made of `conn-fields` in the provider's description.
+  Fallback: the hook makes it. Its own fields need the package wtforms there, which Airflow's FAB
+  provider brings; without it the extras are written as JSON.
+- `sqlalchemy_2` (3.1): SQLAlchemy 2, which the extras `lake` and `sql` need. There is no fallback:
+  `SqlTarget`, and catalogs of Iceberg that are kept in SQL, are refused.
 - `lineage_extra` (3.2): counts of rows are added to the lineage of hooks. Fallback: lineage
   without counts.
 """
@@ -62,13 +67,6 @@ except ImportError:  # 3.0, 3.1
         AirflowTaskTerminated,
     )
 
-try:
-    from airflow.sdk.lineage import get_hook_lineage_collector
-except ImportError:  # 3.0, 3.1
-    from airflow.lineage.hook import (  # type: ignore[no-redef,import-not-found,unused-ignore]
-        get_hook_lineage_collector,
-    )
-
 
 def __getattr__(name: str) -> Any:
     """Import the parts of triggers when a trigger is used: files of DAGs are parsed all day."""
@@ -92,6 +90,8 @@ class Capabilities:
     async_masking: bool
     lineage_extra: bool
     plugin_pages: bool
+    sqlalchemy_2: bool
+    declared_form: bool
 
 
 def version_of(text: str) -> tuple[int, int]:
@@ -112,6 +112,8 @@ CAPABILITIES = Capabilities(
     async_masking=AIRFLOW_V_3_3_PLUS,
     lineage_extra=AIRFLOW_V_3_2_PLUS,
     plugin_pages=AIRFLOW_V_3_1_PLUS,
+    sqlalchemy_2=AIRFLOW_V_3_1_PLUS,
+    declared_form=AIRFLOW_V_3_2_PLUS,
 )
 
 
@@ -125,6 +127,20 @@ def serializers() -> tuple[Any, Any]:
             serialize,
         )
     return serialize, deserialize
+
+
+def get_hook_lineage_collector() -> Any:
+    """Return Airflow's collector of the lineage of hooks.
+
+    It is imported here, because before 3.2 that takes as long as importing all of Airflow's core.
+    """
+    try:
+        from airflow.sdk.lineage import get_hook_lineage_collector as collector
+    except ImportError:  # 3.0, 3.1
+        from airflow.lineage.hook import (  # type: ignore[no-redef,import-not-found,unused-ignore]
+            get_hook_lineage_collector as collector,
+        )
+    return collector()
 
 
 def core_timetable(timetable: Any) -> Any:

@@ -57,6 +57,17 @@ def hides_sql(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S,
     return call
 
 
+def sqlalchemy_missing() -> MissingExtraError | None:
+    """Return the error that SQLAlchemy 2 is not installed, or None if it is."""
+    try:
+        import sqlalchemy as sa
+    except ImportError:
+        return MissingExtraError("SQLAlchemy", "sql")
+    if sa.__version__.startswith("1."):  # Airflow 3.0 and other frameworks bring it.
+        return MissingExtraError(f"SQLAlchemy 2 instead of {sa.__version__}", "sql")
+    return None
+
+
 class EngineSource:
     """Opens engines for one URL. No attribute contains the secrets of the URL."""
 
@@ -68,10 +79,11 @@ class EngineSource:
             text: An SQLAlchemy URL.
             what: Who needs it, for the error.
         """
-        try:
-            import sqlalchemy as sa
-        except ImportError:
-            return MissingExtraError("SQLAlchemy", "sql")
+        missing = sqlalchemy_missing()
+        if missing is not None:
+            return missing
+        import sqlalchemy as sa
+
         try:
             url = sa.make_url(text)
             url.get_dialect()

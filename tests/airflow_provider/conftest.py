@@ -17,6 +17,7 @@ import pytest
 
 from fluss_client import Config, FlussConnection
 from fluss_client.testing import LocalCluster
+from tests.airflow_provider import capabilities
 from tests.fix_either import own_database
 
 HOME = Path(tempfile.mkdtemp(prefix="fluss-airflow-"))
@@ -41,7 +42,8 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    capabilities.choose(config, items)
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue

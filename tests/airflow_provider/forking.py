@@ -64,6 +64,8 @@ def _own_api_server() -> None:
     """`dag.test()` talks to a server on a thread, which a fork does not take along."""
     from airflow.sdk.execution_time.supervisor import in_process_api_server
 
+    if not hasattr(in_process_api_server, "cache_info"):  # before 3.2 each task makes its own
+        return
     server = in_process_api_server()
     # Kept, for its end would wait for that thread.
     _left_by_the_parent.append(server.transport)

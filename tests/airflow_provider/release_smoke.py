@@ -11,7 +11,6 @@ that pokes and one that is deferred, retries, clears, the decorator, a watcher w
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from tests.airflow_provider.running import new_bag, store
 from tests.waiting import let_pass_async, scaled
 
 ROWS = 50
@@ -92,29 +92,10 @@ def _dag(home: Path) -> Any:
     (home / "dags").mkdir(parents=True, exist_ok=True)
     (home / "dags" / "smoke.py").write_text(DAG_FILE.format(rows=ROWS, out=str(home / "out")))
     db.initdb()
-    try:
-        from airflow.dag_processing.dagbag import DagBag
-    except ImportError:  # before 3.2
-        from airflow.models.dagbag import DagBag
-    bag = DagBag(home / "dags")
+    bag = new_bag(home / "dags")
     assert bag.import_errors == {}, bag.import_errors
-    _register(bag)
+    store(bag)
     return bag.dags["smoke"]
-
-
-def _register(bag: Any) -> None:
-    """Bring the DAG into the database, as a DAG processor does."""
-    from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        DagBundlesManager().sync_bundles_to_db(session=session)
-    module = importlib.import_module(type(bag).__module__)
-    if hasattr(module, "sync_bag_to_db"):
-        module.sync_bag_to_db(bag, "dags-folder", None)
-    else:  # 3.0
-        with create_session() as session:
-            bag.sync_to_db("dags-folder", None, session=session)
 
 
 async def _watch() -> list[int]:

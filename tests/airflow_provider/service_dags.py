@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, AssetWatcher, Param, PartitionedAssetTimetable, task
+from airflow.sdk import DAG, Asset, AssetWatcher, Param, task
 
 from fluss_orchestrate.airflow import (
     FlussCheckpointResetOperator,
@@ -28,6 +28,7 @@ from fluss_orchestrate.airflow import (
     ParquetTarget,
     fluss_table_asset,
 )
+from fluss_orchestrate.airflow.version_compat import CAPABILITIES
 
 OUTPUT = Path(os.environ["SERVICE_OUTPUT"])
 DATABASE = os.environ["SERVICE_DATABASE"]
@@ -66,14 +67,17 @@ def scan(task_id: str, kind: str, table: str, **arguments: Any) -> FlussIncremen
 
 
 with DAG("ticks_embedded", schedule=TICK, start_date=NEVER):
-    FlussLakeSnapshotSensor(
-        task_id="wait",
-        fluss_conn_id="fluss_embedded",
-        table=f"{DATABASE}.ticks",
-        covers="data_interval_end",
-        deferrable=True,
-        timeout=120,
-    ) >> scan("ticks", "embedded", "ticks")
+    ticks = scan("ticks", "embedded", "ticks")
+    if CAPABILITIES.sqlalchemy_2:  # else there is no lake
+        covered = FlussLakeSnapshotSensor(
+            task_id="wait",
+            fluss_conn_id="fluss_embedded",
+            table=f"{DATABASE}.ticks",
+            covers="data_interval_end",
+            deferrable=True,
+            timeout=120,
+        )
+        covered >> ticks
 
 with DAG("ticks_cluster", schedule=TICK, start_date=NEVER):
     scan("ticks", "cluster", "ticks")
@@ -224,28 +228,31 @@ with DAG("mended", schedule=None):
         poke_interval=0.3,
     )
 
-parts = fluss_table_asset(f"{DATABASE}.parts")
-with DAG("parts", schedule=None):
-    FlussWriteOperator(
-        task_id="write",
-        fluss_conn_id="fluss_embedded",
-        table=f"{DATABASE}.parts",
-        rows=[{"id": n, "part": "north" if n % 3 else "south"} for n in range(9)],
-        create_partitions=True,
-        asset_partitions=True,
-        outlets=[parts],
-    )
+if CAPABILITIES.asset_partitions:
+    from airflow.sdk import PartitionedAssetTimetable
 
-with DAG(
-    "of_a_part", schedule=PartitionedAssetTimetable(assets=parts), is_paused_upon_creation=False
-):
+    parts = fluss_table_asset(f"{DATABASE}.parts")
+    with DAG("parts", schedule=None):
+        FlussWriteOperator(
+            task_id="write",
+            fluss_conn_id="fluss_embedded",
+            table=f"{DATABASE}.parts",
+            rows=[{"id": n, "part": "north" if n % 3 else "south"} for n in range(9)],
+            create_partitions=True,
+            asset_partitions=True,
+            outlets=[parts],
+        )
 
-    @task
-    def rows_of_part(dag_run: Any) -> list[Any]:
-        from fluss_orchestrate.core.lake import read_table
+    with DAG(
+        "of_a_part", schedule=PartitionedAssetTimetable(assets=parts), is_paused_upon_creation=False
+    ):
 
-        client, name = FlussHook("fluss_embedded").get_conn(), dag_run.partition_key
-        rows = read_table(client, f"{DATABASE}.parts", partition=name)
-        return [name, rows.read_all().num_rows]
+        @task
+        def rows_of_part(dag_run: Any) -> list[Any]:
+            from fluss_orchestrate.core.lake import read_table
 
-    rows_of_part()
+            client, name = FlussHook("fluss_embedded").get_conn(), dag_run.partition_key
+            rows = read_table(client, f"{DATABASE}.parts", partition=name)
+            return [name, rows.read_all().num_rows]
+
+        rows_of_part()

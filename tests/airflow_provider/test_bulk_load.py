@@ -89,7 +89,7 @@ def descendants() -> set[int]:
 
 def _kill_in_the_middle(task: Any, config: Config) -> None:
     """SIGTERM while the driver runs, as Airflow's task runner handles it: nothing stays behind."""
-    from airflow.sdk.exceptions import AirflowTaskTerminated
+    from fluss_orchestrate.airflow.version_compat import AirflowTaskTerminated
 
     ti = SimpleNamespace(dag_id="bulk", task_id="load", run_id="killed", map_index=-1)
     before_children = descendants()

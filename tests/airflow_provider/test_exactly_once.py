@@ -170,9 +170,8 @@ def test_a_killed_task_stops_and_another_try_goes_on(
     conn_id: str, client: FlussConnection, database: str, tmp_path: Path
 ) -> None:
     """SIGTERM, as Airflow's task runner handles it: `on_kill` in the middle of the work."""
-    from airflow.sdk.exceptions import AirflowTaskTerminated
-
     from fluss_orchestrate.airflow import FlussIncrementalScanOperator
+    from fluss_orchestrate.airflow.version_compat import AirflowTaskTerminated
 
     spec = numbers_spec(database)
     apply_tables(client, [spec])

@@ -50,7 +50,10 @@ def test_a_run_without_interval_reads_since_the_tick_before(
 
 def test_the_tick_before_follows_the_zone() -> None:
     """A day of 25 hours, when summer time ends; and several cron texts at once."""
-    from airflow.sdk import CronTriggerTimetable, MultipleCronTriggerTimetable
+    try:
+        from airflow.sdk import CronTriggerTimetable, MultipleCronTriggerTimetable
+    except ImportError:  # before 3.2
+        from airflow.timetables.trigger import CronTriggerTimetable, MultipleCronTriggerTimetable
 
     daily = CronTriggerTimetable("0 0 * * *", timezone=ZONE)
     moment = at(2026, 10, 25, 23)  # midnight of the 26th in Berlin

@@ -128,6 +128,7 @@ def test_an_increment_has_both_ends_offsets_and_columns(events: list[Event]) -> 
     assert copied(chosen) == {"word": [(*EVENTS, "word")]}
 
 
+@pytest.mark.airflow_has("sqlalchemy_2")
 def test_tiering_has_its_snapshot(events: list[Event]) -> None:
     event = event_of(events, "tier", "COMPLETE")
     assert event["run"]["facets"]["fluss_receipt"]["snapshot_id"] > 0

@@ -122,6 +122,7 @@ def test_no_trigger_blocks_the_loop_and_all_share_one_poller(
     assert slow == []
 
 
+@pytest.mark.airflow_has("sqlalchemy_2")
 @pytest.mark.long
 def test_one_triggerer_with_two_thousand_sensors(
     lake_cluster: LocalCluster, make_lines: Callable[..., FaultyLines], tmp_path: Path

@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 
 from fluss_client import FlussConnection, TablePath
+from fluss_client.errors import ConfigError
 from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
 from tests.airflow_provider.running import result_of, run, states
 from tests.waiting import scaled
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
+NEEDS_SQL = pytest.mark.airflow_has(
+    "sqlalchemy_2", instead="test_sql_targets_are_refused_where_sqlalchemy_is_too_old"
+)
 Query = Callable[[str], list[Any]]
 
 
@@ -55,6 +59,39 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Query:
     return query
 
 
+@pytest.mark.airflow_lacks("sqlalchemy_2")
+def test_sql_targets_are_refused_where_sqlalchemy_is_too_old(
+    conn_id: str, client: FlussConnection, database: str, warehouse: Query
+) -> None:
+    """Airflow 3.0 allows no SQLAlchemy 2. Mirrors in other Fluss tables work there."""
+    from airflow.sdk import DAG
+
+    from fluss_orchestrate.airflow import (
+        FlussMirrorCheckOperator,
+        FlussMirrorOperator,
+        FlussTarget,
+        SqlTarget,
+    )
+
+    target = SqlTarget("customers", "warehouse", form="mirror")
+    with pytest.raises(ConfigError, match=r"which Airflow allows from 3\.1 on"):
+        target.open(client)
+    spec = customers(database)
+    apply_tables(client, [spec])
+    upsert(client, spec.table, {1: 1.0, 2: 2.0})
+    common: dict[str, Any] = {"fluss_conn_id": conn_id, "table": spec.table}
+    copy = {"checkpoint": f"{database} copy", "sink": FlussTarget(f"{database}.b", form="mirror")}
+    with DAG(f"old_{database}") as dag:
+        refused = FlussMirrorOperator(
+            task_id="refused", checkpoint=f"{database} sql", sink=target, **common
+        )
+        mirror = FlussMirrorOperator(task_id="mirror", trigger_rule="all_done", **copy, **common)
+        refused >> mirror >> FlussMirrorCheckOperator(task_id="check", **copy, **common)
+    done = run(dag)
+    assert states(done) == {"refused": "failed", "mirror": "success", "check": "success"}
+
+
+@NEEDS_SQL
 def test_a_mirror_is_kept_equal_and_checked(
     conn_id: str, client: FlussConnection, database: str, warehouse: Query
 ) -> None:
@@ -92,6 +129,7 @@ def test_a_mirror_is_kept_equal_and_checked(
     assert states(run(dag)) == {"mirror": "success", "check": "failed"}
 
 
+@NEEDS_SQL
 def test_a_mirror_waits_for_rows_and_needs_a_target_that_replaces(
     conn_id: str, client: FlussConnection, database: str, warehouse: Query
 ) -> None:
@@ -130,6 +168,7 @@ def test_a_mirror_waits_for_rows_and_needs_a_target_that_replaces(
     assert warehouse("select name from sqlite_master where name = 'appended'") == []
 
 
+@NEEDS_SQL
 def test_a_database_is_mirrored_and_a_failure_is_named(
     conn_id: str, client: FlussConnection, database: str, warehouse: Query
 ) -> None:
@@ -191,6 +230,7 @@ def test_a_database_is_mirrored_and_a_failure_is_named(
     assert warehouse(f"select count(*) from {database}_suppliers") == [(2,)], "the others go on"
 
 
+@NEEDS_SQL
 def test_contracts_are_targets(
     conn_id: str, client: FlussConnection, database: str, warehouse: Query
 ) -> None:

@@ -16,6 +16,7 @@ from fluss_orchestrate import IncrementalScan
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.loading import load_rows
 from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
+from tests.airflow_provider.capabilities import has
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import result_of, run, states
 
@@ -110,7 +111,7 @@ def test_targets_resets_and_the_decorator(
     secret = {"conn_type": "generic", "extra": {"uri": uri}}
     monkeypatch.setenv("AIRFLOW_CONN_CATALOG", json.dumps(secret))
     catalog = {"type": "sql", "warehouse": f"file://{tmp_path}"}
-    common = {"fluss_conn_id": conn_id, "table": source.table}
+    common = {"fluss_conn_id": conn_id, "table": source.table, "trigger_rule": "all_done"}
     with DAG(f"targets_{database}") as dag:
         to_sql = FlussIncrementalScanOperator(
             task_id="to_sql",
@@ -150,22 +151,26 @@ def test_targets_resets_and_the_decorator(
 
         to_sql >> to_fluss >> to_iceberg >> reset >> after_reset() >> summed(2)
     done = run(dag, logical_date=DATE)
-    assert set(states(done).values()) == {"success"}, states(done)
+    refused = [] if has("sqlalchemy_2") else ["to_sql", "to_iceberg"]
+    assert states(done) == dict.fromkeys(dag.task_ids, "success") | dict.fromkeys(refused, "failed")
+    assert result_of(done, "to_fluss")["rows"] == 60
+    assert result_of(done, "reset")["reason"] == "tests"
+    assert result_of(done, "after_reset") == 0
+    assert result_of(done, "summed") == [sum(range(60)) * 2, "summed"]
+    assert result_of(done, "summed", "fluss_receipt")["rows"] == 60
+    if refused:
+        return
     with closing(sqlite3.connect(tmp_path / "sink.db")) as sink:
         assert sink.execute("SELECT COUNT(*), COUNT(DISTINCT id) FROM numbers").fetchone() == (
             60,
             60,
         )
-    assert result_of(done, "to_fluss")["rows"] == 60
     assert result_of(done, "to_iceberg")["rows"] == 60
     held = open_catalog({**catalog, "uri": uri}).load_table("a.numbers").scan().to_arrow()
     assert sorted(held["id"].to_pylist()) == list(range(60))
-    assert result_of(done, "reset")["reason"] == "tests"
-    assert result_of(done, "after_reset") == 0
-    assert result_of(done, "summed") == [sum(range(60)) * 2, "summed"]
-    assert result_of(done, "summed", "fluss_receipt")["rows"] == 60
 
 
+@pytest.mark.airflow_has("sqlalchemy_2")
 def test_a_key_table_in_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rounds of tiering, then maintenance as planned by a dry run."""
     from airflow.sdk import DAG

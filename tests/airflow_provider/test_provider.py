@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,16 +23,20 @@ OPERATOR_MODULES_MAX = 25
 
 
 def test_airflow_lists_the_provider_and_all_its_parts() -> None:
-    from airflow._shared.module_loading import import_string
     from airflow.providers_manager import ProvidersManager
     from airflow.sdk import task
-    from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+    try:
+        from airflow.sdk import providers_manager_runtime
+    except ImportError:  # before 3.2
+        hook = ProvidersManager().hooks["fluss"]
+    else:
+        hook = providers_manager_runtime.ProvidersManagerTaskRuntime().hooks["fluss"]
 
     from fluss_orchestrate.airflow.provider_info import get_provider_info
 
     manager = ProvidersManager()
     assert manager.providers["fluss-orchestrate"].data["name"] == "Apache Fluss"
-    hook = ProvidersManagerTaskRuntime().hooks["fluss"]
     assert hook is not None
     assert (hook.hook_name, hook.connection_testable) == ("Apache Fluss", True)
     assert "fluss_orchestrate.airflow.queues.FlussQueueProvider" in manager.queue_class_names
@@ -40,7 +45,7 @@ def test_airflow_lists_the_provider_and_all_its_parts() -> None:
     info = get_provider_info()
     uris = info["asset-uris"][0]
     for path in (uris["handler"], uris["factory"], uris["to_openlineage_converter"]):
-        assert callable(import_string(path))
+        assert callable(pkgutil.resolve_name(path))
     import fluss_orchestrate.airflow as provider
 
     for name in provider.__all__:
@@ -82,6 +87,26 @@ def test_info_fits_airflows_own_schema() -> None:
 
     schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
+
+
+def test_the_connection_form_has_fields_with_labels() -> None:
+    """As the page of connections gets them, on every release."""
+    from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
+
+    [form] = [f for f in HookMetaService.hook_meta_data() if f.connection_type == "fluss"]
+    assert form.standard_fields is not None
+    assert form.standard_fields.host is not None
+    assert form.standard_fields.host.title == "Bootstrap servers"
+    assert form.standard_fields.port is not None
+    assert form.standard_fields.port.hidden
+    assert form.extra_fields is not None
+    fields = {name: dict(field) for name, field in form.extra_fields.items()}
+    assert list(fields) == [
+        *("cluster_alias", "security_protocol", "table_url", "lake_url", "client_options")
+    ]
+    assert {field["value"] for field in fields.values()} == {""}, "a form shows no null"
+    assert fields["security_protocol"]["schema"]["enum"] == ["", "PLAINTEXT", "SASL"]
+    assert "Never change it" in str(fields["cluster_alias"])
 
 
 def test_assets_have_one_name_and_one_uri() -> None:
@@ -165,8 +190,12 @@ def test_a_wrong_connection_says_what_is_wrong(
 
 IMPORTING = """
 import json, sys
-import airflow.sdk, airflow.sdk.lineage, airflow.triggers.base, airflow.triggers.shared_stream
-import airflow.sdk.execution_time.context, airflow.sdk.bases.decorator
+import airflow.sdk, airflow.sdk.bases.decorator, airflow.sdk.execution_time.context
+import airflow.triggers.base
+try:
+    import airflow.sdk.lineage, airflow.triggers.shared_stream
+except ImportError:  # before 3.3
+    import airflow.hooks.base, airflow.lineage.hook
 before = set(sys.modules)
 import fluss_orchestrate.airflow as provider
 for name in provider.__all__:
@@ -179,12 +208,13 @@ heavy = {"pyarrow", "pyspark", "dagster", "pandas", "polars", "pyiceberg", "nump
 heavy.add("airflow.providers.apache.spark.operators")
 found = sorted(heavy & sys.modules.keys())
 sys.modules["airflow.providers.apache.spark.hooks.spark_submit"] = None
+from fluss_orchestrate.airflow.version_compat import AirflowOptionalProviderFeatureException
 names = {}
 exec("from fluss_orchestrate.airflow import *", names)
 assert provider.FlussBulkLoadOperator is names["FlussBulkLoadOperator"]
 try:
     provider.FlussBulkLoadOperator(task_id="load", table="a.b", source={"kind": "parquet"})
-except airflow.sdk.exceptions.AirflowOptionalProviderFeatureException as error:
+except AirflowOptionalProviderFeatureException as error:
     print(json.dumps([brought, found, str(error)]))
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -197,15 +198,13 @@ def _fired(conn_id: str, condition: dict[str, Any]) -> dict[str, Any]:
     """What a trigger gives after it was written down and made again, as Airflow does."""
     import asyncio
 
-    from airflow._shared.module_loading import import_string
-
     from fluss_orchestrate.airflow import FlussConditionTrigger
 
     first = FlussConditionTrigger(fluss_conn_id=conn_id, condition=condition, poll_interval=0.1)
     name, arguments = first.serialize()
 
     async def one() -> dict[str, Any]:
-        async for event in import_string(name)(**arguments).run():
+        async for event in pkgutil.resolve_name(name)(**arguments).run():
             payload: dict[str, Any] = event.payload
             return payload
         raise AssertionError("the trigger gave nothing")

@@ -16,6 +16,7 @@ from fluss_orchestrate.airflow.receipts import ENTRIES_MAX, SUMMARY_KEY, receipt
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore, get_state, set_state
 from fluss_orchestrate.core.loading import load_rows
 from fluss_orchestrate.core.provisioning import TableSpec, apply_tables
+from tests.airflow_provider.capabilities import has
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import result_of, run, states
 from tests.waiting import scaled
@@ -217,11 +218,13 @@ def test_checks_decisions_transfers_and_the_notifier(
         to_sql >> abandon >> retire
     done = run(dag)
     found = states(done)
-    failed = {"late", "expiring", "no_rows"}
+    refused = set() if has("sqlalchemy_2") else {"iceberg", "sql"}
+    failed = {"late", "expiring", "no_rows"} | refused
     assert {task_id for task_id, state in found.items() if state == "failed"} == failed
     assert set(found.values()) == {"success", "failed"}
     assert result_of(done, "lag")["offsets"] == 60
-    assert [result_of(done, name)["rows"] for name in ("iceberg", "sql")] == [60, 60]
+    for name in {"iceberg", "sql"} - refused:
+        assert result_of(done, name)["rows"] == 60
     assert result_of(done, "abandon")["abandoned"] == plan.plan_id
     assert FlussCheckpointStore(client).require(f"{database}-behind").state.retired
     assert len(sent) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,6 @@ def _serialized(dag: DAG) -> Any:
 
 
 def _new_run(dag: DAG, session: Any) -> Any:
-    from airflow._shared.timezones import timezone
     from airflow.utils.state import DagRunState
     from airflow.utils.types import DagRunTriggeredByType, DagRunType
 
@@ -78,7 +78,7 @@ def _new_run(dag: DAG, session: Any) -> Any:
         run_id=f"waits_{time.time_ns()}",
         logical_date=None,
         data_interval=None,
-        run_after=timezone.utcnow(),
+        run_after=datetime.now(UTC),
         run_type=DagRunType.MANUAL,
         triggered_by=DagRunTriggeredByType.TEST,
         state=DagRunState.RUNNING,

@@ -68,6 +68,7 @@ from fluss_orchestrate.core.sql_engine import (
     hides_sql,
     is_contended,
     reason,
+    sqlalchemy_missing,
 )
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class SqlSink:
 
     Raises:
         ConfigError: The URL is not one of SQLAlchemy, or its driver is not installed.
-        MissingExtraError: SQLAlchemy is not installed.
+        MissingExtraError: SQLAlchemy 2 is not installed.
     """
 
     exactly_once = True
@@ -144,7 +145,11 @@ class SqlSink:
         replace_nul: str | None = None,
         form: SinkForm | str = SinkForm.APPEND,
     ) -> None:
-        source = EngineSource.of(engine, "a SQL sink") if isinstance(engine, str) else engine
+        source: Engine | EngineSource | ClientError
+        if isinstance(engine, str):
+            source = EngineSource.of(engine, "a SQL sink")
+        else:
+            source = sqlalchemy_missing() or engine
         engine = ""  # A traceback may show the variables of this frame, and the URL has a password.
         if isinstance(source, ClientError):
             raise source

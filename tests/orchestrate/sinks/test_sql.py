@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from fluss_client.errors import ConfigError
+from fluss_client.errors import ConfigError, MissingExtraError
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import SinkError, SinkPositionError, SinkSchemaError, SqlSink
 from tests.orchestrate.sinks.plans import SCHEMA, expected_ids, make_plan, read
@@ -54,6 +54,15 @@ def test_a_store_that_disagrees_is_an_error(sql_url: str) -> None:
     sink.reset_position("job")
     sink.write(make_plan((0, 20, 30)), read)
     assert len(found(sql_url)) == 20
+
+
+def test_an_older_sqlalchemy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other frameworks bring it: Airflow 3.0 allows no newer one."""
+    engine = sa.create_engine("sqlite://")
+    monkeypatch.setattr(sa, "__version__", "1.4.54")
+    for source in ("sqlite://", engine):
+        with pytest.raises(MissingExtraError, match=r"SQLAlchemy 2 instead of 1\.4\.54"):
+            SqlSink(source, TABLE)
 
 
 def test_a_failed_read_leaves_nothing(sql_url: str) -> None:
