@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.fix_proxy",
     "tests.fix_storage",
     "tests.fix_postgres",
+    "tests.fix_workers",
     "tests.docs.summary",
     "tests.faults.recording",
 ]

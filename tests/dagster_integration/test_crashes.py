@@ -10,6 +10,7 @@ from fluss_client import FlussConnection, TablePath
 from tests.dagster_integration.crashing import ROWS
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
 from tests.fix_either import CLUSTER_FIRST
+from tests.forked import own_fork_server  # noqa: F401
 
 NAMES = {"appended", "stored", "copied", "files"}
 JOB = "tests.dagster_integration.crashing"
@@ -32,6 +33,7 @@ def file_ids(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize("fluss_kind", CLUSTER_FIRST, indirect=True)
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("own_fork_server")
 def test_killed_retried_and_re_executed(
     fluss_address: str, connection: FlussConnection, database: str, tmp_path: Path
 ) -> None:

@@ -12,8 +12,8 @@ import pytest
 from fluss_client.backend.embedded.maintenance import check
 from tests.embedded import worker
 from tests.embedded.helpers import Row, key_state, on_loop, opened, read_rows
-from tests.embedded.processes import finish, start
 from tests.faults.recording import FaultRecorder
+from tests.forked import finish, start
 from tests.waiting import let_pass, wait_until, within
 
 WRITERS, READERS, ROUNDS = 4, 2, 30

@@ -1,4 +1,4 @@
-"""What the processes of the many-process tests do. Started by a fork server, see `processes`."""
+"""What the processes of the many-process tests do. Forks of a server do it, see `tests.forked`."""
 
 from __future__ import annotations
 

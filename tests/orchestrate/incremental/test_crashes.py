@@ -73,7 +73,7 @@ class Crashers:
         self._process.stdout.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def crashers() -> Iterator[Crashers]:
     made = Crashers()
     yield made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from multiprocessing.process import BaseProcess
@@ -12,6 +11,7 @@ from fluss_client import Config, FlussConnection
 from fluss_orchestrate.core.lake import MaintenanceSettings, data_files, maintain_lake, tiering
 from fluss_orchestrate.core.lake.known_lake import KnownLake
 from fluss_orchestrate.core.lake.maintenance import expiry, run
+from tests import forked
 from tests.waiting import scaled
 
 TIERING = ("writing", "prepared", "between", "told")
@@ -21,16 +21,10 @@ TIER, MAINTAIN = "tier", "maintain"
 """What a process does that is not to die."""
 END_S = 300.0
 
-# Its processes begin with everything imported; each makes its own connection.
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload([__name__])
-
 
 def begin(stage: str, address: str, table: str) -> BaseProcess:
     """Start a process that works on a table and dies at a stage, or does not die."""
-    process = _context.Process(target=main, args=(stage, address, table))
-    process.start()
-    return process
+    return forked.start(main, stage, address, table)
 
 
 def died(process: BaseProcess) -> bool:

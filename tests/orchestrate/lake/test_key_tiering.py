@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import operator
 import random
 from collections import Counter
@@ -41,6 +40,7 @@ from fluss_orchestrate.core.lake import (
     tier_table,
     tiering_keys,
 )
+from tests import forked
 from tests.faults.recording import KILLS_PER_PART, FaultRecorder, parts_of
 from tests.orchestrate.lake.key_killer import MAINTAIN, STAGES, TIER, TIERING, begin, died
 from tests.orchestrate.lake.key_programs import (
@@ -305,14 +305,9 @@ def _tier_often(address: str, table: str, rounds: int, barrier: Any) -> None:
 def test_two_at_once(connection: FlussConnection, database: str, lake_address: str) -> None:
     table = make_key_table(connection, database)
     table.upsert(list(range(10)))
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(3)
-    rivals = [
-        context.Process(target=_tier_often, args=(lake_address, str(table.path), 6, barrier))
-        for _ in range(2)
-    ]
-    for rival in rivals:
-        rival.start()
+    barrier = forked.context.Barrier(3)
+    address = (lake_address, str(table.path))
+    rivals = [forked.start(_tier_often, *address, 6, barrier) for _ in range(2)]
     barrier.wait()
     for at in range(12):
         table.upsert([at, at + 3, at])

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import multiprocessing
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +24,7 @@ from fluss_orchestrate.core.lake import (
     tiering,
     tiering_files,
 )
+from tests import forked
 from tests.faults.recording import FaultRecorder
 from tests.orchestrate.lake.tables import (
     LAYOUTS,
@@ -203,8 +201,7 @@ def test_killed_around_the_commits(
     for number in range(kills):
         first = 100 + 150 * number
         append(connection, path, first, first + 100)
-        command = [sys.executable, "-c", KILLED, stage, lake_address, str(path)]
-        assert subprocess.run(command, check=False).returncode == -9
+        assert forked.run_program(KILLED, stage, lake_address, str(path)) == -9
         assert lake_status(connection, path).lag_offsets == 100
         in_iceberg = lake_table(connection, path).scan().to_arrow().num_rows
         assert in_iceberg == first + (100 if stage == "between" else 0)
@@ -231,10 +228,7 @@ def test_killed_in_the_first_round(
 ) -> None:
     path = new_table()
     append(connection, path, 0, 100)
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, "between", lake_address, str(path)], check=False
-    )
-    assert done.returncode == -9
+    assert forked.run_program(KILLED, "between", lake_address, str(path)) == -9
     assert tier_table(connection, path, allow_tiering=True).rows == 0
     assert lake_rows(connection, path).num_rows == 100
     assert lake_covers(connection, path, "latest")
@@ -251,14 +245,8 @@ def _tier_often(address: str, table: str, rounds: int, barrier: Any) -> None:
 def test_two_at_once(connection: FlussConnection, new_table: NewTable, lake_address: str) -> None:
     path = new_table(layout="keyed")
     append(connection, path, 0, 100)
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(3)
-    rivals = [
-        context.Process(target=_tier_often, args=(lake_address, str(path), 6, barrier))
-        for _ in range(2)
-    ]
-    for rival in rivals:
-        rival.start()
+    barrier = forked.context.Barrier(3)
+    rivals = [forked.start(_tier_often, lake_address, str(path), 6, barrier) for _ in range(2)]
     barrier.wait()
     for at in range(100, 400, 50):
         append(connection, path, at, at + 50)

@@ -28,7 +28,7 @@ NAME = "crashes"
 MODES = ("equality", "copy_on_write")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def crashers() -> Iterator[Crashers]:
     made = Crashers("tests.orchestrate.mirror.iceberg_crasher")
     yield made

@@ -43,7 +43,7 @@ def combinations(*default: str) -> list[Any]:
     ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def crashers() -> Iterator[Crashers]:
     made = Crashers("tests.orchestrate.mirror_sql.mirror_crasher")
     yield made

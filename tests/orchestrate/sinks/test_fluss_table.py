@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,6 +18,7 @@ from fluss_orchestrate.core.mirror.verification import verify_mirror
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import FlussTableSink, PinExpiredError, SinkSchemaError
 from fluss_orchestrate.core.sinks.errors import SinkFormError
+from tests import forked
 from tests.orchestrate.sinks.plans import SCHEMA, expected_ids, ids, make_plan, read
 from tests.orchestrate.sinks.targets import KEYED, LAYOUTS, log_rows, make_target, values
 
@@ -140,8 +139,7 @@ def test_killed(
     sink_connection: FlussConnection, sink_database: str, fluss_address: str, stage: str
 ) -> None:
     path = make_target(sink_connection, sink_database)
-    command = [sys.executable, "-c", KILLED, stage, fluss_address, str(path)]
-    assert subprocess.run(command, check=False).returncode == -9
+    assert forked.run_program(KILLED, stage, fluss_address, str(path)) == -9
     plan = make_plan((0, 0, 350))
     sink = FlussTableSink(sink_connection, path)
     assert (sink.already_done(plan) is None) == (stage != "after")

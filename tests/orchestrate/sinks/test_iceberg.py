@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +16,7 @@ from fluss_orchestrate.core.lake.data_files import PartitionedWriter
 from fluss_orchestrate.core.lake.errors import CommitConflictError
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import IcebergSink, SinkPositionError, SinkSchemaError
+from tests import forked
 from tests.orchestrate.sinks.plans import SCHEMA, expected_ids, ids, make_plan, read, rows
 
 TABLE = "lake.orders"
@@ -186,11 +184,8 @@ def test_processes_racing_on_the_same_plans_leave_each_row_once(
 ) -> None:
     plans = [make_plan((0, at * 10, at * 10 + 10), sequence=at) for at in range(8)]
     IcebergSink(catalog, TABLE).write(plans[0], read)
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(3)
-    runs = [context.Process(target=_race, args=(tmp_path, n, plans, barrier)) for n in range(3)]
-    for run in runs:
-        run.start()
+    barrier = forked.context.Barrier(3)
+    runs = [forked.start(_race, tmp_path, n, plans, barrier) for n in range(3)]
     for run in runs:
         run.join()
     assert [run.exitcode for run in runs] == [0, 0, 0]
@@ -220,8 +215,7 @@ IcebergSink(properties(folder), TABLE).write(make_plan((0, 0, 300)), read)
 @pytest.mark.parametrize("stage", ["before", "after"])
 def test_killed_around_the_commit(tmp_path: Path, catalog: Any, stage: str) -> None:
     plan = make_plan((0, 0, 300))
-    done = subprocess.run([sys.executable, "-c", KILLED, stage, str(tmp_path)], check=False)
-    assert done.returncode == -9
+    assert forked.run_program(KILLED, stage, str(tmp_path)) == -9
     sink = IcebergSink(catalog, TABLE)
     assert (sink.already_done(plan) is None) == (stage == "before")
     assert sink.write(plan, read).rows == 300

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from fluss_orchestrate.core.loading import (
     open_rows,
 )
 from fluss_orchestrate.core.loading.units import digest_of
+from tests import forked
 from tests.orchestrate.sinks.plans import SCHEMA
 from tests.orchestrate.sinks.targets import KEYED, LAYOUTS, log_rows, make_target, values
 
@@ -169,8 +168,7 @@ def test_a_load_that_was_killed_goes_on(
     sink_connection: FlussConnection, sink_database: str, fluss_address: str, stage: str
 ) -> None:
     path = make_target(sink_connection, sink_database)
-    command = [sys.executable, "-c", KILLED, stage, fluss_address, str(path)]
-    assert subprocess.run(command, check=False).returncode == -9
+    assert forked.run_program(KILLED, stage, fluss_address, str(path)) == -9
     receipt = load_rows(sink_connection, path, rows(400), "id")
     assert receipt.details["was_done_before"] == (stage == "after")
     assert sorted(log_rows(sink_connection, path).column("id").to_pylist()) == list(range(400))

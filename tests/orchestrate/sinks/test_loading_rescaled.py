@@ -124,7 +124,7 @@ def test_a_partition_that_gets_another_count_than_was_known(
     assert ids(sink_connection, path) == list(range(ROWS))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def crashers() -> Iterator[Crashers]:
     made = Crashers("tests.orchestrate.sinks.load_crasher")
     yield made

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import subprocess
-import sys
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +12,7 @@ import sqlalchemy as sa
 from fluss_client.errors import ConfigError, MissingExtraError
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import SinkError, SinkPositionError, SinkSchemaError, SqlSink
+from tests import forked
 from tests.orchestrate.sinks.plans import SCHEMA, expected_ids, make_plan, read
 
 TABLE = 'Orders "2024"; DROP TABLE x'
@@ -137,11 +135,8 @@ def _race(url: str, plans: list[ScanPlan], barrier: Any) -> None:
 @pytest.mark.timeout(300)
 def test_processes_racing_on_the_same_plans(sql_url: str) -> None:
     plans = [make_plan((0, at * 10, at * 10 + 10), sequence=at) for at in range(6)]
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(3)
-    runs = [context.Process(target=_race, args=(sql_url, plans, barrier)) for _ in range(3)]
-    for run in runs:
-        run.start()
+    barrier = forked.context.Barrier(3)
+    runs = [forked.start(_race, sql_url, plans, barrier) for _ in range(3)]
     for run in runs:
         run.join()
     assert [run.exitcode for run in runs] == [0, 0, 0]
@@ -169,8 +164,7 @@ die()
 
 @pytest.mark.parametrize("stage", ["within", "after"])
 def test_killed(sql_url: str, stage: str) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, stage, sql_url], check=False)
-    assert done.returncode == -9
+    assert forked.run_program(KILLED, stage, sql_url) == -9
     sink = SqlSink(sql_url, TABLE)
     plan = make_plan((0, 0, 300))
     assert (sink.already_done(plan) is None) == (stage == "within")
