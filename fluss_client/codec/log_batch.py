@@ -170,6 +170,11 @@ class LogBatchHeader:
         """The offset after the batch; an empty batch has used one offset, too."""
         return self.last_offset + 1
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the batch in its stream, with its header."""
+        return CRC_FROM[self.magic] + self.covered.nbytes
+
     def check_crc(self) -> None:
         """Raise CorruptDataError if the checksum is wrong; a projected batch has no valid one."""
         if crc32c(self.covered) != self.crc:

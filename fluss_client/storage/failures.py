@@ -75,6 +75,10 @@ _PASSING: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"SLOW_?DOWN|SERVICE_?UNAVAILABLE|HTTP status 503|THROTTLING", re.I),
         "the store refuses requests because there are too many: run it again, with fewer at once",
     ),
+    (
+        re.compile(r"^EOF|^Parquet (?:file size is|magic bytes)"),
+        "an answer of the store was cut off, or a file is damaged: run it again",
+    ),
 )
 
 

@@ -19,7 +19,7 @@ from fluss_client.errors import StorageRefusedError
 from fluss_client.net.rate import RateLimit
 from fluss_client.testing import LocalCluster
 from fluss_client.wire import fluss_pb2 as pb
-from tests.fix_storage import FaultyStore
+from tests.fix_storage import CUT_SIZE, FaultyStore
 from tests.storage.conftest import MakeTable, rows, until
 from tests.waiting import let_pass, scaled, wait_until
 
@@ -82,6 +82,19 @@ def test_a_log_is_read_through_failing_requests(
     while rounds < (40 if long_form else 3) or not store.struck:
         assert all_ids(table, count) == list(range(count))
         rounds += 1
+
+
+@pytest.mark.timeout(240)
+def test_an_answer_without_a_size_is_no_empty_file(
+    connection: fluss.FlussConnection, make_table: MakeTable, store: FaultyStore
+) -> None:
+    """Arrow opens an object as empty if the answer was cut before its size; it is asked again."""
+    table = tiered(connection, make_table, 40_000)
+    store.kinds, store.chance = (CUT_SIZE,), 0.7
+    with fluss.FlussConnection.create(connection.config).result() as other:
+        again = other.get_table(table.get_table_path()).result()
+        assert all_ids(again, 40_000) == list(range(40_000))
+    assert store.struck[CUT_SIZE] > 0
 
 
 @pytest.mark.long

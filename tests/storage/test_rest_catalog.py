@@ -20,7 +20,7 @@ from fluss_orchestrate.core.lake import CatalogError, read_table, tier_table
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.sinks import IcebergSink
 from tests.faults.recording import FaultRecorder
-from tests.fix_storage import FaultyStore
+from tests.fix_storage import CUT_SIZE, FaultyStore
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.crasher import STAGES
 from tests.orchestrate.incremental.test_crashes import KILLED, SEED, Crashers
@@ -98,6 +98,10 @@ def test_what_the_store_refuses_is_one_sentence(
     with pytest.raises(StorageRefusedError, match=f"cannot read {said}"):
         read_table(connection, name, read="lake").read_all()
     store.answer = None
+    store.kinds, store.chance = (CUT_SIZE,), 1.0
+    with pytest.raises(StorageError, match=r"s3://fluss/\S+: an answer of the store was cut off"):
+        read_table(connection, name, read="lake").read_all()
+    store.chance = 0.0
     run_increment(scan, sink, "one")
     tier_table(connection, name, allow_tiering=True)
     assert read_table(connection, name, read="lake").read_all().num_rows == 60
@@ -173,6 +177,17 @@ def until_done(crashers: Crashers, spec: dict[str, Any]) -> None:
     raise AssertionError("it failed each time")
 
 
+def lake_ids(connection: fluss.FlussConnection, table: str) -> list[int]:
+    """The ids in a lake; a failing store may let a read fail."""
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            ids: list[int] = read_table(connection, table, read="lake").read_all()["id"].to_pylist()
+        except StorageError:
+            continue
+        return ids
+    raise AssertionError("it failed each time")
+
+
 @pytest.fixture
 def tierers(
     lake_keys: None,
@@ -222,7 +237,7 @@ def test_every_row_once_through_kills_of_tiering(
         assert code in codes, stage
         kills[stage] += code == KILLED
     until_done(tierers, spec | {"run_key": "last", "stage": "", "seed": 0})
-    found = Counter(read_table(connection, name, read="lake").read_all()["id"].to_pylist())
+    found = Counter(lake_ids(connection, name))
     record_fault(
         f"kill -9 of tiering by a REST catalog, on S3 ({'key table' if keys else 'log table'})",
         kills.total(),

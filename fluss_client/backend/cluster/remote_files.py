@@ -13,6 +13,7 @@ import itertools
 import os
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from io import FileIO
@@ -44,8 +45,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READ_BYTES_MIN = 1 << 20
-RANGE_BYTES_MIN = 1 << 20
+RANGE_BYTES_MIN = 4 << 20
 """Ranges are not split below this size: more requests would cost more than they save."""
+OPEN_FILES_MAX = 64
+"""Files that stay open for their next range. Opening one costs a request for its size."""
+KNOWN_ENDS_MAX = 1024
 COPY_BYTES = 1 << 20
 TOKEN_LIFE_FRACTION = 0.75
 """A token is renewed after this part of its life, so that no read uses an expired one."""
@@ -60,6 +64,14 @@ class _Opened:
     renew_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """A file that is read range by range, and the file system with whose token it was opened."""
+
+    filesystem: pafs.FileSystem
+    file: Any
+
+
 class RemoteFiles:
     """Reads the files of one cluster's remote storage."""
 
@@ -71,6 +83,7 @@ class RemoteFiles:
         self._alias = config.resolved_alias()
         self._opened: dict[tuple[str, str], _Opened] = {}
         self._opening = asyncio.Lock()
+        self._files: OrderedDict[str, _OpenFile] = OrderedDict()
         self._ranges = config.scanner_remote_log_read_concurrency
         self._threads = concurrent.futures.ThreadPoolExecutor(
             config.remote_file_download_thread_num, "fluss-remote"
@@ -80,9 +93,18 @@ class RemoteFiles:
         """End the threads; reads that have not started are cancelled."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._opened.clear()
+        self._files.clear()
 
-    async def read_range(self, path: str, start: int, length: int) -> memoryview:
+    async def read_range(
+        self, path: str, start: int, length: int, size: int | None = None
+    ) -> memoryview:
         """Return `length` bytes of a file, fewer only at its end.
+
+        Args:
+            path: The file. It is never written again.
+            start: The first byte.
+            length: The number of bytes.
+            size: The size of the file, if it is known.
 
         Raises:
             StorageError: The file cannot be read; the message says why.
@@ -92,18 +114,29 @@ class RemoteFiles:
             return await self._of_location(place, "read", _read_local, place.path, start, length)
 
         async def read(filesystem: pafs.FileSystem) -> memoryview:
-            # One request for the size of the file, then as many as there are ranges.
-            file = await self._on_thread(filesystem.open_input_file, place.path)
             try:
-                parts = [
-                    self._on_thread(_read_at, file, *one)
-                    for one in ranges(start, length, self._ranges)
-                ]
-                return memoryview(b"".join(await asyncio.gather(*parts)))
-            finally:
-                await self._on_thread(file.close)
+                file = await self._open_file(filesystem, place.path, size)
+                cuts = ranges(start, length, self._ranges)
+                parts = [self._on_thread(_read_at, file, *one) for one in cuts]
+                found = await asyncio.gather(*parts)
+            except BaseException:
+                self._files.pop(place.path, None)
+                raise
+            return memoryview(found[0] if len(found) == 1 else b"".join(found))
 
         return await self._with_filesystem(place, "read", read)
+
+    async def _open_file(self, filesystem: pafs.FileSystem, path: str, size: int | None) -> Any:
+        """Return a file that is open, for any number of readers at the same time."""
+        known = self._files.get(path)
+        if known is None or known.filesystem is not filesystem:
+            file = await self._on_thread(_open_whole, filesystem, path, size)
+            known = self._files[path] = _OpenFile(filesystem, file)
+            while len(self._files) > OPEN_FILES_MAX:
+                # Others may be reading it: it is closed when the last of them is done.
+                self._files.popitem(last=False)
+        self._files.move_to_end(path)
+        return known.file
 
     async def download(self, path: str, target: Path) -> None:
         """Copy a file, with the time of its last change, to a local path.
@@ -196,6 +229,22 @@ def _read_local(path: str, start: int, length: int) -> memoryview:
         return memoryview(os.pread(file.fileno(), length, start))
 
 
+def _open_whole(filesystem: pafs.FileSystem, path: str, size: int | None) -> Any:
+    """Open a file, and check its size if it is known."""
+    file = filesystem.open_input_file(path)
+    # Arrow takes an answer that was cut before the size for one of an empty file.
+    if size is not None and file.size() != size:
+        raise OSError(_other_size(path, file.size(), size))
+    return file
+
+
+def _other_size(path: str, found: int, size: int) -> str:
+    return (
+        f"{path} has {found} bytes here, and {size} in the store: an answer of the store was cut "
+        "off, or the file is damaged; read it again"
+    )
+
+
 def _read_at(file: Any, start: int, length: int) -> bytes:
     found: bytes = file.read_at(length, start)
     return found
@@ -211,11 +260,15 @@ def copy_file(filesystem: pafs.FileSystem, path: str, target: Path, rate: RateLi
     if info.type == pafs.FileType.NotFound:
         raise FileNotFoundError(f"{path} does not exist")
     # Without a buffer of its own, so that closing the file cannot fail at what is left in it.
+    copied = 0
     with filesystem.open_input_stream(path) as source, open(target, "wb", buffering=0) as file:
         while data := source.read(COPY_BYTES):
             _write_local(file, data, target)
+            copied += len(data)
             rate.add(len(data))
             rate.block_until_ready()
+    if info.size is not None and copied != info.size:
+        raise OSError(_other_size(path, copied, info.size))
     if info.mtime_ns is not None:
         os.utime(target, ns=(info.mtime_ns, info.mtime_ns))
 
@@ -244,6 +297,9 @@ class RemoteLog:
     byte of the first file to start, so that reading needs no state: read a range of about the
     requested size, return its complete batches, and let the next fetch ask for what follows.
 
+    The byte of an answer is that of an index, which may be some batches before the offset. So the
+    byte at which the last range of a file ended is kept, and the next one begins there.
+
     A range is split into several requests at once (`scanner.remote-log.read-concurrency`), and
     several buckets are read at the same time (`scanner.remote-log.prefetch-num`), on separate
     threads (`remote-file.download-thread-num`).
@@ -255,6 +311,8 @@ class RemoteLog:
         self._calls: Calls = weakref.proxy(calls)
         self._files = files
         self._reads = asyncio.Semaphore(calls.config.scanner_remote_log_prefetch_num)
+        self._ends: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        """The offset that comes next in a file, and the byte where it begins."""
 
     async def read(self, info: pb.PbRemoteLogFetchInfo, position: FetchPosition) -> memoryview:
         """Return complete batches from the position on, about as many bytes as it allows."""
@@ -267,22 +325,43 @@ class RemoteLog:
         segment = info.remote_log_segments[0]
         name = f"{segment.remote_log_start_offset:020d}.log"
         path = f"{info.remote_log_tablet_dir}/{segment.remote_log_segment_id}/{name}"
+        size = segment.segment_size_in_bytes
         start = info.first_start_pos if info.HasField("first_start_pos") else 0
-        size = max(READ_BYTES_MIN, position.bytes_max)
+        offset, known = self._ends.get(path, (-1, 0))
+        if offset == position.offset:
+            start = max(start, known)
+        wanted = max(READ_BYTES_MIN, position.bytes_max)
+        data = memoryview(b"")
         while True:
-            length = min(size, segment.segment_size_in_bytes - start)
+            at = start + len(data)
+            length = size - at if size - at < wanted + READ_BYTES_MIN else wanted
             if length <= 0:
-                raise CorruptDataError(f"{path} ends before offset {position.offset}")
-            await self._rate.ready()
-            data = await self._files.read_range(path, start, length)
-            self._rate.add(len(data))
-            self._calls.net_metrics.count("remote_log.bytes", len(data))
-            if _reaches(data, position.offset):
-                return data
-            if length < size or len(data) < length:
                 raise CorruptDataError(f"{path} holds no batch with offset {position.offset}")
-            size *= 4
+            await self._rate.ready()
+            more = await self._files.read_range(path, at, length, size)
+            self._rate.add(len(more))
+            self._calls.net_metrics.count("remote_log.bytes", len(more))
+            if len(more) < length:
+                raise CorruptDataError(f"{path} ends at byte {at + len(more)}, not at {size}")
+            data = memoryview(b"".join((data, more))) if data else more
+            whole, following = complete_batches(data)
+            if following > position.offset:
+                self._keep_end(path, following, start + whole)
+                return data
+            # A batch is longer than the range, or the index was far before the offset.
+            start, data = start + whole, data[whole:]
+
+    def _keep_end(self, path: str, offset: int, byte: int) -> None:
+        self._ends[path] = (offset, byte)
+        self._ends.move_to_end(path)
+        while len(self._ends) > KNOWN_ENDS_MAX:
+            self._ends.popitem(last=False)
 
 
-def _reaches(data: memoryview, offset: int) -> bool:
-    return any(header.next_offset > offset for header in iter_log_batches(data))
+def complete_batches(data: memoryview) -> tuple[int, int]:
+    """Return where the last complete batch ends, and the offset after it; 0 and -1 without one."""
+    end, offset = 0, -1
+    for header in iter_log_batches(data):
+        end += header.nbytes
+        offset = header.next_offset
+    return end, offset

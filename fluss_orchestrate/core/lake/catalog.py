@@ -283,12 +283,12 @@ def explained_by_store(location: str, properties: Mapping[str, str], doing: str)
     """
     try:
         yield
-    except OSError as error:
-        if isinstance(error, FlussError) or _of_catalog(error):
+    except (OSError, EOFError, pa.ArrowInvalid) as error:
+        if not _of_store(error):
             raise
         place = _place(location)
         if place is None:
-            if error.errno not in _NO_ROOM:
+            if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
                 raise
             raise StorageError(
                 f"cannot {doing} {location}: the disk has no room ({error.strerror}); free "
@@ -314,10 +314,18 @@ def _place(location: str) -> Location | None:
     return None if place.is_local else place
 
 
-def _of_catalog(error: OSError) -> bool:
-    """Return whether the request to a catalog failed: those errors are OSErrors, too."""
+def _of_store(error: BaseException) -> bool:
+    """Return whether a request to a store failed.
+
+    Requests to a catalog raise an OSError, too. And Arrow takes an answer that was cut before the
+    size for one of an empty object, so that a manifest or a Parquet file ends where it begins.
+    """
     requests = sys.modules.get("requests")
-    return requests is not None and isinstance(error, requests.RequestException)
+    if requests is not None and isinstance(error, requests.RequestException):
+        return False
+    if isinstance(error, pa.ArrowInvalid):
+        return str(error).startswith("Parquet ")
+    return not isinstance(error, FlussError)
 
 
 def _filesystem(place: Location, properties: Mapping[str, str]) -> pafs.FileSystem | None:
