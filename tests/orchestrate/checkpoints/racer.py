@@ -28,8 +28,10 @@ from fluss_orchestrate.core.checkpoints import (
 from fluss_orchestrate.core.errors import CheckpointConflictError
 from fluss_orchestrate.core.plan import ScanPlan
 from tests.orchestrate.checkpoints.plans import plan, position, receipt
+from tests.orchestrate.incremental.crasher import import_before_forks
 from tests.waiting import scaled
 
+IMPORTED_WHEN_NEEDED = ("fluss_client.backend.embedded", "pandas", "sqlalchemy.dialects")
 START_DEADLINE_S = 120.0
 _FORK = multiprocessing.get_context("fork")
 _start: multiprocessing.synchronize.Barrier
@@ -80,6 +82,7 @@ def run(spec: dict[str, Any], name: str, who: str, rounds: int, seed: int) -> li
 
 def main(spec: str, name: str, processes: str, rounds: str, seed: str) -> None:
     global _start
+    import_before_forks(IMPORTED_WHEN_NEEDED)
     _start = _FORK.Barrier(int(processes))
     with ProcessPoolExecutor(int(processes), _FORK) as pool:
         racing = [

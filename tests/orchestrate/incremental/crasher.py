@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -212,12 +212,17 @@ def run(spec: dict[str, Any], work: Callable[[dict[str, Any]], None]) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
+def import_before_forks(names: Iterable[str]) -> None:
+    """Import what forks would import otherwise, each by itself."""
+    for name in names:
+        importlib.import_module(name)
+    gc.freeze()  # a collection in a fork would copy the memory of all that was imported
+
+
 def main(work: Callable[[dict[str, Any]], None] = job) -> None:
     # Tables of a few buckets get records of what changed, as those of hundreds do.
     layers.WHOLE_PLACES_MAX = 0
-    for name in IMPORTED_WHEN_NEEDED:
-        importlib.import_module(name)
-    gc.freeze()  # a collection in a fork would copy the memory of all that was imported
+    import_before_forks(IMPORTED_WHEN_NEEDED)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who waits for a run needs no waiting for
     for line in sys.stdin:
         if os.fork() == 0:
