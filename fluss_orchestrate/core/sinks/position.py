@@ -72,7 +72,16 @@ def plan_state(sink: str, plan: ScanPlan, plan_id: str, at: SinkPosition | None)
     Raises:
         SinkPositionError: To write the plan would lose rows or write rows twice.
     """
-    if at is None or _begins_anew(sink, plan, at.generation):
+    if at is None:
+        return PlanState.NEXT
+    if _begins_anew(sink, plan, at.generation):
+        if at.offsets.table.uri != plan.table.uri:
+            raise SinkPositionError(
+                sink,
+                plan.name,
+                plan.plan_id,
+                f"it holds rows of {at.offsets.table.uri}, and the plan is about {plan.table.uri}",
+            )
         return PlanState.NEXT
     if plan_id == plan.plan_id:
         return PlanState.DONE

@@ -58,6 +58,7 @@ from fluss_orchestrate.core.sinks.registry import (
 from fluss_orchestrate.core.sinks.sql_forms.append import AppendPlan
 from fluss_orchestrate.core.sinks.sql_forms.history import HistoryPlan
 from fluss_orchestrate.core.sinks.sql_forms.mirror import MirrorPlan
+from fluss_orchestrate.core.sinks.sql_forms.names import one_name, other_writers
 from fluss_orchestrate.core.sinks.sql_forms.reading import read_rows, snapshot, stored_schema
 from fluss_orchestrate.core.sinks.sql_forms.tables import TargetTable, create_quietly
 from fluss_orchestrate.core.sinks.sql_types import SQLITE
@@ -167,6 +168,7 @@ class SqlSink:
         self._schema = schema
         self._positions = self._positions_table()
         self._ready = False
+        self._known_name: str | None = None
         self._lock = threading.Lock()
 
     @property
@@ -322,6 +324,7 @@ class SqlSink:
             return done
         after = position_after(plan, at, keeps_columns=self._form.follows_state)
         row = self._row(plan.name, plan.plan_id, after, 0)
+        row["position"] = _with(row["position"], "target", self._one_name(connection))
         if at is None:
             try:
                 connection.execute(self._positions.insert().values(**row))
@@ -344,18 +347,18 @@ class SqlSink:
 
     def _check_alone(self, connection: Connection, name: str) -> None:
         """Refuse a first plan beside a mirror or a history, and one of these beside others."""
-        c = self._positions.c
-        query = self._sa.select(c.name, c.position).where(c.sink == self._key, c.name != name)
-        for other, text in connection.execute(query):
-            kept = _form_in(text)
+        table = self._table.described({})
+        for other in other_writers(connection, self._positions, table, self._key, name):
+            kept = _form_in(other.position)
             if kept is not None or self._form.follows_state:
+                called = "" if other.sink == self._key else f", as '{other.sink}'"
                 raise SinkFormError(
                     self._key,
-                    f"checkpoint '{other}' writes into this table"
+                    f"checkpoint '{other.name}' writes into this table{called}"
                     + ("" if kept is None else f" and keeps a {kept} there")
                     + ": a table has one mirror or history, or rows that are added. Name another "
-                    f"table; or, if '{other}' is given up, empty the table and call the sink's "
-                    f"reset_position('{other}')",
+                    f"table; or, if '{other.name}' is given up, empty the table and call "
+                    f"reset_position('{other.name}') of a sink for '{other.sink}'",
                 )
 
     def _explained(self, error: SQLAlchemyError) -> SinkError:
@@ -392,6 +395,12 @@ class SqlSink:
             )
         return row.plan_id, SinkPosition.from_text(row.position), row.rows
 
+    def _one_name(self, connection: Connection) -> str:
+        """Return the name that stands for the table under all of its names."""
+        if self._known_name is None:
+            self._known_name = one_name(connection, self._table.described({}))
+        return self._known_name
+
     @property
     def _kept_form(self) -> str | None:
         """The form, if rows must not be written in another one afterwards."""
@@ -406,7 +415,7 @@ class SqlSink:
             "sink": self._key,
             "name": name,
             "plan_id": plan_id,
-            "position": _with_form(at.to_text(), self._kept_form),
+            "position": _with(at.to_text(), "form", self._kept_form),
             "rows": rows,
             "written_ms": now_ms(),
         }
@@ -469,8 +478,8 @@ def _form_in(text: str) -> str | None:
     return None if found is None else str(found)
 
 
-def _with_form(text: str, form: str | None) -> str:
-    return text if form is None else json.dumps(json.loads(text) | {"form": form})
+def _with(text: str, name: str, value: str | None) -> str:
+    return text if value is None else json.dumps(json.loads(text) | {name: value})
 
 
 def _keeps(form: str | None) -> str:

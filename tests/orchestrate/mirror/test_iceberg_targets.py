@@ -12,7 +12,12 @@ from fluss_orchestrate.core.checkpoints import CheckpointStore
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.mirror.table import mirror_scan, mirror_table
 from fluss_orchestrate.core.mirror.verification import verify_mirror
-from fluss_orchestrate.core.sinks import IcebergSink, SinkSchemaError
+from fluss_orchestrate.core.sinks import (
+    IcebergSink,
+    SinkFormError,
+    SinkPositionError,
+    SinkSchemaError,
+)
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.mirror.iceberg_source import TABLE, Source, catalog_properties, mirror_sink
 
@@ -88,3 +93,31 @@ def test_a_column_that_was_dropped_by_hand_is_not_added_with_nulls(
     source.change(random.Random(2), 5)
     if policy == "add_columns":
         mirror.run()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_table_is_one_mirror_in_every_catalog(source: Source, tmp_path: Path, mode: str) -> None:
+    """What a mirror writes stands in the table, so that its name in a catalog does not matter."""
+    mirror = Mirror(source, mirror_sink(tmp_path, write_mode=mode))
+    mirror.run()
+    table = open_catalog(catalog_properties(tmp_path)).load_table(TABLE)
+    (tmp_path / "link.db").symlink_to(tmp_path / "catalog.db")
+    linked = catalog_properties(tmp_path) | {"uri": f"sqlite:///{tmp_path}/link.db?timeout=60"}
+    second = catalog_properties(tmp_path) | {"uri": f"sqlite:///{tmp_path}/second.db?timeout=60"}
+    catalog = open_catalog(second)
+    catalog.create_namespace("others")
+    catalog.register_table("others.shop", table.metadata_location)
+    for properties, name in ((linked, TABLE), (second, "others.shop")):
+        sink = IcebergSink(properties, name, form="mirror", write_mode=mode)
+        with pytest.raises(SinkFormError, match="of checkpoint mirror"):
+            Mirror(source, sink, "second").run()
+        # Nor under the same checkpoint of another store.
+        other = Source(source.connection, source.path.database_name, partitioned=False)
+        other.change(random.Random(3), 5)
+        with pytest.raises(SinkPositionError):
+            Mirror(other, sink).run()
+        again = Mirror(other, sink)
+        again.reset()
+        with pytest.raises(SinkPositionError, match="the plan is about"):
+            again.run()
+    mirror.run()
