@@ -76,7 +76,8 @@ class FaultRecorder:
 
 
 def parts_of(kills: int, default: object = ()) -> list[Any]:
-    """The parts of a long form with so many kills, for `parametrize`; the first is in every form.
+    """The parts of a long form with so many kills (or programs), for `parametrize`; the first is in
+    every form.
 
     Each part has a seed of its own and reaches every stage, so that a long form that was
     interrupted goes on with the parts that it lacks.

@@ -30,6 +30,7 @@ from fluss_orchestrate.core.sinks import (
     copy_on_write,
     iceberg_mirror,
 )
+from tests.faults.recording import KILLS_PER_PART, parts_of
 from tests.fix_either import own_database
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.mirror.iceberg_source import (
@@ -48,6 +49,8 @@ from tests.orchestrate.mirror.iceberg_source import (
 from tests.orchestrate.sinks.plans import make_plan
 
 MODES = ("equality", "copy_on_write")
+PROGRAMS_LONG = 75
+"""Per form and kind of source: 300 in all."""
 LAYOUTS = ([], ["bucket(3, id)"], ["region"], ["region", "bucket(2, id)"])
 CHECKPOINT = "copy"
 
@@ -158,6 +161,7 @@ def step(mirror: Mirror, chance: random.Random, seen: list[ScanPlan]) -> None:
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", parts_of(PROGRAMS_LONG))
 @pytest.mark.parametrize("mode", MODES)
 def test_random_programs(
     source_connection: FlussConnection,
@@ -166,8 +170,10 @@ def test_random_programs(
     duck: Duck,
     long_form: bool,
     mode: str,
+    part: int,
 ) -> None:
-    for seed in range(75 if long_form else 3):
+    begin = part * KILLS_PER_PART
+    for seed in range(begin, begin + (KILLS_PER_PART if long_form else 3)):
         print("seed", seed, "mode", mode)
         chance = random.Random(seed)
         folder = tmp_path / str(seed)

@@ -12,6 +12,7 @@ from fluss_orchestrate.core.loading import units
 from fluss_orchestrate.core.mirror.table import mirror_table
 from fluss_orchestrate.core.sinks import FlussTableSink, SinkFormError, SinkSchemaError
 from tests.contract.tables import Tables
+from tests.faults.recording import KILLS_PER_PART, parts_of
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.mirror_sql.keyed_model import COLUMNS, KeyedModel
 from tests.orchestrate.mirror_sql.mirrors import Mirror, fluss_mirror, run_program
@@ -22,11 +23,17 @@ STEPS = 14
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", parts_of(PROGRAMS_LONG))
 def test_random_programs(
-    tables: Tables, source: FlussConnection, long_form: bool, monkeypatch: pytest.MonkeyPatch
+    tables: Tables,
+    source: FlussConnection,
+    long_form: bool,
+    part: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(units, "BATCH_ROWS_MAX", 7)
-    for number in range(PROGRAMS_LONG if long_form else PROGRAMS):
+    begin = part * KILLS_PER_PART
+    for number in range(begin, begin + (KILLS_PER_PART if long_form else PROGRAMS)):
         rng = random.Random(SEED + number)
         print("seed", SEED + number)
         model = KeyedModel(tables, rng, partitioned=rng.random() < 0.5, buckets=rng.randrange(1, 4))

@@ -9,6 +9,7 @@ import pytest
 
 from fluss_client import FlussConnection
 from tests.contract.tables import Tables
+from tests.faults.recording import KILLS_PER_PART, parts_of
 from tests.fix_postgres import new_database
 from tests.orchestrate.mirror_sql.keyed_model import KeyedModel
 from tests.orchestrate.mirror_sql.mirrors import Mirror, run_program, sql_mirror
@@ -20,10 +21,17 @@ STEPS = 14
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", parts_of(PROGRAMS_LONG))
 def test_random_programs(
-    tables: Tables, source: FlussConnection, sql_url: str, long_form: bool, tmp_path: Path
+    tables: Tables,
+    source: FlussConnection,
+    sql_url: str,
+    long_form: bool,
+    part: int,
+    tmp_path: Path,
 ) -> None:
-    for number in range(PROGRAMS_LONG if long_form else PROGRAMS):
+    begin = part * KILLS_PER_PART
+    for number in range(begin, begin + (KILLS_PER_PART if long_form else PROGRAMS)):
         rng = random.Random(SEED + number)
         print("seed", SEED + number)
         url = f"sqlite:///{tmp_path}/program{number}.db"
