@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import pickle
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,12 +22,13 @@ from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import ParquetSink
 from fluss_orchestrate.core.sinks import parquet as parquet_module
-from tests.faults.recording import FaultRecorder
+from tests.faults.recording import FaultRecorder, parts_of
 from tests.fix_storage import FaultyStore
 from tests.orchestrate.incremental.crasher import STAGES
-from tests.orchestrate.incremental.test_crashes import KILLED, SEED, Crashers
+from tests.orchestrate.incremental.test_crashes import Crashers
 from tests.orchestrate.sinks.plans import expected_ids, ids, make_plan, read
 from tests.storage.conftest import MakeTable, rows
+from tests.storage.kills import KILLS_LONG, Killing
 
 
 def files_in(folder: str) -> list[fs.FileInfo]:
@@ -201,24 +201,27 @@ def test_increments_through_failing_requests(
 
 
 @pytest.fixture
-def crashers(own_keys: dict[str, str]) -> Iterator[Crashers]:
-    made = Crashers()  # it inherits the environment, with the keys of the store
+def crashers(store: FaultyStore, own_keys: dict[str, str]) -> Iterator[Crashers]:
+    made = Crashers()  # it inherits the environment, with the proxy and the keys of the store
     yield made
     made.close()
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", parts_of(KILLS_LONG))
 def test_every_row_once_through_kills(
     connection: fluss.FlussConnection,
     storage_cluster: LocalCluster,
     make_table: MakeTable,
     crashers: Crashers,
+    store: FaultyStore,
     folder: str,
     long_form: bool,
+    part: int,
     record_fault: FaultRecorder,
 ) -> None:
+    """In the long form 5 % of the requests to S3 fail, too; a run that fails is repeated."""
     table = make_table(buckets=3)
-    rng = random.Random(SEED)
     name = str(table.get_table_path())
     spec: dict[str, Any] = {
         "config": {"bootstrap.servers": storage_cluster.info.bootstrap_servers},
@@ -229,30 +232,13 @@ def test_every_row_once_through_kills(
         "sink": "parquet",
         "folder": folder,
     }
-    kills: collections.Counter[str] = collections.Counter()
     stages = ["in the read", "in the sink", "between sink and commit", *STAGES]
-    total = 100 if long_form else 6
-    count = number = 0
-    while kills.total() < total:
-        with table.new_append().create_writer() as writer:
-            writer.write_arrow(rows(count, count + 30))
-        count += 30
-        stage = stages[kills.total() % len(stages)]
-        number += rng.random() < 0.6
-        run = spec | {"run_key": f"run-{number}", "stage": stage, "seed": rng.random()}
-        code = crashers.run(run)
-        assert code in (0, KILLED), stage
-        kills[stage] += code == KILLED
-    assert crashers.run(spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
-    assert crashers.run(spec | {"run_key": "very last", "stage": "", "seed": 0}) == 0
-    found = collections.Counter(table_in(folder)["id"].to_pylist())
-    record_fault(
+    killing = Killing(table, crashers, store, spec, part, long_form)
+    killing.run(stages, stages[:6])
+    store.chance = 0.0
+    killing.judge(
+        lambda: table_in(folder)["id"].to_pylist(),
+        record_fault,
         "kill -9 of incremental jobs (Parquet on S3)",
-        kills.total(),
-        lost=len(set(range(count)) - found.keys()),
-        doubled=found.total() - len(found),
-        seed=SEED,
-        stages=kills,
     )
-    assert sorted(found.elements()) == list(range(count))
     assert all(info.base_name.endswith(".parquet") for info in files_in(folder))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -19,16 +16,14 @@ from fluss_orchestrate.core.job import run_increment
 from fluss_orchestrate.core.lake import CatalogError, read_table, tier_table
 from fluss_orchestrate.core.lake.catalog import open_catalog
 from fluss_orchestrate.core.sinks import IcebergSink
-from tests.faults.recording import FaultRecorder
+from tests.faults.recording import FaultRecorder, parts_of
 from tests.fix_storage import CUT_SIZE, FaultyStore
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.crasher import STAGES
-from tests.orchestrate.incremental.test_crashes import KILLED, SEED, Crashers
+from tests.orchestrate.incremental.test_crashes import Crashers
 from tests.storage.conftest import LAKE, MakeTable, rows
+from tests.storage.kills import KILLS_LONG, Killing
 from tests.storage.tiering_crasher import STAGES as TIERING_STAGES
-
-FAILED = 1
-KILLS_LONG, ATTEMPTS_MAX = 100, 20
 
 
 def ids_of(catalog: dict[str, str], table: str) -> list[int]:
@@ -114,7 +109,8 @@ def crashers(own_keys: dict[str, str]) -> Iterator[Crashers]:
     made.close()
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", parts_of(KILLS_LONG))
 def test_every_row_once_through_kills_of_the_sink(
     connection: fluss.FlussConnection,
     storage_cluster: LocalCluster,
@@ -123,14 +119,13 @@ def test_every_row_once_through_kills_of_the_sink(
     crashers: Crashers,
     store: FaultyStore,
     long_form: bool,
+    part: int,
     record_fault: FaultRecorder,
 ) -> None:
     """In the long form 5 % of the requests to S3 fail, too; a run that fails is repeated."""
     table = make_table(buckets=3)
-    chance = random.Random(SEED)
     name = str(table.get_table_path())
     target = f"kills.{table.get_table_path().table_name}"
-    store.chance = 0.05 if long_form else 0.0
     spec = {
         "config": {"bootstrap.servers": storage_cluster.info.bootstrap_servers},
         "table": name,
@@ -141,51 +136,13 @@ def test_every_row_once_through_kills_of_the_sink(
         "folder": target,
         "catalog": {**catalog, "s3.endpoint": store.endpoint},
     }
-    kills: Counter[str] = Counter()
-    codes = (0, KILLED, FAILED) if long_form else (0, KILLED)
-    stages = STAGES if long_form else STAGES[3:7]
-    total = KILLS_LONG if long_form else len(stages)
-    count = number = 0
-    while kills.total() < total:
-        with table.new_append().create_writer() as writer:
-            writer.write_arrow(rows(count, count + 30))
-        count += 30
-        stage = stages[kills.total() % len(stages)]
-        number += chance.random() < 0.6
-        run = spec | {"run_key": f"run-{number}", "stage": stage, "seed": chance.random()}
-        code = crashers.run(run)
-        assert code in codes, stage
-        kills[stage] += code == KILLED
-    until_done(crashers, spec | {"run_key": "last", "stage": "", "seed": 0})
-    found = Counter(ids_of(catalog, target))
-    record_fault(
+    killing = Killing(table, crashers, store, spec, part, long_form)
+    killing.run(STAGES, STAGES[3:7])
+    killing.judge(
+        lambda: ids_of(catalog, target),
+        record_fault,
         "kill -9 of incremental jobs (Iceberg by a REST catalog, on S3)",
-        kills.total(),
-        lost=len(set(range(count)) - found.keys()),
-        doubled=found.total() - len(found),
-        seed=SEED,
-        stages=kills,
     )
-    assert sorted(found.elements()) == list(range(count))
-
-
-def until_done(crashers: Crashers, spec: dict[str, Any]) -> None:
-    """Repeat a run until it ends well; a failing store may let it fail."""
-    for _ in range(ATTEMPTS_MAX):
-        if crashers.run(spec) == 0:
-            return
-    raise AssertionError("it failed each time")
-
-
-def lake_ids(connection: fluss.FlussConnection, table: str) -> list[int]:
-    """The ids in a lake; a failing store may let a read fail."""
-    for _ in range(ATTEMPTS_MAX):
-        try:
-            ids: list[int] = read_table(connection, table, read="lake").read_all()["id"].to_pylist()
-        except StorageError:
-            continue
-        return ids
-    raise AssertionError("it failed each time")
 
 
 @pytest.fixture
@@ -202,7 +159,8 @@ def tierers(
     made.close()
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", parts_of(KILLS_LONG))
 @pytest.mark.parametrize("keys", [None, ["id"]], ids=["log", "keys"])
 def test_every_row_once_through_kills_of_tiering(
     connection: fluss.FlussConnection,
@@ -212,41 +170,20 @@ def test_every_row_once_through_kills_of_tiering(
     store: FaultyStore,
     keys: list[str] | None,
     long_form: bool,
+    part: int,
     record_fault: FaultRecorder,
 ) -> None:
     table = make_table(keys, 2, **LAKE)
-    chance = random.Random(SEED)
     name = str(table.get_table_path())
-    store.chance = 0.05 if long_form else 0.0
     config = {"bootstrap.servers": storage_cluster.info.bootstrap_servers}
     spec = {"config": config, "table": name}
-    kills: Counter[str] = Counter()
-    codes = (0, KILLED, FAILED) if long_form else (0, KILLED)
-    stages = TIERING_STAGES if long_form else TIERING_STAGES[1:3]
-    total = KILLS_LONG if long_form else len(stages)
-    count = number = 0
-    while kills.total() < total:
-        create = table.new_upsert if keys else table.new_append
-        with create().create_writer() as writer:
-            writer.write_arrow(rows(count, count + 30))
-        count += 30
-        stage = stages[kills.total() % len(stages)]
-        number += 1
-        run = spec | {"run_key": str(number), "stage": stage, "seed": chance.random()}
-        code = tierers.run(run)
-        assert code in codes, stage
-        kills[stage] += code == KILLED
-    until_done(tierers, spec | {"run_key": "last", "stage": "", "seed": 0})
-    found = Counter(lake_ids(connection, name))
-    record_fault(
+    killing = Killing(table, tierers, store, spec, part, long_form)
+    killing.run(TIERING_STAGES, TIERING_STAGES[1:3])
+    killing.judge(
+        lambda: read_table(connection, name, read="lake").read_all()["id"].to_pylist(),
+        record_fault,
         f"kill -9 of tiering by a REST catalog, on S3 ({'key table' if keys else 'log table'})",
-        kills.total(),
-        lost=len(set(range(count)) - found.keys()),
-        doubled=found.total() - len(found),
-        seed=SEED,
-        stages=kills,
     )
-    assert sorted(found.elements()) == list(range(count))
 
 
 @pytest.mark.timeout(240)

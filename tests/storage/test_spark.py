@@ -24,13 +24,13 @@ from fluss_client.engine import open_storage
 from fluss_client.testing import LocalCluster
 from fluss_orchestrate.core.lake import read_table, tier_table
 from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec, LoadSource
-from tests.faults.recording import FaultRecorder
+from tests.faults.recording import KILLS_PER_PART, FaultRecorder, parts_of
 from tests.fix_storage import FaultyStore
 from tests.storage.conftest import LAKE, VARIABLE, MakeTable, rows
+from tests.storage.kills import ATTEMPTS_MAX, FAILING, KILLS_LONG, SEED
 
 ROOT = Path(__file__).parents[2]
-SEED = 20261118
-KILLS, ROWS, ATTEMPTS_MAX = 100, 40_000, 20
+ROWS = 40_000
 
 
 class SparkProgram:
@@ -206,7 +206,7 @@ def test_frames_of_a_lake(
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.long
+@pytest.mark.parametrize("part", parts_of(KILLS_LONG, pytest.mark.long))
 def test_every_row_once_through_kills_and_failing_requests(
     connection: fluss.FlussConnection,
     storage_cluster: LocalCluster,
@@ -216,14 +216,16 @@ def test_every_row_once_through_kills_and_failing_requests(
     request: pytest.FixtureRequest,
     folder: str,
     record_fault: FaultRecorder,
+    part: int,
 ) -> None:
     """Python workers are killed, and 5 % of the requests to S3 fail."""
-    store.chance = 0.05
+    store.chance = FAILING
+    seed = SEED + part
     program = started(storage_cluster, {**own_keys, "s3.endpoint": store.endpoint})
     request.addfinalizer(program.close)
     table, keyed = make_table(buckets=2), make_table(["id"], 2)
     killed = loads = 0
-    while killed < KILLS:
+    while killed < KILLS_PER_PART:
         first = loads * ROWS
         place = open_storage(f"{folder}/{loads}/in.parquet", own_keys)
         with place.filesystem.open_output_stream(place.path) as stream:
@@ -239,7 +241,7 @@ def test_every_row_once_through_kills_and_failing_requests(
                 **more,  # type: ignore[arg-type]
             )
             for _ in range(ATTEMPTS_MAX):
-                done = program.load(spec, kills=KILLS, seed=SEED + loads)
+                done = program.load(spec, kills=KILLS_PER_PART, seed=seed + loads)
                 killed += done.get("killed", 0)
                 if "error" not in done:
                     break
@@ -253,7 +255,7 @@ def test_every_row_once_through_kills_and_failing_requests(
         killed,
         lost=len(set(range(count)) - found.keys()),
         doubled=found.total() - len(found),
-        seed=SEED,
+        seed=seed,
         stages=store.struck,
     )
     assert sorted(found.elements()) == list(range(count))
