@@ -1,10 +1,11 @@
 """Runs all tests of the Airflow provider on several releases of Airflow, and keeps the results.
 
-    python -m tests.airflow_releases [RELEASE ...] [FILE ...] [--environments FOLDER] [--long]
+    python -m tests.airflow_releases [RELEASE ...] [FILE ...] [--environments FOLDER]
+        [--minutes N] [--long]
 
 Each release is installed from the registry with what the tests need, as the packages were some
-weeks after it came, into an environment that is thrown away, unless a folder for it is named. Each
-file of tests runs by itself. The results are kept in tests/airflow_release_results.json, from which
+weeks after it came, into an environment that is thrown away, unless a folder for it is named. The
+results of each file of tests are kept in tests/airflow_release_results.json, from which
 `python -m tests.support_matrix` writes a table.
 
 The tests ask `tests/airflow_provider/capabilities.py` what the release has.
@@ -15,15 +16,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from tests.airflow_provider import outcomes
 from tests.version_matrix import ROOT, VERSIONS, Version, install
 
 TESTS = ROOT / "tests" / "airflow_provider"
@@ -43,7 +45,6 @@ LAKE = ("pyiceberg[sql-sqlite]>=0.11", "pyiceberg-core>=0.6", "SQLAlchemy>=2")
 NEWER = ("dagster", "dagster-pipes", "dagster-shared", "pyiceberg-core", "pytest")
 """What is newer than older releases of Airflow, and none of their business."""
 CANNOT = "this Airflow cannot: "
-FILE_S = 7200
 
 
 def releases() -> list[Version]:
@@ -64,46 +65,51 @@ def install_suite(version: Version, place: Path) -> str | None:
     return install(dated, place, *NEEDS, *lake, *options, *(newer if dated.until else ()))
 
 
-def run_file(python: Path, file: str, *arguments: str) -> dict[str, object]:
-    """Run one file of tests; how many passed, and what failed or cannot be."""
+def run_files(
+    python: Path, files: list[str], minutes: float | None, *arguments: str
+) -> dict[str, dict[str, object]]:
+    """Run files of tests in one process; by file, how many passed, what failed or cannot be.
+
+    A file that was not run to its end is left out.
+    """
     with tempfile.TemporaryDirectory(prefix="fluss-release-") as directory:
-        report = Path(directory) / "report.xml"
-        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / file)]
+        told = Path(directory) / "outcomes"
         # Nothing that this machine lacks may go untested.
-        env = {**os.environ, "CI": "true", "PATH": f"{python.parent}:{os.environ['PATH']}"}
-        try:
-            ended = subprocess.run(
-                [*command, f"--junitxml={report}", *arguments],
-                cwd=ROOT,
-                env=env,
-                check=False,
-                timeout=FILE_S,
-            )
-        except subprocess.TimeoutExpired:
-            return {"failed": {"all": f"it took longer than {FILE_S} s"}}
-        if not report.is_file():
-            return {"failed": {"all": f"pytest ended with {ended.returncode}"}}
-        return _outcome(report)
+        path = f"{python.parent}:{os.environ['PATH']}"
+        env = {**os.environ, "CI": "true", "PATH": path, outcomes.VARIABLE: str(told)}
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["-p", "tests.airflow_provider.outcomes", *arguments]
+        paths = [str(TESTS / file) for file in files]
+        with subprocess.Popen([*command, *paths], cwd=ROOT, env=env) as running:
+            try:
+                running.wait(None if minutes is None else minutes * 60)
+            except subprocess.TimeoutExpired:
+                running.send_signal(signal.SIGINT)  # so that its servers end, too
+        lines = told.read_text().splitlines() if told.is_file() else []
+    return _by_file([json.loads(line) for line in lines])
 
 
-def _outcome(report: Path) -> dict[str, object]:
-    passed = 0
-    failed: dict[str, str] = {}
-    cannot: dict[str, str] = {}
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        name = str(case.get("name"))
-        wrong = [part for part in case if part.tag in ("failure", "error")]
-        skipped = [str(part.get("message")) for part in case if part.tag == "skipped"]
-        if wrong:
-            failed[name] = str(wrong[0].get("message")).splitlines()[0][:200]
-        elif skipped and skipped[0].startswith(CANNOT):
-            cannot[name.partition("[")[0]] = skipped[0].removeprefix(CANNOT)
-        elif skipped:
-            failed[name] = skipped[0][:200]
-        else:
-            passed += 1
-    found: dict[str, object] = {"passed": passed}
-    return found | ({"failed": failed} if failed else {}) | ({"cannot": cannot} if cannot else {})
+def _by_file(lines: list[dict[str, str]]) -> dict[str, dict[str, object]]:
+    found: dict[str, dict[str, object]] = {}
+    for file, selected in [(one["file"], one["selected"]) for one in lines if "selected" in one]:
+        ended = [one for one in lines if one["file"] == file and "test" in one]
+        failed = {one["test"]: one["why"] for one in ended if one["outcome"] == "failed"}
+        skipped = {one["test"]: one["why"] for one in ended if one["outcome"] == "skipped"}
+        cannot = {
+            test.partition("[")[0]: why.rpartition(CANNOT)[2]
+            for test, why in skipped.items()
+            if CANNOT in why
+        }
+        failed |= {test: why for test, why in skipped.items() if CANNOT not in why}
+        if len({one["test"] for one in ended}) < int(selected):
+            print(f"{file} was not run to its end")
+            continue
+        passed = sum(one["outcome"] == "passed" and one["test"] not in failed for one in ended)
+        found[file] = {"passed": passed}
+        found[file] |= ({"failed": failed} if failed else {}) | (
+            {"cannot": cannot} if cannot else {}
+        )
+    return found
 
 
 @contextmanager
@@ -182,6 +188,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("what", nargs="*", help="releases (3.0, 3.1.8) and files of tests")
     parser.add_argument("--environments", type=Path, help="keep the environments in this folder")
     parser.add_argument("--long", action="store_true", help="the long forms as well")
+    parser.add_argument("--minutes", type=float, help="end after so long, and keep what was found")
     options = parser.parse_args(arguments)
     files = [name for name in options.what if name.endswith(".py")]
     named = [name for name in options.what if not name.endswith(".py")]
@@ -194,13 +201,18 @@ def main(arguments: list[str]) -> int:
                 print(f"{version.name} cannot be installed: {python}", flush=True)
                 wrong = True
                 continue
-            for file in files or sorted(path.name for path in TESTS.glob("test_*.py")):
-                found = run_file(python, file, *(["--long"] if options.long else []))
-                wrong = wrong or "failed" in found
-                print(version.name, file, found, flush=True)
-                results = kept_results()
-                results.setdefault(version.name, {})[file] = {**found, "commit": commit()}
-                RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+            wanted = files or sorted(path.name for path in TESTS.glob("test_*.py"))
+            tested = commit()
+            found = run_files(
+                python, wanted, options.minutes, *(["--long"] if options.long else [])
+            )
+            wrong = wrong or len(found) < len(wanted)
+            results = kept_results()
+            for file, outcome in found.items():
+                wrong = wrong or "failed" in outcome
+                print(version.name, file, outcome, flush=True)
+                results.setdefault(version.name, {})[file] = {**outcome, "commit": tested}
+            RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
     return int(wrong)
 
 
