@@ -17,7 +17,7 @@ stable within one release of this project, and carry no promise to others.
   offset.
 - **Retries**: `Backoff`, `Deadline` and `retrying`, which the client itself uses.
 - **Files**: `open_storage` opens local disks and object stores by URI, `storage_error` tells why a
-  call to one failed.
+  call to one failed, `room_needed` that a disk has no room.
 - **Dropped tables**: `Existence` tells whether a table and its partitions still exist,
   `existing_partitions` lists them with the system partition of late rows.
 - **Embedded directories**: `check_directory` and `vacuum_directory`.
@@ -78,7 +78,7 @@ from fluss_client.model.types import Root, require_arrow_map
 from fluss_client.net.retry import Backoff, Deadline, retrying
 from fluss_client.options import duration_ms
 from fluss_client.runtime import runtime, workers
-from fluss_client.storage.failures import FAILURES, explain, storage_error
+from fluss_client.storage.failures import FAILURES, explain, room_needed, storage_error
 from fluss_client.storage.filesystems import Storage, as_filesystem, open_storage
 from fluss_client.storage.locations import Location, parse_location
 from fluss_client.storage.properties import (
@@ -239,6 +239,7 @@ __all__ = [
     "read_ranges",
     "require_arrow_map",
     "retrying",
+    "room_needed",
     "rows_max_of",
     "run_blocking",
     "runtime",

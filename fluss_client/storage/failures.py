@@ -7,7 +7,10 @@ there; a listing of nothing then finds out which it is.
 
 from __future__ import annotations
 
+import errno
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -17,6 +20,7 @@ from fluss_client.storage.locations import S3, Location
 
 FAILURES = (OSError, pa.ArrowException)
 """What the calls of a file system raise."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PROBE = ".fluss-no-such-key"
 _SHOWN_MAX = 300
 _DENIED = re.compile(r"ACCESS_?DENIED|HTTP status 403|Forbidden|AuthorizationFailure", re.I)
@@ -125,6 +129,27 @@ def storage_error(
     elif any(pattern.search(text) for pattern, _ in _REFUSALS):
         kind = StorageRefusedError
     return kind(f"cannot {doing} {_sentence(error, text, location)}")
+
+
+@contextmanager
+def room_needed(place: str, doing: str, way_out: str = "") -> Iterator[None]:
+    """Raise that a local disk has no room as a `StorageError`; other errors stay.
+
+    Args:
+        place: The file or folder.
+        doing: What is done there: `read` or `write`.
+        way_out: What helps beside free room.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        ways = " or ".join(filter(None, ("free some", way_out)))
+        raise StorageError(
+            f"cannot {doing} {place}: the disk has no room ({error.strerror}): {ways}, and run it "
+            "again"
+        ) from error
 
 
 def shortened(text: str) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.faults import fault_map
 from tests.faults.recording import PAGE, RESULTS, ROOT
 
 SOAK = "tests/faults/soak/"
@@ -72,7 +73,7 @@ def page(records: Iterable[Record]) -> str:
     figures = "".join(_figures(record) for record in ordered if record.get("figures"))
     stages = "".join(_stages(record) for record in ordered if record["stages"])
     kills = f"\nHow often each stage was hit:\n\n{stages}" if stages else ""
-    return f"{HEAD}{TABLE_HEAD}{rows}{TAIL}{figures}{kills}"
+    return f"{HEAD}{TABLE_HEAD}{rows}{TAIL}{figures}{kills}{fault_map.section()}"
 
 
 def _row(record: Record) -> str:
@@ -113,7 +114,8 @@ def missing_tests(names: Iterable[str]) -> list[str]:
 def check() -> list[str]:
     """What is wrong with the page."""
     text = PAGE.read_text()
-    found = [f"no test: {name}" for name in missing_tests(named_tests(text))]
+    names = {*named_tests(text), *fault_map.tests()}
+    found = [f"no test: {name}" for name in missing_tests(sorted(names))]
     if text != page(read_records(RESULTS)):
         found.append("it is not what its records make: python -m tests.faults.reliability")
     return found

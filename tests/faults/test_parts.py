@@ -136,12 +136,12 @@ def parts(lake_cluster: LocalCluster, tmp_path: Path) -> Iterator[Parts]:
         yield Parts(connection, database, tmp_path)
 
 
-WRITING = ["mirror in SQL", "mirror in Iceberg", "tiering of a key table"]
+COPIES = ["mirror in SQL", "mirror in Iceberg", "tiering of a key table"]
 READING = ["state of a key table"]
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("part", WRITING)
+@pytest.mark.parametrize("part", COPIES)
 def test_a_full_disk_is_a_typed_error_and_the_next_round_goes_on(
     part: str, parts: Parts, record_fault: FaultRecorder, long_form: bool
 ) -> None:
@@ -174,7 +174,7 @@ def jump(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("part", [*WRITING, *READING])
+@pytest.mark.parametrize("part", [*COPIES, *READING])
 def test_a_clock_that_jumps_changes_no_row(
     part: str,
     parts: Parts,

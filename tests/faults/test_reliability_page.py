@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import fault_map
 from tests.faults.recording import PAGE, RESULTS, FaultRecorder, commit_id
 from tests.faults.reliability import (
     SOAK,
@@ -25,6 +26,16 @@ HERE = "tests/faults/test_reliability_page.py::test_what_is_recorded_is_what_is_
 def test_the_page_is_made_of_its_records_and_names_tests_that_exist() -> None:
     assert check() == []
     assert len(named_tests(PAGE.read_text())) == len(read_records(RESULTS)) > 0
+
+
+def test_every_part_and_fault_has_tests_or_a_reason() -> None:
+    assert set(fault_map.CELLS) == set(fault_map.PARTS)
+    for part, cells in fault_map.CELLS.items():
+        assert set(cells) == set(fault_map.FAULTS), part
+        assert all(cells.values()), part
+    named = set(fault_map.tests())
+    assert missing_tests(named) == []
+    assert all(f"`{test}`" in PAGE.read_text() for test in named)
 
 
 def test_a_test_that_is_gone_is_told() -> None:

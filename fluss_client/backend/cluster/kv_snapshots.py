@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import importlib.util
 import logging
 import os
@@ -48,6 +47,7 @@ from fluss_client.errors import (
 from fluss_client.model.cluster import KvSnapshot
 from fluss_client.model.table import TableBucket, TableInfo
 from fluss_client.net.connection import Address
+from fluss_client.storage.failures import NO_ROOM
 from fluss_client.storage.locations import parse_location
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
@@ -64,7 +64,6 @@ LATEST_KEPT_MAX, LATEST_KEPT_S = 64, 10.0
 NAMES_KEPT_MAX = 100_000
 OPEN_FILES_MAX = 64
 READ_AHEAD_BYTES = 1 << 20
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def can_open_snapshots() -> bool:
@@ -407,7 +406,7 @@ class SnapshotCursor:
     def _failure(self, error: Exception) -> StorageError | CorruptDataError:
         """What an error says that was raised when the files were opened, which writes a little."""
         text = str(error)
-        if not any(os.strerror(number) in text for number in _NO_ROOM):
+        if not any(os.strerror(number) in text for number in NO_ROOM):
             return self._damage(error)
         return StorageError(
             f"{self._table.table_path}: cannot open KV snapshot {self.snapshot_id} in "

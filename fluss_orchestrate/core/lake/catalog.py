@@ -10,7 +10,6 @@ prints a secret.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
@@ -24,14 +23,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from fluss_client import TableInfo
-from fluss_client.engine import Location, open_storage, parse_location, storage_error
-from fluss_client.errors import (
-    ConfigError,
-    FlussError,
-    MissingExtraError,
-    StorageError,
-    UnsupportedError,
-)
+from fluss_client.engine import Location, open_storage, parse_location, room_needed, storage_error
+from fluss_client.errors import ConfigError, FlussError, MissingExtraError, UnsupportedError
 from fluss_orchestrate.core.lake.catalog_failures import (
     catalog_error,
     catalog_not_opened,
@@ -52,7 +45,6 @@ VARIABLE_PREFIX = "FLUSS_LAKE_"
 SQLITE_LOCK_TIMEOUT_S = 60
 CATALOGS_MAX = 16
 REDACTED = "******"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _SECRET = re.compile(r"secret|password|token|credential|access-key|sas|private|oauth", re.I)
 _IMPLEMENTATIONS = {
@@ -288,12 +280,8 @@ def explained_by_store(location: str, properties: Mapping[str, str], doing: str)
             raise
         place = _place(location)
         if place is None:
-            if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
+            with room_needed(location, doing):
                 raise
-            raise StorageError(
-                f"cannot {doing} {location}: the disk has no room ({error.strerror}); free "
-                "some, and run it again"
-            ) from error
         raise storage_error(error, place, doing, _filesystem(place, properties)) from error
 
 

@@ -40,6 +40,7 @@ from fluss_client.engine import (
     as_filesystem,
     open_storage,
     parse_location,
+    room_needed,
     storage_error,
 )
 from fluss_client.errors import ConfigError, StorageError
@@ -271,13 +272,20 @@ class ParquetSink:
 
     def _write_range(self, name: str, reader: pa.RecordBatchReader) -> tuple[int, int]:
         if self._is_uploaded:
-            with tempfile.SpooledTemporaryFile(SPOOL_BYTES, prefix="fluss-parquet-") as spool:
+            temporary = room_needed(tempfile.gettempdir(), "write", "set TMPDIR to another disk")
+            with (
+                temporary,
+                tempfile.SpooledTemporaryFile(SPOOL_BYTES, prefix="fluss-parquet-") as spool,
+            ):
                 rows = write_parquet(spool, reader, self._compression)
                 return rows, self._upload(name, spool)
         # Two processes may write the same range at once, so each one uses its own hidden name.
         hidden = self._path(f"{_HIDDEN}{name}.{uuid.uuid4().hex}{_TEMPORARY}")
         try:
-            with self._fs.open_output_stream(hidden) as stream:
+            with (
+                room_needed(self._directory, "write"),
+                self._fs.open_output_stream(hidden) as stream,
+            ):
                 rows = write_parquet(stream, reader, self._compression)
             self._sync(hidden)
             size = self._fs.get_file_info(hidden).size

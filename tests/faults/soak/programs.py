@@ -268,10 +268,13 @@ def main() -> None:
     folder, *names = sys.argv[1:]
     places = Places.load(Path(folder))
     over = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    # No thread takes the signal from the one that waits for it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threads = [threading.Thread(target=play, args=(places, name, over)) for name in names]
     for thread in threads:
         thread.start()
+    signal.sigwait({signal.SIGTERM})
+    over.set()
     for thread in threads:
         thread.join()
 

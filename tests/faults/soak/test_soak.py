@@ -120,7 +120,7 @@ def test_everything_at_once_under_one_fault_after_the_other(
     minutes = float(os.environ.get(MINUTES_VARIABLE) or MINUTES) if long_form else 0.0
     with places.connect(address) as direct:
         create_tables(direct)
-        faults = Faults(cluster, direct, lines, programs, fault_seed)
+        faults = Faults(cluster, direct, lines, programs, fault_seed, short=not long_form)
         began = time.monotonic()
         with Sampler(programs, SAMPLE_EVERY_S):
             for program in programs:

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fluss_client.errors import ConfigError
+from fluss_client.errors import ConfigError, StorageError
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.sinks import ParquetSink
+from tests.disk import full_disk
 from tests.orchestrate.sinks.plans import expected_ids, ids, make_plan, read
 
 
@@ -112,6 +113,16 @@ def test_discard_and_sweep(tmp_path: Path) -> None:
     assert sink.sweep(age_s=0) == 1
     assert sink.discard(plan) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_room(tmp_path: Path) -> None:
+    """A typed error, nothing is left behind, and the same plan can be written later."""
+    sink, plan = ParquetSink(tmp_path), make_plan((0, 0, 250))
+    with full_disk(file_bytes_max=1 << 10), pytest.raises(StorageError, match="no room"):
+        sink.write(plan, read)
+    assert list(tmp_path.iterdir()) == []
+    sink.write(plan, read)
+    assert ids(pq.read_table(tmp_path)) == expected_ids(plan)
 
 
 def test_empty_plan_and_empty_range(tmp_path: Path) -> None:
