@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -21,12 +20,13 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
+from fluss_client.testing.launching import pick
 from tests.airflow_provider.components import Component, until
 from tests.needs import chromium
+from tests.waiting import patient, scaled
 
 STARTED_S = 240.0
 ENDED_S = 300.0
-PAGE_MS = 120_000
 ENDED = ("success", "failed")
 COMPONENTS = {
     "api": ["api-server", "--workers", "1"],
@@ -71,7 +71,7 @@ class AirflowService:
         (home / "config").mkdir()
         (home / "config" / "airflow_local_settings.py").write_text(PRELOAD)
         (home / "passwords.json").write_text(json.dumps({u: password_of(u) for u in USERS}))
-        self._port = _free_port()
+        self._port = pick(set())
         self.url = f"http://127.0.0.1:{self._port}"
         settings = _settings(home, self._port)
         settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = database
@@ -162,7 +162,7 @@ class AirflowService:
             headers=headers,
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=scaled(60)) as answer:
                 found: Json = json.load(answer)
                 return found
         except urllib.error.HTTPError as error:
@@ -188,17 +188,17 @@ class AirflowService:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
             try:
-                yield browser.new_page(viewport={"width": 1400, "height": 1400})
+                yield patient(browser.new_page(viewport={"width": 1400, "height": 1400}))
             finally:
                 browser.close()
 
     def log_in(self, page: Any, user: str) -> None:
         """Log in to Airflow in a page, by its form."""
-        page.goto(f"{self.url}/auth/login", timeout=PAGE_MS)
-        page.locator("input[name=username]").fill(user, timeout=PAGE_MS)
-        page.locator("input[name=password]").fill(password_of(user), timeout=PAGE_MS)
-        page.get_by_role("button", name="Sign in").click(timeout=PAGE_MS)
-        page.wait_for_url(lambda url: "login" not in url, timeout=PAGE_MS)
+        page.goto(f"{self.url}/auth/login")
+        page.locator("input[name=username]").fill(user)
+        page.locator("input[name=password]").fill(password_of(user))
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(lambda url: "login" not in url)
 
     def run(self, dag_id: str, run_id: str) -> Json:
         """A run, as the API describes it."""
@@ -299,9 +299,3 @@ def _settings(home: Path, port: int) -> dict[str, str]:
         # A busy machine answers late.
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -6,6 +6,7 @@ All of it works on an embedded directory; one backfill works on the real cluster
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -37,14 +38,16 @@ from tests.airflow_provider.components import until
 from tests.airflow_provider.reading import ids, ids_in
 from tests.airflow_provider.rows import numbered, numbers_spec
 from tests.airflow_provider.running import DAGS
-from tests.airflow_provider.service import ENDED_S, PAGE_MS, AirflowService
+from tests.airflow_provider.service import ENDED_S, AirflowService
 from tests.console.accessibility import audit
 from tests.fix_postgres import new_database
 from tests.needs import chromium
+from tests.waiting import patient, scaled
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 DAG_FILE = Path(__file__).with_name("service_dags.py")
 TICK_S = 4
+"""How long a tick is on an idle machine: rows are written within a tick of their own."""
 PARTS = 2
 ROWS = 100
 LAKE, PAGES, PARTITIONS = has("sqlalchemy_2"), has("plugin_pages"), has("asset_partitions")
@@ -69,12 +72,13 @@ class Place:
     clients: dict[str, FlussConnection]
     begin: datetime
     """Rows of part n were committed in the n-th tick after it."""
+    tick_s: int
     begun: dict[str, str] = field(default_factory=dict)
     """The runs that were triggered at once at the beginning, by DAG: they share the start."""
 
     def tick(self, number: int) -> datetime:
         """When a tick began."""
-        return self.begin + timedelta(seconds=number * TICK_S)
+        return self.begin + timedelta(seconds=number * self.tick_s)
 
     def begin_all(self) -> None:
         """Begin all that does not wait for something else."""
@@ -113,6 +117,7 @@ def place(
         "embedded": f"embedded:{root / 'fluss'}",
         "cluster": str(lake_cluster.info.bootstrap_servers),
     }
+    tick_s = math.ceil(scaled(TICK_S))
     urls = {"table_url": "https://tables.example/{cluster}/{database}/{table}"}
     values = {
         kind: json.dumps({"conn_type": "fluss", "host": address, "extra": urls})
@@ -123,7 +128,7 @@ def place(
         "AIRFLOW_CONN_FLUSS_DEFAULT": values["embedded"],
         "SERVICE_OUTPUT": str(output),
         "SERVICE_DATABASE": database,
-        "SERVICE_TICK_S": str(TICK_S),
+        "SERVICE_TICK_S": str(tick_s),
         "SHOP_DATABASE": "shop",
         "SHOP_OUTPUT": str(output),
     }
@@ -139,10 +144,10 @@ def place(
     }
     with service, ThreadPoolExecutor(1) as background:
         starting = background.submit(service.start)
-        begin = _fill(clients, database)
+        begin = _fill(clients, database, tick_s)
         starting.result()
         service.wait_ready([*BEGUN, "shop_hourly", "shop_orders", "shop_lake", "watching"])
-        made = Place(service, output, database, clients, begin)
+        made = Place(service, output, database, clients, begin, tick_s)
         made.begin_all()
         yield made
     for client in clients.values():
@@ -151,7 +156,7 @@ def place(
         client.close()
 
 
-def _fill(clients: dict[str, FlussConnection], database: str) -> datetime:
+def _fill(clients: dict[str, FlussConnection], database: str, tick_s: int) -> datetime:
     """Make the tables, and write rows in each of the coming ticks; when the first one began."""
     ticks = numbers_spec(database, "ticks", buckets=1, lake=True)
     for client in clients.values():
@@ -166,11 +171,12 @@ def _fill(clients: dict[str, FlussConnection], database: str) -> datetime:
     load_rows(clients["embedded"], f"{database}.watched", numbered(0, 30), "first")
     begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
     for part in range(PARTS + 1):  # one more than is read: it closes the last tick
-        moment = begin + timedelta(seconds=part * TICK_S)
+        moment = begin + timedelta(seconds=part * tick_s)
         until("the next tick", lambda moment=moment: datetime.now(UTC) > moment)
         for client in clients.values():
             rows = numbered(part * ROWS, part * ROWS + ROWS)
             load_rows(client, ticks.table, rows, f"part {part}")
+        assert datetime.now(UTC) < moment + timedelta(seconds=tick_s), "the rows missed their tick"
     for client in clients.values() if LAKE else ():
         tier_table(client, ticks.table, allow_tiering=True)
     return begin
@@ -445,19 +451,19 @@ def test_the_connection_form_shows_no_null(place: Place, tmp_path: Path) -> None
     with service.page() as page:
         try:
             service.log_in(page, "ann")
-            page.goto(f"{service.url}/connections", timeout=PAGE_MS)
+            page.goto(f"{service.url}/connections")
             row = page.get_by_role("row").filter(has_text="by_hand")
-            row.get_by_role("button", name="Edit").first.click(timeout=PAGE_MS)
-            page.get_by_text("Extra Fields", exact=False).first.click(timeout=PAGE_MS)
+            row.get_by_role("button", name="Edit").first.click()
+            page.get_by_text("Extra Fields", exact=False).first.click()
             alias = page.locator("[name=element_cluster_alias]")
-            alias.wait_for(timeout=PAGE_MS)
+            alias.wait_for()
             said = page.get_by_role("dialog").first.inner_text()
             assert said.count("*\n") == 2, f"an extra field is required: {said}"
             shown = [field.input_value() for field in page.locator("input, textarea").all()]
             assert len(shown) >= 8
             assert not [value for value in shown if "null" in value or "undefined" in value]
             alias.fill("shop")
-            page.get_by_role("button", name="Save").click(timeout=PAGE_MS)
+            page.get_by_role("button", name="Save").click()
             until("the saving", lambda: "shop" in str(service.get(path)["extra"]))
         finally:
             page.screenshot(path=tmp_path / "connection.png")
@@ -486,7 +492,9 @@ def test_a_mended_sensor_waits_for_what_it_names_now(place: Place) -> None:
 @pytest.mark.airflow_lacks("plugin_pages")
 def test_no_console_before_airflow_has_pages(place: Place) -> None:
     """Its API server has no such address; `fluss-orchestrate ui` shows the same."""
-    answer = httpx.get(f"{place.service.url}/fluss/fluss_embedded/api/overview", trust_env=False)
+    answer = httpx.get(
+        f"{place.service.url}/fluss/fluss_embedded/api/overview", trust_env=False, timeout=None
+    )
     assert "checkpoints" not in answer.text
 
 
@@ -504,22 +512,21 @@ def test_the_console_is_behind_the_login_of_airflow(place: Place) -> None:
     assert link.startswith(f"{address}/checkpoint?name=")
     reset = link.replace("/checkpoint?", "/act/reset?")
     for path in ("/", "/api/overview", "/metrics", "/act/reset", "/assets/console.css"):
-        assert httpx.get(address + path, trust_env=False).status_code == 401
+        assert httpx.get(address + path, trust_env=False, timeout=None).status_code == 401
     viewer = {"authorization": f"Bearer {service.token('vic')}"}
-    seen = httpx.get(link, headers=viewer, trust_env=False)
+    seen = httpx.get(link, headers=viewer, trust_env=False, timeout=None)
     assert seen.status_code == 200
     assert "Reset…" not in seen.text
-    assert httpx.get(reset, headers=viewer, trust_env=False).status_code == 403
+    assert httpx.get(reset, headers=viewer, trust_env=False, timeout=None).status_code == 403
     origin = {**viewer, "origin": service.url}
-    assert httpx.post(reset, headers=origin, trust_env=False).status_code == 403
-    gone = httpx.get(f"{service.url}/fluss/no_such/", headers=viewer, trust_env=False)
+    assert httpx.post(reset, headers=origin, trust_env=False, timeout=None).status_code == 403
+    gone = httpx.get(f"{service.url}/fluss/no_such/", headers=viewer, trust_env=False, timeout=None)
     assert gone.status_code == 404
     broken = {"authorization": "Bearer no.such.token"}
-    assert httpx.get(link, headers=broken, trust_env=False).status_code == 401
+    assert httpx.get(link, headers=broken, trust_env=False, timeout=None).status_code == 401
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1360, "height": 900})
-        page.set_default_timeout(90_000)
+        page = patient(browser.new_page(viewport={"width": 1360, "height": 900}))
         service.log_in(page, "ann")
         page.goto(f"{service.url}/plugin/fluss")
         framed = page.frame_locator("iframe")

@@ -3,15 +3,16 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from fluss_client.testing.launching import pick
+from tests.waiting import scaled, wait_until
 
 LAUNCH = """
 mutation ($parameters: ExecutionParams!) {
@@ -42,13 +43,6 @@ STOP_TIMEOUT_S = 60
 POLL_S = 0.5
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 class Dev:
     """What a running `dagster dev` answers."""
 
@@ -63,7 +57,7 @@ class Dev:
         request = urllib.request.Request(
             f"{self.url}/graphql", body, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=scaled(30)) as answer:
             value = json.load(answer)
         assert "errors" not in value, value["errors"]
         data: dict[str, Any] = value["data"]
@@ -105,17 +99,15 @@ class Dev:
 
     def wait_for(self, what: str, look: Callable[[], Any], timeout_s: float) -> Any:
         """What `look` gives once it gives something."""
-        give_up_at = time.monotonic() + timeout_s
-        while time.monotonic() < give_up_at:
+
+        def look_at_a_living() -> Any:
             assert self._process.poll() is None, f"it ended: {self.tail()}"
             try:
-                found = look()
+                return look()
             except OSError:
-                found = None
-            if found:
-                return found
-            time.sleep(POLL_S)
-        raise AssertionError(f"no {what} within {timeout_s} s: {self.tail()}")
+                return None
+
+        return wait_until(what, look_at_a_living, timeout_s, pause_s=POLL_S, details=self.tail)
 
     def tail(self) -> str:
         return self._log.read_text()[-4000:]
@@ -131,7 +123,7 @@ def dagster_dev(files: list[Path], home: Path, variables: Mapping[str, str]) -> 
     """`dagster dev` over some files; down again afterwards, with all that it started."""
     home.mkdir(parents=True, exist_ok=True)
     (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-    port = free_port()
+    port = pick(set())
     command = [str(Path(sys.executable).with_name("dagster")), "dev", "-h", "127.0.0.1"]
     command += ["-p", str(port), *(word for file in files for word in ("-f", str(file)))]
     own = {"DAGSTER_HOME": str(home), "DAGSTER_DISABLE_TELEMETRY": "1"}
@@ -150,7 +142,7 @@ def dagster_dev(files: list[Path], home: Path, variables: Mapping[str, str]) -> 
         finally:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(STOP_TIMEOUT_S)
+                process.wait(scaled(STOP_TIMEOUT_S))
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -28,6 +28,7 @@ from tests.dagster_integration.live import Dev, dagster_dev
 from tests.dagster_integration.tables import append, log_ids, make_table, orders
 from tests.fix_either import CLUSTER_FIRST
 from tests.needs import chromium
+from tests.waiting import patient
 
 EXAMPLES = Path(__file__).parents[2] / "dags" / "dagster"
 DEFINITIONS = EXAMPLES / "definitions.py"
@@ -119,7 +120,6 @@ def run(*words: str, cwd: Path, **variables: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stdout
@@ -500,11 +500,11 @@ def check_pages(dev: Dev, cases: Cases, folder: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium())
         try:
-            page = browser.new_page(viewport={"width": 1400, "height": 1400})
+            page = patient(browser.new_page(viewport={"width": 1400, "height": 1400}))
             for number, (path, texts) in enumerate(wanted.items()):
-                page.goto(f"{dev.url}/{path}", timeout=60_000)
+                page.goto(f"{dev.url}/{path}")
                 for text in texts:
-                    page.get_by_text(text).first.wait_for(timeout=90_000)
+                    page.get_by_text(text).first.wait_for()
                 page.screenshot(path=folder / f"{number}.png")
         finally:
             browser.close()
@@ -517,9 +517,9 @@ def check_page(dev: Dev, key: list[str], picture: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium())
         try:
-            page = browser.new_page(viewport={"width": 1400, "height": 1400})
-            page.goto(f"{dev.url}/assets/{'/'.join(key)}?view=events", timeout=60_000)
-            page.get_by_text("fluss/rows", exact=True).first.wait_for(timeout=90_000)
+            page = patient(browser.new_page(viewport={"width": 1400, "height": 1400}))
+            page.goto(f"{dev.url}/assets/{'/'.join(key)}?view=events")
+            page.get_by_text("fluss/rows", exact=True).first.wait_for()
             text = page.locator("body").inner_text()
             assert str(ROWS) in text
             assert f"fluss://shop/{key[0]}/events" in text

@@ -21,30 +21,32 @@ ROOT = TESTS.parent
 EXCEPTIONS = {
     "waiting.py": "it is the one place",
     "upgrade/make_golden.py": "runs with the code of an earlier version",
+    "airflow_provider/service_dags.py": "Airflow's processes load it, and find no tests",
     "typing/consumer.py": "a program of a user, which a type checker reads",
 }
-# Files that still have waits of their own.
-NOT_YET = (
-    "airflow_provider/service",
-    "dagster_integration/live.py",
-    "dagster_integration/test_live.py",
-)
 SLEEPS = {"time.sleep", "asyncio.sleep", "sleep", "anyio.sleep"}
 CLOCKS = {"time.monotonic", "time.perf_counter", "time.time", "monotonic", "perf_counter"}
 # Calls that end with an error, or with nothing, after so many seconds.
 LIMITED = {"wait", "join", "result", "exception", "communicate", "get", "acquire", "call"}
 LIMITED |= {"run", "check_output", "check_call", "wait_for", "timeout", "wait_procs", "urlopen"}
 LIMITED |= {"Barrier", "Client", "AsyncClient", "put"}
+# Clients that give up after a few seconds unless they are told how long to wait.
+IMPATIENT = {f"httpx.{name}" for name in ("Client", "AsyncClient", "get", "post", "request")}
 # So short a limit is meant to pass: a call that is given up, or a look.
 MEANT_TO_PASS_S = 0.5
 
 
 def hand_made_waits(source: str) -> Iterator[tuple[int, str]]:
     """The line of each wait that does not come from `tests/waiting.py`, with what is wrong."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call):
-            yield from _of_call(node)
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+    nodes = list(ast.walk(ast.parse(source)))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    patient = {id(word) for call in calls if _method(call) == "patient" for word in call.args}
+    for call in calls:
+        yield from _of_call(call)
+        if _method(call) == "new_page" and id(call) not in patient:
+            yield call.lineno, "a page gives up after 30 s: use patient"
+    for node in nodes:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             if any(_is_clock(side) for side in (node.left, node.right)):
                 yield node.lineno, "a deadline of its own: use wait_until or Deadline"
         elif isinstance(node, ast.Compare):
@@ -57,11 +59,17 @@ def hand_made_waits(source: str) -> Iterator[tuple[int, str]]:
                     yield node.lineno, "an upper bound of time: count what is meant, or use scaled"
 
 
+def _method(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
 def _of_call(call: ast.Call) -> Iterator[tuple[int, str]]:
     name = ast.unparse(call.func)
     if name in SLEEPS and not (call.args and ast.unparse(call.args[0]) == "0"):
         yield call.lineno, "sleeps: use wait_until, or let_pass if time itself is meant"
-    method = name.rpartition(".")[2]
+    if name in IMPATIENT and not any(word.arg == "timeout" for word in call.keywords):
+        yield call.lineno, "gives up after 5 s: say timeout=None"
+    method = _method(call)
     if method not in LIMITED or name == "pytest.mark.timeout":
         return
     limits = [word.value for word in call.keywords if word.arg in ("timeout", "timeout_s")]
@@ -91,7 +99,7 @@ def test_tests_wait_in_one_way() -> None:
     found = []
     for path in sorted(TESTS.rglob("*.py")):
         name = path.relative_to(TESTS).as_posix()
-        if name not in EXCEPTIONS and not name.startswith(NOT_YET):
+        if name not in EXCEPTIONS:
             waits = sorted(hand_made_waits(path.read_text()))
             found += [f"tests/{name}:{line}: {what}" for line, what in waits]
     assert not found, "\n".join(found)
@@ -121,6 +129,10 @@ def test_every_exception_is_needed() -> None:
         ("process.wait(scaled(60))", False),
         ("await asyncio.wait_for(call, 0.01)", False),
         ("await asyncio.wait_for(call, 5)", True),
+        ("httpx.get(url)", True),
+        ("httpx.get(url, timeout=None)", False),
+        ("page = browser.new_page()", True),
+        ("page = patient(browser.new_page())", False),
     ],
 )
 def test_what_is_found(source: str, is_found: bool) -> None:
