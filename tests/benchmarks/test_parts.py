@@ -41,7 +41,17 @@ SLOW = {"spark", "tiering", "orchestration"}
 """Their set-up takes longer than all that they measure in their smallest form."""
 
 
-@pytest.mark.timeout(300)
+@pytest.fixture(scope="module")
+def found(
+    lake_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, long_form: bool
+) -> dict[str, Any]:
+    """What one run of all these parts tells: a process for each would import the same again."""
+    parts = [part for part in PARTS if part != "storage" and (long_form or part not in SLOW)]
+    file = tmp_path_factory.mktemp("parts") / "figures.json"
+    return run_parts(parts, file, lake_cluster.info.bootstrap_servers)
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "part",
     [
@@ -50,10 +60,12 @@ SLOW = {"spark", "tiering", "orchestration"}
         if name != "storage"
     ],
 )
-def test_a_part_runs_beside_its_peers(
-    part: str, tmp_path: Path, lake_cluster: LocalCluster
-) -> None:
-    check_part(part, tmp_path, lake_cluster)
+def test_a_part_runs_beside_its_peers(part: str, found: dict[str, Any]) -> None:
+    check_part(part, found)
+
+
+def test_every_case_is_of_a_part(found: dict[str, Any]) -> None:
+    assert {name.partition(": ")[0] for name in found["cases"]} <= set(PARTS)
 
 
 @pytest.mark.timeout(300)
@@ -65,28 +77,27 @@ def test_storage_runs_beside_its_peers(
     for key, value in (storage_cluster.info.storage or {}).items():
         name = key.removeprefix("s3.").replace("-", "_").upper()
         monkeypatch.setenv(f"FLUSS_STORAGE__S3__{name}", value)
-    check_part("storage", tmp_path, storage_cluster)
+    servers = storage_cluster.info.bootstrap_servers
+    check_part("storage", run_parts(["storage"], tmp_path / "figures.json", servers))
 
 
-def check_part(part: str, folder: Path, cluster: LocalCluster) -> None:
-    found = run_part(part, folder / "figures.json", cluster.info.bootstrap_servers)
+def check_part(part: str, found: dict[str, Any]) -> None:
     cases = {name: case for name, case in found["cases"].items() if name.startswith(f"{part}: ")}
     assert cases
-    assert cases.keys() == found["cases"].keys()
     peers = {peer for case in cases.values() for peer in case["ratios"]}
     assert PEERS[part] - NEEDS_PROGRAMS <= peers <= PEERS[part]
     assert all(value >= 0 for case in cases.values() for value in case["medians"].values())
     assert found["facts"]["scale"] == "tiny"
 
 
-def run_part(part: str, file: Path, bootstrap: str) -> dict[str, Any]:
+def run_parts(parts: list[str], file: Path, bootstrap: str) -> dict[str, Any]:
     """In a process of its own: Spark's session and pyfluss's threads are not for this one."""
-    door = [sys.executable, "-m", "benchmarks", part, "--tiny", "--json", str(file)]
+    door = [sys.executable, "-m", "benchmarks", *parts, "--tiny", "--json", str(file)]
     done = subprocess.run(
         [*door, "--bootstrap", bootstrap], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert f"| {part}" in done.stdout
+    assert all(f"| {part}" in done.stdout for part in parts)
     found: dict[str, Any] = json.loads(file.read_text())
     return found
 
