@@ -78,8 +78,7 @@ test-long: setup ## run the long form of one part's tests (PART=client, embedded
 	$(PYTEST) --long $(LONG_LIMIT) -m long $(PARTS_$(PART)) $(ARGS)
 
 # Kill tests that stand beside their part record what they found, too.
-FAULT_TESTS := $(PARTS_faults) tests/orchestrate/incremental/test_crashes.py tests/embedded/test_processes.py \
-  tests/orchestrate/lake/test_tiering.py tests/spark/test_crashes.py tests/airflow_provider/test_triggerer.py
+FAULT_TESTS := $(PARTS_faults) $(shell grep -rl --include='test_*.py' record_fault tests | grep -v ^tests/faults/)
 FAULT_RECORDS := $(VENV)/fault-records.jsonl
 SOAK := tests/faults/soak
 

@@ -29,7 +29,8 @@ Written from what the fault tests recorded, never by hand: `make test-faults` ru
 and writes this page, `make test` runs the short one. A fault counts when it
 struck. *Lost* are rows that were acknowledged and are not there, *doubled* rows that are there more
 often than once, *hung* calls that ended neither with an answer nor with an error long after their
-deadline. Each line names the commit that it was run at, and the day.
+deadline. Each line names the commit that it was run at, and the day. The soak, in which everything
+runs at once, has a run of its own: `make soak MINUTES=60`.
 
 """
 TABLE_HEAD = """| fault | injected | lost | doubled | hung | seed | commit | date | test |
