@@ -15,7 +15,7 @@ import pytest
 import fluss_client as fluss
 from fluss_client.backend.cluster import remote_files
 from fluss_client.engine import BlockingState, async_connection, open_storage, table_info
-from fluss_client.errors import StorageRefusedError
+from fluss_client.errors import StorageError, StorageRefusedError
 from fluss_client.net.rate import RateLimit
 from fluss_client.testing import LocalCluster
 from fluss_client.wire import fluss_pb2 as pb
@@ -212,6 +212,10 @@ def test_the_state_of_keys_is_read_from_snapshots_on_s3(
     assert store.requests.total() > requests
     assert pc.sum(found["id"]).as_py() == count * (count - 1) // 2
     assert found.num_rows == count
+    # A copy of a file that seems to be empty is no part of a snapshot.
+    store.kinds, store.chance = (CUT_SIZE,), 1.0
+    with pytest.raises(StorageError, match="an answer of the store was cut off"):
+        BlockingState(async_connection(connection), info, bucket)
 
 
 def test_what_the_store_refuses_is_told(

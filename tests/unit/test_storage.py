@@ -223,6 +223,8 @@ def test_other_schemes_go_to_fsspec() -> None:
         ("AWS Error ACCESS_DENIED", "no permission", "StorageRefused"),
         ("AWS Error NETWORK_CONNECTION", "check s3.endpoint", "Storage"),
         ("AWS Error SLOW_DOWN", "with fewer at once", "Storage"),
+        ("EOF: read 1 bytes", "an answer of the store was cut off", "Storage"),
+        ("Parquet file size is 0 bytes", "an answer of the store was cut off", "Storage"),
         ("something\nelse", "s3://b/a: something else", "Storage"),
     ],
 )

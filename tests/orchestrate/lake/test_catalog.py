@@ -79,6 +79,15 @@ def test_other_catalogs(given: dict[str, str], kind: str) -> None:
             "does not answer",
         ),
         ({"type": "rest"}, CatalogError, "URI missing"),
+        ({"type": "rest", "uri": "nowhere"}, CatalogError, "write http://host:port"),
+        ({"type": "sql", "uri": "nowhere"}, CatalogError, "check its uri, and its database"),
+        (
+            {"type": "sql", "uri": "sqlite:////no-such-folder/catalog.db"},
+            CatalogUnreachableError,
+            "does not answer: check its uri",
+        ),
+        ({"type": "glue"}, CatalogError, r"pip install 'pyiceberg\[glue\]'"),
+        ({"type": "hive", "uri": "thrift://h:1"}, CatalogError, r"pip install 'pyiceberg\[hive\]'"),
     ],
 )
 def test_a_catalog_that_does_not_open_is_one_sentence(
