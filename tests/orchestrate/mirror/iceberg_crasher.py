@@ -44,7 +44,8 @@ def job(spec: dict[str, Any]) -> None:
             store=store,
             scan_options={"settle_ms": 0},
         )
-        if spec.get("reset"):
+        # All runs so far may have been killed before a plan was recorded.
+        if spec.get("reset") and store.head(spec["name"]) is not None:
             scan.reset("start", "a rebuild", abandon_pending=True)
         sink = mirror_sink(Path(spec["folder"]), write_mode=spec["sink"])
         deadly = DeadlyMirror(sink, spec["stage"], rng)
