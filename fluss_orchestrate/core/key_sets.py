@@ -161,9 +161,9 @@ class _Numbers:
             return self.index(column) >= 0
         if column.type != self._kind:
             column = column.cast(self._kind)
+        places = whole_numbers(column) - np.int64(self._low)
         # Numbers below the lowest wrap around to large ones.
-        places = (whole_numbers(column) - np.int64(self._low)).view(np.uint64)
-        inside = places < np.uint64(len(there))
+        inside = places.view(np.uint64) < np.uint64(len(there))
         if inside.all():
             found = there[places]
         else:
