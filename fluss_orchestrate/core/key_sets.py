@@ -164,6 +164,7 @@ class _Numbers:
         places = whole_numbers(column) - np.int64(self._low)
         # Numbers below the lowest wrap around to large ones.
         inside = places.view(np.uint64) < np.uint64(len(there))
+        found: Bools
         if inside.all():
             found = there[places]
         else:

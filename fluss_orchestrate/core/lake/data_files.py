@@ -47,16 +47,21 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
             continue
         column = batch.column(at)
         try:
-            columns.append(
-                column.cast(field.type, safe=not has_nanoseconds(column.type))
-                if column.type != field.type
-                else column
-            )
+            columns.append(_fitted(column, field.type))
         except pa.ArrowException as error:
             raise RowError(
                 f"column '{field.name}' of type {column.type} does not fit {field.type}: {error}"
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    if pa.types.is_dictionary(column.type):
+        # The few values get the type before each row gets its own.
+        return _fitted(column.dictionary, kind).take(column.indices)
+    return column.cast(kind, safe=not has_nanoseconds(column.type))
 
 
 def has_nanoseconds(kind: pa.DataType) -> bool:

@@ -10,7 +10,7 @@ more, the data files are read once for each group of keys, and one bit per row s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fluss_orchestrate.core.key_sets import KeySet
+from fluss_orchestrate.core.lake.data_files import conform
 from fluss_orchestrate.core.lake.errors import EqualityDeleteError
 from fluss_orchestrate.core.lake.file_scan import file_parts, read_file
 from fluss_orchestrate.core.read_ahead import Part, read_parts_ahead
@@ -188,7 +189,7 @@ def read_with_deletes(
     target = schema_to_pyarrow(_schema_of(schema, shown), include_field_ids=False)
     files = live_files(table, snapshot_id)
     batches = read_live(table, files, names, row_filter, keys_max=keys_max)
-    return pa.RecordBatchReader.from_batches(target, batches)
+    return pa.RecordBatchReader.from_batches(target, (conform(b, target) for b in batches))
 
 
 def read_live(
@@ -201,6 +202,8 @@ def read_live(
     keys_max: int = KEYS_MAX,
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of some data files with the deletes of each applied.
+
+    Texts may come as references into a dictionary; `conform` gives them another type.
 
     Args:
         table: The Iceberg table.
@@ -309,7 +312,7 @@ class _Read:
         keys.update(() if replaced is None else replaced.ids)
         # The columns of all keys, although some may be of deletes that do not apply to a file.
         wanted = tuple(dict.fromkeys([*self._shown, *sorted(keys)]))
-        with self._ahead(group, wanted) as stored:
+        with self._ahead(group, wanted, set(self._shown) - keys) as stored:
             count = sum(d.file.record_count for found in by_ids.values() for d in found.values())
             if replaced is not None and (more := replaced.count()):
                 count += more
@@ -381,7 +384,8 @@ class _Read:
                     path = live.file.file_path
                     gone[path] = bits if path not in gone else gone[path] | bits
         # The same files are read with the same filter, so the rows come in the same order.
-        with self._ahead(group, tuple(self._shown)) as stored:
+        shown = tuple(self._shown)
+        with self._ahead(group, shown, shown) as stored:
             for live, found in groupby(stored, lambda one: one.live):
                 marks = gone.get(live.file.file_path)
                 deleted = None if marks is None else np.unpackbits(marks).astype(np.bool_)
@@ -395,7 +399,7 @@ class _Read:
                     at += count
 
     def _ahead(
-        self, files: Sequence[LiveFile], ids: Ids
+        self, files: Sequence[LiveFile], ids: Ids, encoded: Collection[int] = ()
     ) -> AbstractContextManager[Iterator[_Stored]]:
         """Read these columns of data files, several parts of them at the same time."""
         from pyiceberg.table import FileScanTask
@@ -410,7 +414,7 @@ class _Read:
         def parts() -> Iterator[Part[_Stored]]:
             for live in files:
                 task: FileScanTask = FileScanTask(live.file, set(live.positions))
-                for part in file_parts(self._table, projected, self._filter, task):
+                for part in file_parts(self._table, projected, self._filter, task, encoded):
                     yield partial(rows, live, part)
 
         return read_parts_ahead(parts(), lambda one: one.batch.nbytes, AHEAD_BYTES)

@@ -8,7 +8,7 @@ pyiceberg.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,8 @@ PART_BYTES = 16 << 20
 """Row groups are read together up to about so many encoded bytes."""
 SMALL_FILE_BYTES = 4 << 20
 """A file of this size is one part; its footer is not read before its turn comes."""
+PLAIN_BYTES_MIN = 4
+"""A text that is stored as it is takes its length and its bytes."""
 
 
 def read_tasks(
@@ -88,16 +90,22 @@ def read_file(
 
 
 def file_parts(
-    table: Table, projected: Schema, row_filter: BooleanExpression, task: FileScanTask
+    table: Table,
+    projected: Schema,
+    row_filter: BooleanExpression,
+    task: FileScanTask,
+    encoded: Collection[int] = (),
 ) -> Iterator[Part[pa.RecordBatch]]:
     """Return parts of one Parquet file of a table; several may be read at the same time.
 
-    The rows of all parts, one after the other, are those of `read_file` in the same order.
+    The rows of all parts, one after the other, are those of `read_file` in the same order. Of the
+    fields in `encoded`, those that the file stores as references into a dictionary may come so,
+    because rows are chosen faster then. `conform` makes them what they are elsewhere.
 
     Raises:
         UnsupportedError: As `read_file` does.
     """
-    return _FileRead(table, projected, row_filter, task).parts()
+    return _FileRead(table, projected, row_filter, task).parts(encoded)
 
 
 def _loses_nulls(kind: IcebergType) -> bool:
@@ -140,7 +148,7 @@ class _FileRead:
             opened = pq.ParquetFile(file, pre_buffer=True)
             yield from self._rows(opened, range(opened.num_row_groups), 0, gone)
 
-    def parts(self) -> Iterator[Part[pa.RecordBatch]]:
+    def parts(self, encoded: Collection[int] = ()) -> Iterator[Part[pa.RecordBatch]]:
         """Return what reads the row groups of the file."""
         if self._task.file.file_size_in_bytes <= SMALL_FILE_BYTES:
             yield self.batches
@@ -149,20 +157,50 @@ class _FileRead:
         gone = _deleted_rows(self._table.io, self._task)
         with self._table.io.new_input(self._task.file.file_path).open() as file:
             footer = pq.ParquetFile(file).metadata
+        names = [] if self._filter is not None else self._with_dictionary(footer, encoded)
         first = size = at = rows = 0
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
             size += group.total_byte_size
             rows += group.num_rows
             if size >= PART_BYTES or number + 1 == footer.num_row_groups:
-                yield partial(self._part, footer, range(first, number + 1), at, gone)
+                yield partial(self._part, footer, names, range(first, number + 1), at, gone)
                 first, size, at = number + 1, 0, rows
 
+    def _with_dictionary(self, footer: pq.FileMetaData, encoded: Collection[int]) -> list[str]:
+        """Return the columns whose texts are references into a dictionary, in all row groups."""
+        from pyiceberg.types import StringType
+
+        found = _by_id(footer.schema.to_arrow_schema())
+        texts = {
+            found[f.field_id].name
+            for f in self._fields
+            if f.field_id in encoded
+            and f.field_id in found
+            and isinstance(f.field_type, StringType)
+        }
+        places = [p for p in range(footer.num_columns) if footer.schema.column(p).path in texts]
+        return [
+            footer.schema.column(place).path
+            for place in places
+            if all(
+                _is_dictionary(footer.row_group(number).column(place))
+                for number in range(footer.num_row_groups)
+            )
+        ]
+
     def _part(
-        self, footer: pq.FileMetaData, groups: range, at: int, gone: np.ndarray
+        self,
+        footer: pq.FileMetaData,
+        with_dictionary: list[str],
+        groups: range,
+        at: int,
+        gone: np.ndarray,
     ) -> Generator[pa.RecordBatch, None, None]:
         with self._table.io.new_input(self._task.file.file_path).open() as file:
-            opened = pq.ParquetFile(file, metadata=footer, pre_buffer=True)
+            opened = pq.ParquetFile(
+                file, metadata=footer, pre_buffer=True, read_dictionary=with_dictionary
+            )
             yield from self._rows(opened, groups, at, gone)
 
     def _rows(
@@ -171,6 +209,12 @@ class _FileRead:
         """Return the rows of some row groups, the first of which is number `at` of the file."""
         found = _by_id(opened.schema_arrow)
         names = [found[f.field_id].name for f in self._fields if f.field_id in found]
+        dictionaries = {
+            f.name: found[f.field_id].type
+            for f in self._fields
+            if f.field_id in found and pa.types.is_dictionary(found[f.field_id].type)
+        }
+        target = pa.schema([f.with_type(dictionaries.get(f.name, f.type)) for f in self._target])
         for group in groups:
             # What is buffered stays in memory until the iteration ends: one group at a time.
             # More threads than that of the caller would only take turns with it.
@@ -182,7 +226,7 @@ class _FileRead:
                     rows = batch.filter(pa.array(~np.isin(places, gone)))
                 at += batch.num_rows
                 for part in self._chosen(self._projected(rows, found)):
-                    yield conform(part, self._target)
+                    yield conform(part, target)
 
     def _chosen(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Return the rows that the filter lets through."""
@@ -225,6 +269,15 @@ class _FileRead:
                 value = file.partition[at]
         kind = schema_to_pyarrow(field.field_type, include_field_ids=False)
         return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+
+
+def _is_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Return whether a column of texts is stored as references into a dictionary.
+
+    Where the dictionary has become too large, the rest is stored as it is, which the size tells.
+    """
+    bytes_max = PLAIN_BYTES_MIN * chunk.num_values
+    return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size < bytes_max)
 
 
 def _deleted_rows(io: FileIO, task: FileScanTask) -> np.ndarray:

@@ -18,9 +18,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
 from fluss_client.errors import UnsupportedError
+from fluss_orchestrate.core.lake import data_files, file_scan
 from fluss_orchestrate.core.lake.commits import commit_append
-from fluss_orchestrate.core.lake.data_files import DataFileWriter
-from fluss_orchestrate.core.lake.file_scan import read_scan, read_tasks
+from fluss_orchestrate.core.lake.data_files import DataFileWriter, conform
+from fluss_orchestrate.core.lake.file_scan import file_parts, read_file, read_scan, read_tasks
 from fluss_orchestrate.core.read_ahead import read_ahead
 
 ROWS = pa.list_(pa.field("element", pa.struct([pa.field("x", pa.int32())])))
@@ -76,6 +77,45 @@ def test_columns_that_a_file_lacks_are_null(lake: Any) -> None:
     rows = read_scan(table.scan(), table).read_all().to_pylist()
     assert rows == [{"id": i, "rows": VALUES[i], "later": None} for i in range(6)]
     assert read_scan(table.scan(), table, 2).read_all().num_rows == 2
+
+
+def test_parts_of_a_file_are_the_whole_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row by row, without deleted ones; texts that come again as references into a dictionary."""
+    monkeypatch.setattr(data_files, "ROW_GROUP_BYTES", 20_000)
+    monkeypatch.setattr(file_scan, "SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(file_scan, "PART_BYTES", 30_000)
+    count = 5_000
+    names = [None if n % 7 == 0 else f"customer {n % 40}" for n in range(count)]
+    columns = {
+        "id": list(range(count)),
+        "odd.name": names,
+        "note": [f"{n} is written once" for n in range(count)],
+        "nothing": pa.array([None] * count, pa.string()),
+    }
+    rows = pa.record_batch(columns)
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("n")
+    table = catalog.create_table("n.t", rows.schema)
+    writer = DataFileWriter(table, None, "data")
+    for start in range(0, count, 250):
+        writer.write(rows.slice(start, 250))
+    file = writer.close()
+    assert pq.ParquetFile(file.file_path.removeprefix("file://")).num_row_groups > 5
+    gone = [0, 1, 777, 2_500, 4_999]
+    task = FileScanTask(file, {deletes((table, file), tmp_path, gone, FileFormat.PARQUET)})
+    wanted = rows.filter(pa.array([n not in gone for n in range(count)]))
+    parts = list(file_parts(table, table.schema(), AlwaysTrue(), task, [1, 2, 3, 4]))
+    assert len(parts) > 2
+    batches = [batch for part in parts for batch in part()]
+    assert [pa.types.is_dictionary(kind) for kind in batches[0].schema.types[:3]] == [0, 1, 0]
+    found = pa.Table.from_batches([conform(batch, rows.schema) for batch in batches])
+    assert found.to_pylist() == wanted.to_pylist()
+    whole = read_file(table, table.schema(), AlwaysTrue(), task)
+    assert pa.Table.from_batches(whole).to_pylist() == wanted.to_pylist()
+    chosen = list(file_parts(table, table.schema(), GreaterThan("id", 4_000), task, [1, 2, 3, 4]))
+    assert sum(batch.num_rows for part in chosen for batch in part()) == 998
 
 
 def test_one_batch_is_read_ahead() -> None:
