@@ -205,7 +205,8 @@ class ActionPages:
         effects = [
             "The position of the checkpoint moves, and a new generation begins: rows that were "
             "written before may be written again. A sink that appends then holds them twice, "
-            "unless they are taken out first."
+            "unless they are taken out first. A mirror takes a reset to start, and then "
+            "replaces all its rows by the state of the table."
         ]
         if one.pending is not None:
             effects.insert(

@@ -121,6 +121,8 @@ def reset_effect(before: TablePosition | None, after: TablePosition | None) -> s
         )
     if left_out:
         said.append(f"{left_out} offsets are never read")
+    if said and after is None:
+        said.append("a mirror replaces all its rows by the state of the table with the next run")
     return "; ".join(said)
 
 

@@ -144,6 +144,7 @@ def test_a_reset_names_every_bucket_and_says_what_it_does(
     caplog.clear()
     scan.reset("start", "everything", abandon_pending=True)
     assert "30 offsets that were committed come again" in caplog.text
+    assert "a mirror replaces all its rows" in caplog.text
     scan.reset("earliest")
     caplog.clear()
     scan.reset("latest", "nothing of it")
