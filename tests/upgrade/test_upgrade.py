@@ -2,7 +2,8 @@
 
 `made_by_0_1.tar.gz` was written by `make_golden.py` with the code of 0.1.0 (commit 69c611a), before
 checkpoints had generations and belonged to a sink. `wide_checkpoint.db.gz` was written by
-`make_wide_checkpoint.py` with commit 8d817fc, before records had changes of positions.
+`make_wide_checkpoint.py` with commit 8d817fc, before records had changes of positions, and
+`wide_interval.db.gz` by `make_wide_interval.py` with commit 0961c97, before those of intervals had.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import gzip
 import json
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from fluss_orchestrate.core.job import run_interval
 from fluss_orchestrate.core.plan import ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 from tests.upgrade import make_wide_checkpoint as wide
+from tests.upgrade import make_wide_interval as interval
 from tests.upgrade.make_golden import rows
 
 GOLDEN = Path(__file__).parent / "made_by_0_1.tar.gz"
@@ -196,5 +199,36 @@ def test_a_large_checkpoint_goes_on_with_changes(tmp_path: Path) -> None:
     ]
     assert head.layers[0].sequence == 7, "the last record of the earlier release"
     assert head.layers[-1].whole is None
+    store.close()
+    again.close()
+
+
+def test_intervals_of_a_large_table_go_on_with_changes(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoints.db"
+    file.write_bytes(gzip.decompress((GOLDEN.parent / "wide_interval.db.gz").read_bytes()))
+    store = SqlCheckpointStore(f"sqlite:///{file}")
+    for number in range(2):
+        assert store.require(interval.boundary(number)).state.position == interval.position(number)
+    pending = store.require(interval.plan(1).name).state.pending
+    assert pending is not None
+    for number in range(1, 5):
+        earlier = store.require(interval.boundary(number - 1))
+        if number > 1:
+            place = interval.position(number)
+            store.set_first(interval.boundary(number), place, {"at_ms": number}, earlier)
+            begin = interval.position(number - 1)
+            pending = store.try_plan(None, interval.plan(number), begin, upon=earlier)
+            assert pending is not None
+        done = Receipt("increment", interval.TABLE, pending.run_key, pending.ranges, 10)
+        store.commit(pending, replace(done, plan_id=pending.plan_id), retire=True)
+    again = SqlCheckpointStore(f"sqlite:///{file}")
+    for number in range(1, 5):
+        end = interval.position(number)
+        assert again.require(interval.boundary(number)).state.position == end
+        head = again.require(interval.plan(number).name)
+        assert head.state.retired
+        assert head.state.position is not None
+        assert head.state.position.offsets == end.offsets
+    assert head.layers[0].key == (interval.boundary(1), 0), "a record of the earlier release"
     store.close()
     again.close()

@@ -26,9 +26,11 @@ from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.plan import Generation, ScanPlan
 from fluss_orchestrate.core.receipts import Receipt
 
-EVENT_VERSION = 3
-"""Version 2 has a generation, version 3 a change instead of the whole position. Without both, an
-event is written as version 1, which every release reads."""
+EVENT_VERSION = 4
+"""Version 2 has a generation, version 3 a change instead of the whole position, version 4 a change
+upon an event of another name. Without all of these, an event is written as version 1, which every
+release reads."""
+CHANGE_VERSION = 3
 NAME_LENGTH_MAX = 500
 CALLER = "caller"
 """The sink of a caller who reads a plan and commits it without a `Sink`, as in a `with` block."""
@@ -182,6 +184,9 @@ class Event:
     layers: tuple[PositionLayer, ...] = field(default=(), repr=False, compare=False)
     """What the records of a store have of the position, this event's at the end; empty for an event
     that no store has returned."""
+    upon: Event | None = field(default=None, repr=False, compare=False)
+    """For an event that is to be written, as the first one of its name: an event of another name,
+    of the same store, whose position is nearly the same. Its record has what differs."""
 
     def _receipt_json(self) -> dict[str, Any] | None:
         if self.receipt is None:
@@ -213,7 +218,7 @@ class Event:
             version = 1 if self.state.generation is None else 2
             state = self.state.to_json()
         else:
-            version = EVENT_VERSION
+            version = EVENT_VERSION if "depth" in position else CHANGE_VERSION
             state = {**replace(self.state, position=None).to_json(), "position": position}
         return {
             "version": version,

@@ -3,8 +3,9 @@
 The position is the part of an event that grows with its table: it names every bucket. So the
 records of a large checkpoint have what changed of it (`layers.py`), and an event that a store
 returns always has the whole position. Whole records are of version 1 or 2, as earlier releases
-write them; a record with a change is of version 3, which those refuse. They may add events where
-the last record is whole, and this release goes on from there.
+write them; a record with a change is of version 3, or of version 4 if it is built upon an event of
+another name, which those refuse. They may add events where the last record is whole, and this
+release goes on from there.
 
 A record is one row, or a few rows of one batch, so it is there as a whole or not at all. What it is
 built upon was visible before it was made and never changes: nothing is written before or after it,
@@ -52,20 +53,23 @@ def recorded(event: Event, previous: Event | None) -> tuple[Event, bytes]:
     """
     position = event.state.position
     if position is None:
-        return replace(event, layers=()), event.body()
-    before = None if previous is None else previous.state.position
-    if previous is None or before is None or event.kind is EventKind.RESET:
-        layer = PositionLayer.of_whole(event.sequence, event.nonce, position)
+        return replace(event, layers=(), upon=None), event.body()
+    key = (event.name, event.sequence)
+    upon = event.upon
+    if upon is None and event.kind is not EventKind.RESET:
+        upon = previous
+    before = None if upon is None else upon.state.position
+    if upon is None or before is None:
+        layer = PositionLayer.of_whole(key, event.nonce, position)
     else:
-        pending = previous.state.pending
+        # Only a hint. To compare all places takes long where there are many.
         places = None
+        pending = upon.state.pending
         if event.kind is EventKind.COMMIT and pending is not None:
-            # Only a hint. To compare all places takes long where there are many.
             places = frozenset(r.place for r in pending.ranges)
-        layers = previous.layers
-        layer = PositionLayer.upon(layers, event.sequence, event.nonce, before, position, places)
-    below = () if previous is None else previous.layers[: len(layer.on)]
-    return replace(event, layers=(*below, layer)), event.body(layer.to_json())
+        layer = PositionLayer.upon(upon.layers, key, event.nonce, before, position, places)
+    below = () if upon is None else upon.layers[: len(layer.on)]
+    return replace(event, layers=(*below, layer), upon=None), event.body(layer.to_json())
 
 
 def rebuilt(
@@ -85,8 +89,8 @@ def rebuilt(
             of a name. A history may be too long for all its positions.
     """
     read = [_Read.of(row) for row in rows]
-    below = {(name, layer.sequence): layer for name, e in known.items() for layer in e.layers}
-    below |= {(r.event.name, r.layer.sequence): r.layer for r in read if r.layer is not None}
+    below = {layer.key: layer for event in known.values() for layer in event.layers}
+    below |= {r.layer.key: r.layer for r in read if r.layer is not None}
     missing = dict.fromkeys(key for r in read for key in r.keys_below if key not in below)
     below |= _fetched(fetch, missing)
     events = []
@@ -112,13 +116,13 @@ class _Read:
         with reading_record(row["name"], row["seq"]):
             content = body_content(row["name"], row["body"])
             state = plain.mapping(content["state"])
-            layer = PositionLayer.from_json(int(row["seq"]), row["nonce"], state["position"])
+            key = (row["name"], int(row["seq"]))
+            layer = PositionLayer.from_json(key, row["nonce"], state["position"])
             return cls(event_of(row, {**content, "state": {**state, "position": None}}), layer)
 
     @property
     def keys_below(self) -> list[RecordKey]:
-        on = () if self.layer is None else self.layer.on
-        return [(self.event.name, sequence) for sequence in on]
+        return [] if self.layer is None else list(self.layer.on)
 
     def upon(self, below: Mapping[RecordKey, PositionLayer]) -> tuple[PositionLayer, ...]:
         """Return the layer after those below it; empty without a position."""
@@ -131,7 +135,7 @@ def _fetched(fetch: Fetch, keys: Iterable[RecordKey]) -> dict[RecordKey, Positio
     """Return the layers of the records of some events, as far as they exist."""
     wanted = list(keys)
     read = [_Read.of(row) for row in fetch(wanted)] if wanted else []
-    return {(r.event.name, r.event.sequence): r.layer for r in read if r.layer is not None}
+    return {r.layer.key: r.layer for r in read if r.layer is not None}
 
 
 def _whole(event: Event, layers: tuple[PositionLayer, ...], at_once: bool) -> Event:

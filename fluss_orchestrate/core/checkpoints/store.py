@@ -186,6 +186,7 @@ class CheckpointStore:
         position: TablePosition,
         details: Mapping[str, Any] | None = None,
         binding: Binding | None = None,
+        upon: Event | None = None,
     ) -> ScanPlan | None:
         """Record a plan that was made upon the state in `head`.
 
@@ -196,12 +197,15 @@ class CheckpointStore:
             details: Values to record with the plan.
             binding: The table, columns and sink that the checkpoint belongs to from now on, unless
                 they are fixed already.
+            upon: For a new checkpoint: an event of this store with nearly the same position.
 
         Returns:
             The recorded plan, or None if another event was recorded first.
         """
         check_checkpoint_name(plan.name.removeprefix(RESERVED))
         event = transitions.plan_event(head, plan, position, details, binding)
+        if head is None:
+            event = replace(event, upon=upon)
         return event.state.pending if self.log.append(event, head) else None
 
     def commit(
@@ -349,7 +353,11 @@ class CheckpointStore:
         return self._must(name, step)
 
     def set_first(
-        self, name: str, position: TablePosition, details: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        position: TablePosition,
+        details: Mapping[str, Any] | None = None,
+        upon: Event | None = None,
     ) -> Event:
         """Set the position of a checkpoint that does not exist yet.
 
@@ -357,6 +365,7 @@ class CheckpointStore:
             name: The name of the checkpoint.
             position: The position.
             details: Values to record with it.
+            upon: An event of this store with nearly the same position.
 
         Returns:
             The event of the new checkpoint, or the last event of one that exists.
@@ -365,9 +374,8 @@ class CheckpointStore:
         def step(head: Event | None) -> Event | None:
             if head is not None:
                 return None
-            return replace(
-                transitions.reset_event(None, name, position, ""), details=dict(details or {})
-            )
+            first = transitions.reset_event(None, name, position, "")
+            return replace(first, details=dict(details or {}), upon=upon)
 
         return self.advance(name, step) or self.require(name)
 

@@ -78,7 +78,7 @@ def without_offsets(head: Event) -> Event:
     They are as many as the table has buckets, for each of thousands of intervals.
     """
     state = CheckpointState(retired=head.state.retired)
-    return replace(head, state=state, receipt=None, details={})
+    return replace(head, state=state, receipt=None, details={}, layers=())
 
 
 def interval_scan_figures(scan: str, intervals: Sequence[IntervalFigures]) -> IntervalScanFigures:

@@ -16,13 +16,13 @@ from fluss_orchestrate.core.checkpoints import TablePosition
 from fluss_orchestrate.core.checkpoints.layers import (
     WHOLE_PLACES_MAX,
     PositionLayer,
-    bases,
     built,
     follow,
 )
 from fluss_orchestrate.core.plan import Place
 from tests.orchestrate.checkpoints.plans import TABLE
 
+NAME = "job"
 PLACES = 400
 
 
@@ -36,24 +36,24 @@ class Chain:
 
     def __init__(self, first: TablePosition, sequence: int = 0) -> None:
         self.positions = {sequence: first}
-        self.layers = {sequence: PositionLayer.of_whole(sequence, f"n{sequence}", first)}
+        self.layers = {sequence: PositionLayer.of_whole((NAME, sequence), f"n{sequence}", first)}
         self.head = sequence
 
     def upon(self, sequence: int) -> tuple[PositionLayer, ...]:
         layer = self.layers[sequence]
-        return (*(self.layers[s] for s in layer.on), layer)
+        return (*(self.layers[s] for _, s in layer.on), layer)
 
     def add(self, position: TablePosition, places: frozenset[Place] | None = None) -> PositionLayer:
         before = self.positions[self.head]
         below = self.upon(self.head)
         self.head += 1
         nonce = f"n{self.head}"
-        made = PositionLayer.upon(below, self.head, nonce, before, position, places)
+        made = PositionLayer.upon(below, (NAME, self.head), nonce, before, position, places)
         value = made.to_json()
         read = made
         if value is not None:
             stored = json.loads(json.dumps(value))
-            found = PositionLayer.from_json(self.head, nonce, stored)
+            found = PositionLayer.from_json((NAME, self.head), nonce, stored)
             assert found is not None
             read = found
             assert read == made
@@ -68,22 +68,40 @@ class Chain:
 
 
 def test_the_bases_of_events() -> None:
-    assert [bases(0, s) for s in range(9)] == [
-        (),
-        (0,),
-        (0,),
-        (0, 2),
-        (0,),
-        (0, 4),
-        (0, 4),
-        (0, 4, 6),
-        (0,),
-    ]
-    assert bases(100, 107) == (100, 104, 106)
-    assert len(bases(0, 2**40 - 1)) == 40
-    for sequence in range(1, 300):
-        # What is read with an event contains all that its successor is built upon.
-        assert {*bases(0, sequence + 1)} <= {*bases(0, sequence), sequence}
+    expected = [(), (0,), (0,), (0, 2), (0,), (0, 4), (0, 4), (0, 4, 6), (0,)]
+    for first in (0, 100):
+        chain = Chain(wide(), first)
+        for number in range(8):
+            chain.add(wide({(1, 1): number + 100}))
+        found = [chain.layers[first + r].on for r in range(9)]
+        assert found == [tuple((NAME, first + r) for r in bases) for bases in expected]
+
+
+def test_a_chain_through_many_names() -> None:
+    """Each boundary is built upon the one before it, and each interval upon a boundary."""
+    position = wide()
+    layers: tuple[PositionLayer, ...] = (PositionLayer.of_whole(("at 0", 0), "n0", position),)
+    for number in range(1, 40):
+        moved: dict[Place, int] = {(1, 1): number + 100, (2, number % 10): number}
+        before, position = position, wide(moved)
+        key, nonce = (f"at {number}", 0), f"n{number}"
+        made = PositionLayer.upon(layers, key, nonce, before, position)
+        stored = json.loads(json.dumps(made.to_json()))
+        assert PositionLayer.from_json(key, nonce, stored) == made
+        assert made.depth == number
+        layers = (*layers[: len(made.on)], made)
+        assert len(layers) == 1 + number.bit_count()
+        assert follow(layers)
+        assert built(layers) == position
+        # The plan and the commit of an interval that begins there.
+        plan = PositionLayer.upon(layers, ("job", 0), "p", position, position, frozenset())
+        of_plan = (*layers[: len(plan.on)], plan)
+        after = wide(moved | {(1, 1): number + 500})
+        done = PositionLayer.upon(of_plan, ("job", 1), "c", position, after, frozenset({(1, 1)}))
+        stored = json.loads(json.dumps(done.to_json()))
+        assert PositionLayer.from_json(("job", 1), "c", stored) == done
+        assert built((*of_plan[: len(done.on)], done)) == after
+        assert not follow((*of_plan[: len(done.on) - 1], done))
 
 
 moves = st.dictionaries(
@@ -182,11 +200,21 @@ def test_layers_that_do_not_follow_each_other() -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [{"on": []}, {"on": [4, 2]}, {"on": [5]}, {"on": [0, 0]}, {"nonce": 3}, {"check": [1, 2]}],
+    [
+        {"on": []},
+        {"on": [4, 2]},
+        {"on": [5]},
+        {"on": [0, 0]},
+        {"on": [["other", 0, 1]]},
+        {"on": [["other", 0], ["other", 0]]},
+        {"nonce": 3},
+        {"depth": "1"},
+        {"check": [1, 2]},
+    ],
 )
 def test_damaged_layers_are_refused(damage: dict[str, object]) -> None:
     chain = Chain(wide())
     value = chain.add(wide({(1, 1): 100})).to_json()
     assert value is not None
     with pytest.raises(CorruptDataError):
-        PositionLayer.from_json(5, "n5", {**value, **damage})
+        PositionLayer.from_json((NAME, 5), "n5", {**value, **damage})

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from fluss_orchestrate.core.checkpoints import CheckpointStore, EventKind, compact
-from fluss_orchestrate.core.checkpoints.events import EVENT_VERSION
+from fluss_orchestrate.core.checkpoints.events import (
+    CHANGE_VERSION,
+    EVENT_VERSION,
+    RESERVED,
+    Event,
+)
 from fluss_orchestrate.core.checkpoints.records import rebuilt, recorded
 from fluss_orchestrate.core.checkpoints.transitions import commit_event, plan_event
 from fluss_orchestrate.core.errors import CheckpointHistoryError, PendingPlanError
@@ -26,13 +33,15 @@ from tests.orchestrate.checkpoints.plans import (
     step,
     take,
 )
+from tests.upgrade import make_wide_interval as intervals
 
+_names = itertools.count()
 Opener = Callable[[], CheckpointStore]
 NAME = "orders"
 VERSION_TAKEN_BEFORE = 2
 """The newest version that the release before changes of positions takes."""
 
-GOLDEN = {
+GOLDEN: dict[str, Any] = {
     "version": 3,
     "run_key": "run-1",
     "plan_id": "p",
@@ -52,6 +61,8 @@ GOLDEN = {
     "receipt": None,
     "details": {},
 }
+UPON = {**GOLDEN["state"]["position"], "on": [["at", 0]], "depth": 1}
+"""The position of an event that is built upon an event of another name."""
 GOLDEN_BODY = base64.b64decode(
     "eJxFkOGqwyAMhd8lv70Xu97esr5KKcVpusmsitrBKH33JbIxfwRz4jmfZIcHpmyDh6EVkDY/3/EJA99+GhAQnfKz"
     "NaRE6nRCVdDMa4ahEZALdTDsEEO2pYbsUNTFVVG7LRdMZDW4qM0VCngPId9C/A3JEPujVkr/ZRS70suml99zCGDG"
@@ -91,7 +102,16 @@ def test_the_golden_record() -> None:
         assert event.state.position == position(5, wide=True)
         _, again = recorded(replace(event, layers=()), before)
         assert json.loads(zlib.decompress(again)) == GOLDEN
-    assert EVENT_VERSION == GOLDEN["version"] > VERSION_TAKEN_BEFORE
+    assert CHANGE_VERSION == GOLDEN["version"] > VERSION_TAKEN_BEFORE
+    boundary = replace(before, name="at", nonce="first")
+    layers = tuple(replace(layer, name="at") for layer in before.layers)
+    boundary = replace(boundary, layers=layers)
+    upon = {**GOLDEN, "version": EVENT_VERSION, "state": {**GOLDEN["state"], "position": UPON}}
+    stored = {**columns, "seq": 0, "body": zlib.compress(json.dumps(upon).encode())}
+    (event,) = rebuilt([stored], lambda keys: [], {"at": boundary}, at_once=True)
+    assert event.state.position == position(5, wide=True)
+    _, again = recorded(replace(event, layers=(), upon=boundary), None)
+    assert json.loads(zlib.decompress(again)) == upon
 
 
 def test_events_have_whole_positions_and_records_what_changed() -> None:
@@ -149,7 +169,7 @@ def test_a_history_with_a_hole_is_an_error_that_a_reset_mends(damage: str, pendi
     if pending:
         take(store, NAME, "run-7", wide=True)
     head = store.require(NAME)
-    base = head.layers[-1].on[-1]
+    base = head.layers[-1].on[-1][1]
     if damage == "missing":
         del records[base]
     elif damage == "exchanged":
@@ -208,3 +228,82 @@ def test_compaction_begins_with_a_whole_position() -> None:
     moved = [event.to_json() for event in target.history(NAME)]
     assert moved == [event.to_json() for event in events[:5]]
     assert step(target, NAME, "run-8", wide=True).sequence == 16
+
+
+def boundaries(store: CheckpointStore, count: int) -> list[Event]:
+    """The boundaries of some times, each upon the one before it, and the intervals between them."""
+    made: list[Event] = []
+    for number in range(count):
+        upon = made[-1] if made else None
+        place = intervals.position(number)
+        made.append(store.set_first(intervals.boundary(number), place, {"at_ms": number}, upon))
+        if upon is None:
+            continue
+        begin = intervals.position(number - 1)
+        planned = store.try_plan(None, intervals.plan(number), begin, upon=upon)
+        assert planned is not None
+        store.commit(planned, receipt(planned), {(3, 0): 1_760_000_000_000}, retire=True)
+    return made
+
+
+def test_intervals_in_every_store(open_store: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Tests of one kind share a store.
+    named = partial("{}/{}".format, next(_names))
+    monkeypatch.setattr(intervals, "boundary", lambda n: f"\x1fat\x1f{named(n)}")
+    original = intervals.plan
+    monkeypatch.setattr(intervals, "plan", lambda n: replace(original(n), name=named(f"[{n})")))
+    count = 20
+    boundaries(open_store(), count)
+    fresh = open_store()
+    for number in range(1, count):
+        boundary = fresh.require(intervals.boundary(number))
+        assert boundary.state.position == intervals.position(number)
+        assert boundary.layers[-1].whole is None
+        done = open_store().require(named(f"[{number})"))
+        assert done.state.position is not None
+        assert done.state.position.offsets == intervals.position(number).offsets
+        assert done.layers[-1].is_upon_others
+        (planned,) = fresh.log.events(done.name, 0, 1)
+        assert planned.state.position == intervals.position(number - 1)
+        assert len(planned.layers) <= 1 + count.bit_length()
+
+
+def test_records_of_intervals_have_what_changed() -> None:
+    store = CheckpointStore(MemoryEventLog())
+    boundaries(store, 40)
+    records = log_of(store).records
+    sizes = {(n, s): len(r["body"]) for n, of in records.items() for s, r in of.items()}
+    first = sizes.pop((intervals.boundary(0), 0))
+    whole = store.require(intervals.boundary(39)).body()
+    assert len(sizes) == 39 * 3
+    # A plan and a receipt name the ranges and the columns, too.
+    assert max(size for (name, _), size in sizes.items() if name.startswith(RESERVED)) < 300
+    assert min(first, len(whole)) > 350
+    versions = {content(dict(r))["version"] for of in records.values() for r in of.values()}
+    assert versions == {1, 4}
+
+
+def test_an_interval_without_its_boundary_is_an_error() -> None:
+    store = CheckpointStore(MemoryEventLog())
+    boundaries(store, 4)
+    name = intervals.plan(3).name
+    key = store.require(name).layers[0].key
+    del log_of(store).records[key[0]][key[1]]
+    head = store.require(name)
+    assert head.state.position is not None
+    with pytest.raises(CheckpointHistoryError, match="reset"):
+        len(head.state.position.offsets)
+
+
+def test_compaction_takes_intervals() -> None:
+    source = CheckpointStore(MemoryEventLog())
+    boundaries(source, 6)
+    target = CheckpointStore(MemoryEventLog())
+    compact(source, target)
+    for number in range(6):
+        found = target.require(intervals.boundary(number))
+        assert found.state.position == intervals.position(number)
+    after = intervals.position(6)
+    made = target.set_first(intervals.boundary(6), after, {}, found)
+    assert made.layers[-1].is_upon_others
+    assert target.require(intervals.boundary(6)).state.position == after

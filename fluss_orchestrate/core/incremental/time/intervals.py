@@ -127,6 +127,8 @@ class _Recorded:
     """Places whose rows at the boundary had been deleted when it was resolved."""
     late_rows: bool
     """Whether rows of expired partitions are in it; they are not by the policy `note`."""
+    event: Event
+    """The event that recorded it."""
 
 
 class IntervalScan:
@@ -221,13 +223,16 @@ class IntervalScan:
                         return known, None
                     check.check_plan(known)
                     return known, receipt.repeated()
-            start, stop = self._boundary(first_ms), self._boundary(last_ms)
+            start = self._boundary(first_ms)
+            stop = self._boundary(last_ms, start.event)
             draft = self._drafted(name, run_key, start, stop)
             check.check_plan(draft.plan)
             draft = self._claimed(check, head, draft)
             times = {"since_ms": first_ms, "until_ms": last_ms}
             details = check.with_contract({**times, **draft.details})
-            recorded = self.store.try_plan(head, draft.plan, draft.position, details, check.binding)
+            recorded = self.store.try_plan(
+                head, draft.plan, draft.position, details, check.binding, upon=start.event
+            )
             if recorded is not None:
                 return recorded, None
             CLAIM_PAUSE.pause_blocking(attempt)
@@ -312,8 +317,11 @@ class IntervalScan:
         committed = receipt if receipt is not None and receipt.run_key == run_key else None
         return ScanRun(self, run_key, plan, progress, committed)
 
-    def _boundary(self, timestamp_ms: int) -> _Recorded:
-        """Return the recorded boundary of a time, or resolve and record it."""
+    def _boundary(self, timestamp_ms: int, earlier: Event | None = None) -> _Recorded:
+        """Return the recorded boundary of a time, or resolve and record it.
+
+        Its record has what differs from an earlier boundary.
+        """
         name = f"{RESERVED}at{RESERVED}{self.name}{RESERVED}{timestamp_ms}"
         head = self.store.head(name)
         if head is None:
@@ -326,11 +334,11 @@ class IntervalScan:
             reason = {"at_ms": timestamp_ms, "lost": [list(p) for p in found.lost]}
             if self._scan.settings.on_late_rows == "note":
                 reason["late_rows"] = NOT_COVERED
-            head = self.store.set_first(name, as_seen(found.position, drops), reason)
+            head = self.store.set_first(name, as_seen(found.position, drops), reason, earlier)
         position = head.state.position
         assert position is not None
         lost = frozenset((p, b) for p, b in head.details.get("lost", ()))
-        return _Recorded(position, lost, covers_late_rows(head))
+        return _Recorded(position, lost, covers_late_rows(head), head)
 
     def _drafted(self, name: str, run_key: str, start: _Recorded, stop: _Recorded) -> Draft:
         """Return the plan of the interval, using the records of dropped partitions."""
