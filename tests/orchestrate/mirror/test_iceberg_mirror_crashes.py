@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from fluss_client import Config, FlussConnection
+from fluss_orchestrate.core.checkpoints.fluss_store import FlussCheckpointStore
+from fluss_orchestrate.core.mirror.table import mirror_scan
 from tests.faults.recording import KILLS_PER_PART, FaultRecorder, parts_of
 from tests.fix_either import own_database
 from tests.orchestrate.incremental.crasher import STAGES
@@ -23,7 +25,7 @@ SEED = 20261118
 KILLS_SHORT, KILLS_LONG = 12, 200
 RESCALES_SHORT = 4
 COUNT_MAX, REGIONS_MAX = 6, 24
-RACERS = 8
+RACERS, TURNS, TURNS_LONG = 8, 2, 6
 NAME = "crashes"
 MODES = ("equality", "copy_on_write")
 
@@ -188,8 +190,13 @@ def test_eight_racing_runs(
     chance = random.Random(SEED)
     print("seed", SEED, mode)
     target = Target(source, tmp_path, mode, fluss_address)
-    for turn in range(10 if long_form else 1):
+    path = source.path
+    store = FlussCheckpointStore(source.connection, path.database_name, NAME, replicas=1)
+    for turn in range(TURNS_LONG if long_form else TURNS):
         source.change(chance, 12)
+        if turn:
+            scan = mirror_scan(source.connection, path, NAME, store=store)
+            scan.reset("start", "a rebuild that the runs race for", abandon_pending=True)
         specs = [
             target.spec
             | {
@@ -202,6 +209,9 @@ def test_eight_racing_runs(
         with ThreadPoolExecutor(RACERS) as pool:
             codes = list(pool.map(crashers.run, specs))
         assert set(codes) <= {0, KILLED}
+        assert target.differences() == (0, 0)
+        last = target.spec | {"run_key": f"{turn}/last", "stage": "", "seed": 0}
+        assert crashers.run(last) == 0
         assert target.differences() == (0, 0)
     assert crashers.run(target.spec | {"run_key": "last", "stage": "", "seed": 0}) == 0
     assert target.duck.rows(tmp_path) == without_nulls(source.model)
