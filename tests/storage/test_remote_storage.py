@@ -19,7 +19,9 @@ from fluss_client.errors import StorageError, StorageRefusedError
 from fluss_client.net.rate import RateLimit
 from fluss_client.testing import LocalCluster
 from fluss_client.wire import fluss_pb2 as pb
+from fluss_orchestrate.core.lake.catalog import open_catalog
 from tests.fix_storage import CUT_SIZE, FaultyStore
+from tests.foundation.command import run
 from tests.storage.conftest import MakeTable, rows, until
 from tests.waiting import let_pass, scaled, wait_until
 
@@ -216,6 +218,24 @@ def test_the_state_of_keys_is_read_from_snapshots_on_s3(
     store.kinds, store.chance = (CUT_SIZE,), 1.0
     with pytest.raises(StorageError, match="an answer of the store was cut off"):
         BlockingState(async_connection(connection), info, bucket)
+
+
+def test_the_command_says_where_the_store_is(storage_cluster: LocalCluster) -> None:
+    """What `cluster up` answers opens the bucket; a cluster that is up is left alone."""
+    options = ("--remote", "s3", "--lake", "iceberg-rest", "--json")
+    said = run("cluster", "up", "--dir", storage_cluster.info.dir, *options)
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout.splitlines()[-1])
+    assert found["pids"] == dict(storage_cluster.info.pids)
+    place = open_storage(f"{found['bucket']}/said.txt", found["storage"])
+    with place.filesystem.open_output_stream(place.path) as stream:
+        stream.write(b"here")
+    assert place.filesystem.get_file_info(place.path).size == 4
+    assert open_catalog(found["lake"]).list_namespaces() is not None
+    refused = run("cluster", "up", "--dir", storage_cluster.info.dir, "--remote", "gs")
+    assert refused.returncode != 0
+    assert "gs" in refused.stderr
+    assert "\n" not in refused.stderr.strip()
 
 
 def test_what_the_store_refuses_is_told(
