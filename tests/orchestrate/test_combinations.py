@@ -76,7 +76,9 @@ Held = Counter[tuple[Any, ...]]
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EventTables]:
     address = f"embedded:{tmp_path_factory.mktemp('combinations')}"
-    with FlussConnection.create(Config({"bootstrap.servers": address})).result() as connection:
+    # No power cut is tested here.
+    settings = {"bootstrap.servers": address, "embedded.synchronous": "off"}
+    with FlussConnection.create(Config(settings)).result() as connection:
         admin = connection.get_admin().result()
         admin.create_database("walk").result()
         yield EventTables(connection, admin, "walk")
