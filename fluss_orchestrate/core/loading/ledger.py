@@ -95,6 +95,8 @@ class LoadLedger:
         Raises:
             MirroredTableError: The table is a mirror.
         """
+        if not self._target.has_primary_key():
+            return  # It can be no mirror.
         claim = await TableOwnership(self._table, self._target).enter(self._kind, self.load_id)
         if claim is not None:
             raise MirroredTableError(self.table, self.load_id, claim.checkpoint)
