@@ -166,6 +166,12 @@ ROWS: tuple[tuple[str, str, str], ...] = (
         f"{LATE}test_a_plan_with_late_rows_is_read_by_another_process",
     ),
     (
+        "Late rows in lags, counts, sensors, data versions and checks",
+        "scripted",
+        "tests/fluss1/test_late_rows_seen.py::"
+        "test_lags_count_late_rows_unless_the_checkpoint_leaves_them_out",
+    ),
+    (
         "Servers of 0.9.1 get the same bytes as before",
         "scripted",
         f"{COUNTS}test_servers_before_1_0_get_the_bytes_of_before",

@@ -28,7 +28,9 @@ from tests.interop.test_predicates_in_java import flat
 ALWAYS = {
     "ALTER_DATABASE",
     "ALTER_TABLE",
+    "CREATE_PARTITION",
     "GET_CLUSTER_HEALTH",
+    "GET_TABLE_INFO",
     "GET_TABLE_STATS",
     "LIMIT_SCAN",
     "LIST_KV_SNAPSHOTS",
@@ -111,6 +113,7 @@ def filtered(table: fluss.FlussTable, places: list[fluss.TableBucket]) -> None:
 
 
 def administer(connection: fluss.FlussConnection, admin: fluss.FlussAdmin) -> None:
+    done(admin.create_partition(PATH, {"day": "third"}))
     done(admin.get_cluster_health())
     done(
         admin.alter_database(

@@ -21,6 +21,7 @@ import org.apache.fluss.client.table.writer.UpsertWriter;
 import org.apache.fluss.config.Configuration;
 import org.apache.fluss.metadata.DatabaseChange;
 import org.apache.fluss.metadata.PartitionInfo;
+import org.apache.fluss.metadata.PartitionSpec;
 import org.apache.fluss.metadata.TableBucket;
 import org.apache.fluss.metadata.TableChange;
 import org.apache.fluss.metadata.TablePath;
@@ -187,6 +188,7 @@ public class Calls {
     }
 
     private void administer() throws Exception {
+        admin.createPartition(PATH, new PartitionSpec(Collections.singletonMap("day", "third")), false).get();
         long id = table.getTableInfo().getTableId();
         long partition = partitions().get("new").getPartitionId();
         ClusterHealth health = admin.getClusterHealth().get();
