@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -14,6 +15,7 @@ from fluss_client import FlussConnection, TablePath
 from fluss_client.errors import ConfigError, RowError
 from fluss_orchestrate.core.sinks.errors import SinkSchemaError
 from fluss_orchestrate.dagster import FlussIOManager, FlussResource, fluss_time_partitions
+from fluss_orchestrate.dagster.work import row_count, table_info
 from tests.dagster_integration.tables import log_ids, make_table, orders
 from tests.orchestrate.rescaler import Rescaler
 
@@ -426,6 +428,34 @@ def test_mode_error_minds_only_rows_of_others(
     with pytest.raises(Exception, match="holds 4 rows already"):
         dg.materialize([once], resources=resources)
     assert log_ids(connection, TablePath(database, "once")) == list(range(4))
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_mode_error_finds_rows_that_servers_do_not_count(
+    database: str, fluss: FlussResource, connection: FlussConnection, partitioned: bool
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
+    path = make_table(
+        connection,
+        TablePath(database, "uncounted"),
+        schema,
+        primary_keys=["id", "day"],
+        partition_keys=["day"] if partitioned else None,
+        properties={"table.changelog.image": "WAL"},
+    )
+    days = dg.StaticPartitionsDefinition(["a", "b"]) if partitioned else None
+
+    @dg.asset(key=[database, "uncounted"], partitions_def=days, metadata={"partition_expr": "day"})
+    def uncounted() -> pa.Table:
+        return pa.table({"id": [1], "day": ["a"]})
+
+    options: dict[str, Any] = {"partition_key": "a"} if partitioned else {}
+    resources = {"io_manager": FlussIOManager(fluss=fluss, write_mode="error")}
+    run = partial(dg.materialize, [uncounted], resources=resources, **options)
+    assert run().success
+    assert row_count(connection, table_info(connection, path)) is None
+    with pytest.raises(ConfigError, match="holds 1 rows"):
+        run()
 
 
 def test_columns_that_a_frame_lacks_keep_their_values(

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from fluss_client import FlussConnection, TableInfo
 from fluss_client.errors import ConfigError, DatabaseNotExistError, TableNotExistError
+from fluss_orchestrate.core.lake.state import read_table
 from fluss_orchestrate.core.loading import RowsDifferError, load_is_known, load_rows
 from fluss_orchestrate.core.loading.units import CHANGE_TYPE
 from fluss_orchestrate.core.provisioning import apply_tables
@@ -312,14 +313,22 @@ class OutputWriter:
     def _refuse_rows(self, info: TableInfo, part: TableSlice | None) -> None:
         if load_is_known(self._connection, self._path, self._load_id):
             return  # what is there may be this run's own
+        counts = {}
         if part is not None and part.is_stored_apart:
             counts = partition_counts(self._connection, info)
+        whole = row_count(self._connection, info) if part is None else None
+        if counts and part is not None:
             held = sum(counts.get(name, 0) for name in part.names())
         elif part is not None:
-            found = part.read(self._connection, list(part.columns.values()))
+            found = part.read(self._connection, list(part.columns.values()), "note")
             held = sum(batch.num_rows for batch in found)
+        elif whole is not None:
+            held = whole
         else:
-            held = row_count(self._connection, info) or 0
+            # Servers keep no count of a table whose changelog has no old rows.
+            columns = info.get_column_names()[:1]
+            found = read_table(self._connection, self._path, columns, on_late_rows="note")
+            held = sum(batch.num_rows for batch in found)
         if held:
             raise ConfigError(
                 f"{self._path} holds {held} rows already, and write_mode is 'error': drop them, or "
