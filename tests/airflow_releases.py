@@ -1,11 +1,11 @@
 """Runs all tests of the Airflow provider on several releases of Airflow, and keeps the results.
 
     python -m tests.airflow_releases [RELEASE ...] [FILE ...] [--environments FOLDER]
-        [--minutes N] [--long]
+        [--minutes N] [--rest] [--only EXPRESSION] [--long]
 
 Each release is installed from the registry with what the tests need, as the packages were some
 weeks after it came, into an environment that is thrown away, unless a folder for it is named. The
-results of each file of tests are kept in tests/airflow_release_results.json, from which
+outcome of each test is kept in tests/airflow_release_results.json, from which
 `python -m tests.support_matrix` writes a table.
 
 The tests ask `tests/airflow_provider/capabilities.py` what the release has.
@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.airflow_provider import outcomes
 from tests.version_matrix import ROOT, VERSIONS, Version, install
@@ -45,6 +46,9 @@ LAKE = ("pyiceberg[sql-sqlite]>=0.11", "pyiceberg-core>=0.6", "SQLAlchemy>=2")
 NEWER = ("dagster", "dagster-pipes", "dagster-shared", "pyiceberg-core", "pytest")
 """What is newer than older releases of Airflow, and none of their business."""
 CANNOT = "this Airflow cannot: "
+NOT_RUN = "not run"
+Found = dict[str, dict[str, str]]
+"""What became of each test: `outcome`, and perhaps `commit` and `why`."""
 
 
 def releases() -> list[Version]:
@@ -67,11 +71,8 @@ def install_suite(version: Version, place: Path) -> str | None:
 
 def run_files(
     python: Path, files: list[str], minutes: float | None, *arguments: str
-) -> dict[str, dict[str, object]]:
-    """Run files of tests in one process; by file, how many passed, what failed or cannot be.
-
-    A file that was not run to its end is left out.
-    """
+) -> dict[str, Found]:
+    """Run files of tests in one process; what became of each test, by file."""
     with tempfile.TemporaryDirectory(prefix="fluss-release-") as directory:
         told = Path(directory) / "outcomes"
         # Nothing that this machine lacks may go untested.
@@ -86,29 +87,24 @@ def run_files(
             except subprocess.TimeoutExpired:
                 running.send_signal(signal.SIGINT)  # so that its servers end, too
         lines = told.read_text().splitlines() if told.is_file() else []
-    return _by_file([json.loads(line) for line in lines])
+    return _by_file([json.loads(line) for line in lines], commit())
 
 
-def _by_file(lines: list[dict[str, str]]) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = {}
-    for file, selected in [(one["file"], one["selected"]) for one in lines if "selected" in one]:
-        ended = [one for one in lines if one["file"] == file and "test" in one]
-        failed = {one["test"]: one["why"] for one in ended if one["outcome"] == "failed"}
-        skipped = {one["test"]: one["why"] for one in ended if one["outcome"] == "skipped"}
-        cannot = {
-            test.partition("[")[0]: why.rpartition(CANNOT)[2]
-            for test, why in skipped.items()
-            if CANNOT in why
-        }
-        failed |= {test: why for test, why in skipped.items() if CANNOT not in why}
-        if len({one["test"] for one in ended}) < int(selected):
-            print(f"{file} was not run to its end")
+def _by_file(lines: list[dict[str, Any]], tested: str) -> dict[str, Found]:
+    found: dict[str, Found] = {}
+    for line in lines:
+        if "selected" in line:
+            tests = found.setdefault(line["file"], {})
+            tests |= {test: {"outcome": NOT_RUN} for test in line["selected"]}
             continue
-        passed = sum(one["outcome"] == "passed" and one["test"] not in failed for one in ended)
-        found[file] = {"passed": passed}
-        found[file] |= ({"failed": failed} if failed else {}) | (
-            {"cannot": cannot} if cannot else {}
-        )
+        outcome = {"outcome": line["outcome"], "commit": tested}
+        if CANNOT in line["why"]:
+            outcome = {"outcome": CANNOT + line["why"].rpartition(CANNOT)[2]}
+        elif line["outcome"] != "passed":  # also what was skipped
+            outcome = {"outcome": "failed", "why": line["why"], "commit": tested}
+        before = found[line["file"]][line["test"]]["outcome"]
+        if before != "failed":  # else its end failed, too
+            found[line["file"]][line["test"]] = outcome
     return found
 
 
@@ -135,12 +131,23 @@ def commit() -> str:
     return said("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
 
 
-def kept_results() -> dict[str, dict[str, dict[str, object]]]:
+def kept_results() -> dict[str, dict[str, Found]]:
     """What was found so far, by release and file."""
-    found: dict[str, dict[str, dict[str, object]]] = (
+    found: dict[str, dict[str, Found]] = (
         json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     )
     return found
+
+
+def keep(release: str, found: dict[str, Found]) -> None:
+    """Keep what was found of a release; a test that was not run again keeps what it had."""
+    results = kept_results()
+    kept = results.setdefault(release, {})
+    for file, tests in found.items():
+        before = kept.get(file, {})
+        ran = {test: told for test, told in tests.items() if told["outcome"] != NOT_RUN}
+        kept[file] = {**tests, **before, **ran}
+    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
 def render() -> str:
@@ -148,38 +155,48 @@ def render() -> str:
     kept, columns = kept_results(), [version.name for version in releases()]
     lines = [
         "\n## The Airflow provider on several releases\n",
-        "From the last `make test-releases`: how many tests of each file of "
-        "`tests/airflow_provider` passed, and the commit. What a release lacks is tested by its "
-        "fallback.\n",
+        "From the last runs of `make test-releases`: how many tests of each file of "
+        "`tests/airflow_provider` passed on each release, and the commits. What a release lacks "
+        "is tested by its fallback.\n",
         f"| | {' | '.join(columns)} |",
         f"|---|{'---|' * len(columns)}",
     ]
-    missing: set[str] = set()
+    cannot: set[str] = set()
+    failed: set[str] = set()
     for file in sorted(path.name for path in TESTS.glob("test_*.py")):
         cells = []
         for column in columns:
-            found = kept.get(column, {}).get(file)
-            cells.append("not run" if found is None else _cell(found))
-            cannot = (found or {}).get("cannot", {})
-            assert isinstance(cannot, dict)
-            missing |= {f"- {column}, `{file}::{test}`: `{name}`" for test, name in cannot.items()}
+            tests = kept.get(column, {}).get(file, {})
+            cells.append(_cell(tests))
+            for test, told in tests.items():
+                if told["outcome"].startswith(CANNOT):
+                    name = test.partition("[")[0]
+                    cannot.add(f"- {column}, `{file}`, `{name}`: {told['outcome']}")
+                elif told["outcome"] == "failed":
+                    failed.add(f"- {column}, `{file}`, `{test}` at {told['commit']}")
         lines.append(f"| `{file}` | {' | '.join(cells)} |")
-    if missing:
-        lines += ["\nTests that were skipped, and the capability that the release lacks:\n"]
-        lines += sorted(missing)
+    for title, entries in (("Failed:", failed), ("Skipped:", cannot)):
+        if entries:
+            lines += [f"\n{title}\n", *sorted(entries)]
     return "\n".join(lines) + "\n"
 
 
-def _cell(found: dict[str, object]) -> str:
-    failed, cannot = found.get("failed", {}), found.get("cannot", {})
-    assert isinstance(failed, dict)
-    assert isinstance(cannot, dict)
-    parts = [f"{found.get('passed', 0)} passed"]
-    if cannot:
-        parts.append(f"{len(cannot)} skipped")
-    if failed:
-        parts.append(f"**failed**: {', '.join(f'`{name}`' for name in sorted(failed))}")
-    return f"{', '.join(parts)} ({found['commit']})"
+def _cell(tests: Found) -> str:
+    wanted = {t: told for t, told in tests.items() if not told["outcome"].startswith(CANNOT)}
+    ran = [told for told in wanted.values() if told["outcome"] != NOT_RUN]
+    if not ran:
+        return NOT_RUN
+    passed = sum(told["outcome"] == "passed" for told in ran)
+    return f"{passed} of {len(wanted)} ({', '.join(sorted({told['commit'] for told in ran}))})"
+
+
+def _passed(release: str) -> list[str]:
+    return [
+        f"{TESTS.relative_to(ROOT) / file}::{test}"
+        for file, tests in kept_results().get(release, {}).items()
+        for test, told in tests.items()
+        if told["outcome"] == "passed"
+    ]
 
 
 def main(arguments: list[str]) -> int:
@@ -189,6 +206,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--environments", type=Path, help="keep the environments in this folder")
     parser.add_argument("--long", action="store_true", help="the long forms as well")
     parser.add_argument("--minutes", type=float, help="end after so long, and keep what was found")
+    parser.add_argument("--rest", action="store_true", help="leave out what has passed before")
+    parser.add_argument("--only", help="tests whose names match, as pytest's -k")
     options = parser.parse_args(arguments)
     files = [name for name in options.what if name.endswith(".py")]
     named = [name for name in options.what if not name.endswith(".py")]
@@ -202,17 +221,17 @@ def main(arguments: list[str]) -> int:
                 wrong = True
                 continue
             wanted = files or sorted(path.name for path in TESTS.glob("test_*.py"))
-            tested = commit()
-            found = run_files(
-                python, wanted, options.minutes, *(["--long"] if options.long else [])
-            )
-            wrong = wrong or len(found) < len(wanted)
-            results = kept_results()
-            for file, outcome in found.items():
-                wrong = wrong or "failed" in outcome
-                print(version.name, file, outcome, flush=True)
-                results.setdefault(version.name, {})[file] = {**outcome, "commit": tested}
-            RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+            forms = ["--long"] if options.long else []
+            if options.rest:
+                forms += [f"--deselect={test}" for test in _passed(version.name)]
+            if options.only:
+                forms.append(f"-k={options.only}")
+            found = run_files(python, wanted, options.minutes, *forms)
+            keep(version.name, found)
+            for file, tests in found.items():
+                others = {t: told for t, told in tests.items() if told["outcome"] != "passed"}
+                wrong = wrong or any(told["outcome"] == "failed" for told in others.values())
+                print(version.name, file, f"{len(tests) - len(others)} passed", others, flush=True)
     return int(wrong)
 
 

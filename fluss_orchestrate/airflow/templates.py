@@ -35,7 +35,11 @@ class CheckedTemplates:
         jinja_env: Any = None,
         seen_oids: set[int] | None = None,
     ) -> Any:
-        """Render as Airflow does; a template that renders to nothing fails the task."""
+        """Render as Airflow does; a template that renders to nothing fails the task.
+
+        Numbers as keys, such as those of offsets by bucket, become text: Airflow 3.0 fails a task
+        whose rendered arguments have other keys.
+        """
         name = self._field_with(content) if isinstance(content, str) else None
         render: Any = super().render_template  # type: ignore[misc]
         rendered = render(content, context, jinja_env, seen_oids)
@@ -47,6 +51,8 @@ class CheckedTemplates:
                 f"task {self.task_id}: the template of '{name}', {content!r}, gave "
                 f"{rendered!r}: give the value that it names (a retry does not help: not retried)"
             )
+        if type(rendered) is dict:
+            return {str(k) if isinstance(k, int) else k: v for k, v in rendered.items()}
         return rendered
 
     def check_not_empty(self) -> None:

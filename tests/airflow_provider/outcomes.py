@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,22 @@ def _write(**line: Any) -> None:
         file.write(json.dumps(line) + "\n")
 
 
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    # What belongs to another release, or to the long form, is no test of this one.
+    others = ("long", "airflow_has", "airflow_lacks")
+    _selected([i for i in items if not any(i.get_closest_marker(name) for name in others)])
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    for name, count in Counter(item.path.name for item in session.items).items():
-        _write(file=name, selected=count)
+    _selected(session.items)
+
+
+def _selected(items: list[pytest.Item]) -> None:
+    selected: dict[str, list[str]] = {}
+    for item in items:
+        selected.setdefault(item.path.name, []).append(item.nodeid.partition("::")[2])
+    for name, tests in selected.items():
+        _write(file=name, selected=tests)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

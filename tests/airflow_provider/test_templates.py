@@ -9,8 +9,10 @@ import pytest
 
 from fluss_client import FlussConnection
 from fluss_orchestrate.airflow import (
+    FlussCheckpointResetOperator,
     FlussIncrementalScanOperator,
     FlussLakeSnapshotSensor,
+    FlussOffsetSensor,
     FlussOffsetTrigger,
     FlussPartitionWindowOperator,
     FlussTarget,
@@ -19,6 +21,7 @@ from fluss_orchestrate.airflow import (
     ParquetTarget,
     fluss_table_asset,
 )
+from fluss_orchestrate.airflow.scans import until_of
 from fluss_orchestrate.core.checkpoints import FlussCheckpointStore
 from fluss_orchestrate.core.loading import load_rows
 from fluss_orchestrate.core.provisioning import apply_tables
@@ -76,6 +79,30 @@ def test_rows_of_data_may_hold_empty_texts_and_options_may_be_left_out() -> None
     for literal in (scan(sink=ParquetTarget("")), scan(table=" ")):
         with pytest.raises(FlussTaskFailedError, match="is empty"):
             literal.check_not_empty()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda wanted: FlussOffsetSensor(task_id="s", table="a.b", offsets=wanted),
+        lambda wanted: FlussLakeSnapshotSensor(task_id="s", table="a.b", covers=wanted),
+        lambda wanted: scan(until=wanted),
+        lambda wanted: FlussCheckpointResetOperator(
+            task_id="s", table="a.b", checkpoint="c", to=wanted
+        ),
+    ],
+)
+def test_offsets_by_bucket_are_rendered_to_what_airflow_can_keep(make: Any) -> None:
+    """Airflow 3.0 refuses rendered arguments whose keys are no text."""
+    from airflow.sdk import DAG
+
+    with DAG("any"):
+        task = make({0: 31, 1: "{{ x }}"})
+    task.render_template_fields({"x": 7})
+    rendered = [getattr(task, name) for name in task.template_fields]
+    (found,) = [value for value in rendered if isinstance(value, dict)]
+    assert set(found) == {"0", "1"}
+    assert until_of(found) == {0: 31, 1: 7}
 
 
 def test_a_result_that_cannot_be_stored_does_not_move_the_checkpoint(
