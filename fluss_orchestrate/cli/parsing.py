@@ -74,12 +74,22 @@ def _offsets(session: Session, table: str, text: str, option: str) -> dict[Any, 
             found[None, int(bucket)] = int(offset)
             continue
         if ids is None:
-            infos = session.admin.list_partition_infos(path_of(table)).result()
-            ids = {info.partition_name: info.partition_id for info in infos}
+            ids = _partition_ids(session, table)
         if partition not in ids:
             raise CommandError(f"{table} has no partition '{partition}'")
         found[ids[partition], int(bucket)] = int(offset)
     return found
+
+
+def _partition_ids(session: Session, table: str) -> dict[str, int]:
+    """Return the ids of all partitions by name, also of that with rows of expired ones."""
+    from fluss_client.engine import backend_of, existing_partitions, run_blocking
+
+    info = session.admin.get_table_info(path_of(table)).result()
+    if not info.is_partitioned():
+        raise CommandError(f"{table} has no partitions: write bucket=offset")
+    found = run_blocking(existing_partitions(backend_of(session.connection), info))
+    return {partition.partition_name: partition.partition_id for partition in found}
 
 
 def read_receipt(path: Path) -> Receipt:

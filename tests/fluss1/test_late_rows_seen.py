@@ -19,7 +19,7 @@ import fluss_client as fluss
 from fluss_client.engine import HISTORICAL_PARTITION, async_connection, backend_of, run_blocking
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
-from fluss_orchestrate.core.checkpoints import CheckpointStore
+from fluss_orchestrate.core.checkpoints import CheckpointStore, SqlCheckpointStore
 from fluss_orchestrate.core.checkpoints.events import now_ms
 from fluss_orchestrate.core.checkpoints.report import checkpoint_lag
 from fluss_orchestrate.core.conditions.tables import EndsNow, RowsCame
@@ -208,3 +208,22 @@ def test_an_interval_says_when_another_policy_has_left_late_rows_out() -> None:
         second = reading.plan("b", after + 2, after + 3)
         assert "late_rows" not in store.require(second.name).details
         assert sum(r.count for r in second.ranges) == LATE
+
+
+def test_a_reset_names_late_rows_by_their_partition(tmp_path: Path) -> None:
+    with late_table(LOG) as (server, connection):
+        write_late(connection, server)
+        cli = Cli(
+            tmp_path, server.bootstrap, FLUSS_CHECKPOINT_STORE=f"sqlite:///{tmp_path}/kept.db"
+        )
+        to = f"old/0=1,old/1=2,{HISTORICAL_PARTITION}/0=7,{HISTORICAL_PARTITION}/1=0"
+        arguments = ["checkpoints", "reset", "job", "--table", str(PATH), "--yes", "--to", to]
+        cli.json(*arguments)
+        store = SqlCheckpointStore(f"sqlite:///{tmp_path}/kept.db")
+        position = store.require("job").state.position
+        store.close()
+        assert position is not None
+        late = server.partitions[HISTORICAL_PARTITION]
+        assert position.offsets[late, 0] == 7
+        assert checkpoint_lag(connection, store, "job").offsets == WRITTEN - 3 + LATE - 7
+        store.close()
