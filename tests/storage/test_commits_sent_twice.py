@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 import fluss_client as fluss
@@ -78,6 +79,22 @@ def test_an_increment_is_in_the_table_once(
         assert ids_of(catalog, target) == list(range(number * 50 + 50))
     assert len(open_catalog(catalog).load_table(target).snapshots()) == 3
     assert gateway.struck["twice"] >= 4
+    held = sink.position(name)
+    # A column that the table gets is a commit of its own.
+    admin = connection.get_admin().result()
+    path = table.get_table_path()
+    admin.alter_table(path, add_columns=[pa.field("more", pa.int64())]).result()
+    with connection.get_table(path).result().new_append().create_writer() as writer:
+        more = rows(150, 160).append_column("more", pa.array(range(10), pa.int64()))
+        writer.write_arrow(more)
+    scan = IncrementalScan(connection, name, name, scan.store)
+    run_increment(scan, IcebergSink(through, target, schema_policy="add_columns"), "run-3")
+    found = open_catalog(catalog).load_table(target).scan().to_arrow().sort_by("id")
+    assert found["more"].to_pylist() == [None] * 150 + list(range(10))
+    sink.reset_position(name)
+    assert sink.position(name) is None
+    sink.reset_position(name, held)
+    assert sink.position(name) == held
     # Who reaches the catalog by another name finds the same plans there.
     direct = IcebergSink({**catalog, "name": "direct"}, target)
     assert direct.position(name) == IcebergSink(through, target).position(name)
