@@ -37,7 +37,8 @@ COMPONENTS = {
 PRELOAD = """
 import sys
 
-if "scheduler" in sys.argv:  # Workers are forked from it, and need not import these then.
+# Workers and parsers of DAGs are forked from these, and need not import all this then.
+if {"scheduler", "dag-processor"} & set(sys.argv):
     import airflow.sdk.execution_time.task_runner
     import pyarrow.parquet
     import fluss_orchestrate.airflow.decorators
@@ -293,8 +294,8 @@ def _settings(home: Path, port: int) -> dict[str, str]:
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
         "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "1",
-        # DAGs are parsed as they appear; whoever changes one waits for it.
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
+        # DAGs are parsed when they appear and when they change, and not again.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
         # A busy machine answers late.
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
