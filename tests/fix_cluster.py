@@ -28,6 +28,7 @@ from fluss_client.testing.jars import SERVER_JARS
 from fluss_client.testing.processes import ProcessMark, process_start
 from fluss_client.testing.user_dirs import file_lock, state_dir
 from tests.needs import unavailable
+from tests.waiting import scaled
 
 START_DEADLINE_S = 300.0
 TURN_S = 300.0
@@ -74,7 +75,9 @@ class SharedClusters:
             folder = self.folder / name
             cluster = LocalCluster(folder, **SHARED[name])
             try:
-                with file_lock(folder.with_suffix(".lock"), START_DEADLINE_S, f"starting {name}"):
+                with file_lock(
+                    folder.with_suffix(".lock"), scaled(START_DEADLINE_S), f"starting {name}"
+                ):
                     if self._keep:
                         _up_again(cluster)
                     else:
@@ -154,7 +157,7 @@ def only_tierer(request: pytest.FixtureRequest) -> Iterator[None]:
 
     It hands out any table that is due to whoever asks, also to a worker of another test.
     """
-    with file_lock(clusters_folder(request.config) / "tierer.lock", TURN_S, "tiering"):
+    with file_lock(clusters_folder(request.config) / "tierer.lock", scaled(TURN_S), "tiering"):
         yield
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from fluss_client.testing.user_dirs import cache_dir, file_lock
 from tests.foundation.environments import ROOT, make_environment, uv
+from tests.waiting import scaled
 
 SUPPORTED = ("3.12", "3.13")
 SET_UP_DEADLINE_S = 600.0
@@ -45,7 +46,9 @@ def environment(python: str) -> Path:
     key = hashlib.sha256(python.encode() + pins.read_bytes()).hexdigest()[:16]
     folder = cache_dir() / "test-environments" / key
     ready = folder / "ready"
-    with file_lock(folder.with_suffix(".lock"), SET_UP_DEADLINE_S, "making a test environment"):
+    with file_lock(
+        folder.with_suffix(".lock"), scaled(SET_UP_DEADLINE_S), "making a test environment"
+    ):
         if not ready.exists():
             shutil.rmtree(folder, ignore_errors=True)
             made = make_environment(folder, python)

@@ -127,7 +127,7 @@ async def test_an_ordered_read_decodes_a_bounded_amount_while_its_first_rows_tak
     fill(backend, 0, 400, encoded=BATCH // GROWTH)
     go_on = threading.Event()
     calls = itertools.count()
-    backend.decode_hook = lambda: next(calls) == 0 and go_on.wait(WAIT_S) and None
+    backend.decode_hook = lambda: next(calls) == 0 and go_on.wait(scaled(WAIT_S)) and None
     table = backend.table
     reader = RangeReader(
         backend,  # type: ignore[arg-type]
