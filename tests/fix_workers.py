@@ -15,8 +15,9 @@ TOGETHER = ("tests/airflow_provider/", "tests/spark/")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
-    """`--dist loadfile`, but for these folders."""
-    if config.getvalue("dist") != "loadfile":
+    """`--dist loadfile`, but for these folders if all tests run; alone, a folder has all workers."""
+    all_tests = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if config.getvalue("dist") != "loadfile" or not all_tests:
         return None
     from xdist.scheduler import LoadFileScheduling
 
