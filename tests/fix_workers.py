@@ -15,7 +15,7 @@ TOGETHER = ("tests/airflow_provider/", "tests/spark/")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
-    """`--dist loadfile`, but for these folders if all tests run; alone, a folder has all workers."""
+    """`--dist loadfile`, but for these folders if all tests run: alone, one has all workers."""
     all_tests = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if config.getvalue("dist") != "loadfile" or not all_tests:
         return None
