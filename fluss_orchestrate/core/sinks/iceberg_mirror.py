@@ -49,14 +49,16 @@ from fluss_orchestrate.core.sinks.errors import (
     SinkPositionError,
 )
 from fluss_orchestrate.core.sinks.iceberg_columns import MirrorColumns
+from fluss_orchestrate.core.sinks.iceberg_folders import others_in_folder
 from fluss_orchestrate.core.sinks.iceberg_table import (
     COMMIT_ATTEMPTS_MAX,
     COMMIT_PAUSE,
     PLAN_ID_SUMMARY,
     PLAN_ROWS_SUMMARY,
-    PROPERTY_PREFIX,
     SinkTable,
+    checkpoints_in,
     position_of,
+    stored_position,
 )
 from fluss_orchestrate.core.sinks.partition_values import partition_rows
 from fluss_orchestrate.core.sinks.position import SinkPosition, dropped_names
@@ -314,11 +316,8 @@ class IcebergMirror:
             )
         if table is None:
             return
-        others = sorted(
-            key.removeprefix(PROPERTY_PREFIX).removesuffix(".position")
-            for key in table.properties
-            if key.startswith(PROPERTY_PREFIX) and key.endswith(".position")
-        )
+        self._check_folder(plan, table)
+        others = checkpoints_in(table.properties)
         if others or _has_data(table):
             whose = f" of checkpoint {', '.join(others)}" if others else ""
             raise SinkFormError(
@@ -326,6 +325,24 @@ class IcebergMirror:
                 f"it has rows{whose} that are not of this mirror, which would stay in it: write "
                 "into another table, or delete all its rows and call reset_position of those "
                 "checkpoints",
+            )
+
+    def _check_folder(self, plan: ScanPlan, table: Table) -> None:
+        """Refuse the folder of a table of others; an earlier table of this mirror may be there."""
+        for other in others_in_folder(table):
+            at = stored_position(other.properties, plan.name)
+            if at is not None and at.offsets.table.uri == plan.table.uri:
+                continue
+            whose = checkpoints_in(other.properties)
+            if not whose and other.current_snapshot_id is None:
+                continue  # Somebody has begun to create it, as we have.
+            raise SinkFormError(
+                self._target.identifier,
+                f"its folder {table.location()} has the files of another table"
+                + (f", with rows of checkpoint {', '.join(whose)}" if whose else "")
+                + ". Another catalog with the same warehouse may have it under this name, and a "
+                "folder is one mirror: write into a table of another name; or, if that table was "
+                "dropped, delete its files",
             )
 
     def _commit(

@@ -197,5 +197,19 @@ def property_key(name: str, what: str) -> str:
 
 def position_of(table: Table, name: str) -> SinkPosition | None:
     """Return the position of a checkpoint in a table; None if the table holds no plan of it."""
-    text = table.properties.get(property_key(name, "position"))
+    return stored_position(table.properties, name)
+
+
+def stored_position(properties: Mapping[str, str], name: str) -> SinkPosition | None:
+    """Return the position of a checkpoint in the properties of a table."""
+    text = properties.get(property_key(name, "position"))
     return None if text is None else SinkPosition.from_text(text)
+
+
+def checkpoints_in(properties: Mapping[str, str]) -> list[str]:
+    """Return the checkpoints whose position is among the properties of a table."""
+    return sorted(
+        key.removeprefix(PROPERTY_PREFIX).removesuffix(".position")
+        for key in properties
+        if key.startswith(PROPERTY_PREFIX) and key.endswith(".position")
+    )

@@ -114,10 +114,36 @@ def test_a_table_is_one_mirror_in_every_catalog(source: Source, tmp_path: Path, 
         # Nor under the same checkpoint of another store.
         other = Source(source.connection, source.path.database_name, partitioned=False)
         other.change(random.Random(3), 5)
+        taken = Mirror(other, sink)
         with pytest.raises(SinkPositionError):
-            Mirror(other, sink).run()
-        again = Mirror(other, sink)
-        again.reset()
+            taken.run()
+        taken.reset()
         with pytest.raises(SinkPositionError, match="the plan is about"):
-            again.run()
+            taken.run()
     mirror.run()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_catalogs_with_one_warehouse_have_one_mirror_of_a_name(
+    source: Source, tmp_path: Path, mode: str
+) -> None:
+    """The folder of the table is the same, so that a removal of orphans would delete files."""
+    mirror = Mirror(source, mirror_sink(tmp_path, write_mode=mode))
+    mirror.run()
+    second = catalog_properties(tmp_path) | {"uri": f"sqlite:///{tmp_path}/second.db?timeout=60"}
+    sink = IcebergSink(second, TABLE, form="mirror", write_mode=mode)
+    for _ in range(2):
+        with pytest.raises(SinkFormError, match=r"with rows of checkpoint mirror.*same warehouse"):
+            Mirror(source, sink, "second").run()
+    other = Source(source.connection, source.path.database_name, partitioned=False)
+    other.change(random.Random(3), 5)
+    with pytest.raises(SinkFormError, match="same warehouse"):
+        Mirror(other, sink).run()
+    mirror.run()
+    # A table of the mirror itself that was dropped is no obstacle.
+    open_catalog(catalog_properties(tmp_path)).drop_table(TABLE)
+    mirror.reset()
+    mirror.run()
+    # Nor is another name.
+    named = IcebergSink(second, "mirrors.others", form="mirror", write_mode=mode)
+    Mirror(source, named, "second").run()
