@@ -33,7 +33,8 @@ PARTS_benchmarks := tests/benchmarks
 PARTS_spark := tests/spark
 PARTS_storage := tests/storage
 PARTS_console := tests/console
-PARTS_fluss1 := tests/fluss1
+PARTS_fluss1 := tests/fluss1 tests/embedded/test_rescale_races.py tests/orchestrate/incremental/test_rescaling.py \
+  tests/orchestrate/sinks/test_loading_rescaled.py
 
 .DEFAULT_GOAL := help
 
