@@ -41,6 +41,11 @@ def scaled(seconds: float) -> float:
     return seconds * slowdown()
 
 
+def client_limits(**limits_ms: float) -> dict[str, str]:
+    """Settings of a client by their names, with `_` for `-`, in ms of an idle machine."""
+    return {name.replace("_", "-"): f"{scaled(ms):.0f}ms" for name, ms in limits_ms.items()}
+
+
 class Deadline:
     """The end of a wait of so many seconds of an idle machine.
 

@@ -22,7 +22,7 @@ from tests.airflow_provider.reading import ids_in
 from tests.airflow_provider.rows import numbers_spec
 from tests.airflow_provider.running import register, result_of, run, states
 from tests.fix_either import CLUSTER_FIRST
-from tests.waiting import wait_until
+from tests.waiting import scaled, wait_until
 
 pytestmark = [pytest.mark.usefixtures("airflow_home"), pytest.mark.timeout(900)]
 ROWS = 3000
@@ -82,7 +82,11 @@ def dag_of(conn_id: str, spec: TableSpec, tmp_path: Path, **more: Any) -> Any:
 
     from fluss_orchestrate.airflow import FlussBulkLoadOperator
 
-    given: dict[str, Any] = {"deferrable": True, "poll_interval": 0.5, "wait_timeout": WAIT_S}
+    given: dict[str, Any] = {
+        "deferrable": True,
+        "poll_interval": 0.5,
+        "wait_timeout": scaled(WAIT_S),
+    }
     with DAG(f"deferred_{spec.path.table_name}_{os.getpid()}") as dag:
         FlussBulkLoadOperator(
             task_id="load",

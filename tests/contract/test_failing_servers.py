@@ -17,10 +17,10 @@ from fluss_client.runtime import runtime
 from fluss_client.wire import apis
 from tests.contract.loopback import OneTable, closes, is_silent, serving
 from tests.contract.tables import Tables
-from tests.waiting import within
+from tests.waiting import client_limits, within
 
 PATH = fluss.TablePath("db", "t")
-SOON = {"connect-timeout": "1s", "request-timeout": "600ms", "retry-timeout": "600ms"}
+SOON = {"request-timeout": "600ms", "retry-timeout": "600ms"}
 
 
 def half_a_frame(connection: socket.socket) -> None:
@@ -45,7 +45,9 @@ HOW = [closes, is_silent, half_a_frame, another_ones_answer, unreadable]
 def _connected(api: Any, how: Any) -> Iterator[tuple[fluss.FlussConnection, OneTable]]:
     server = OneTable(api, how)
     with serving(server) as address:
-        config = fluss.Config({"bootstrap.servers": address} | SOON)
+        config = fluss.Config(
+            {"bootstrap.servers": address} | SOON | client_limits(connect_timeout=1000)
+        )
         with fluss.FlussConnection.create(config).result() as connection:
             yield connection, server
 
@@ -183,7 +185,9 @@ def test_a_row_that_no_request_can_hold(tables: Tables, offers: fluss.Capabiliti
 
 def test_rows_that_are_lost_at_the_close_are_said_to_be() -> None:
     with serving(OneTable(apis.PRODUCE_LOG, closes)) as address:
-        config = fluss.Config({"bootstrap.servers": address} | SOON)
+        config = fluss.Config(
+            {"bootstrap.servers": address} | SOON | client_limits(connect_timeout=1000)
+        )
         connection = fluss.FlussConnection.create(config).result()
         connection.get_table(PATH).result().new_append().create_writer().append((1,))
         _raised(connection.close, errors.WriteError)

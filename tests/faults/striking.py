@@ -13,11 +13,11 @@ from fluss_client.errors import FlussError
 from tests.contract.tables import done
 from tests.faults.ground import Call, Ground
 from tests.fix_proxy import Fault, FaultyLines
-from tests.waiting import scaled
+from tests.waiting import client_limits, scaled
 
-PATIENCE = {"connect-timeout": "800ms", "request-timeout": "800ms", "retry-timeout": "1500ms"}
+PATIENCE_MS = {"connect_timeout": 800, "request_timeout": 800, "retry_timeout": 1500}
 HUNG_S = 30.0
-"""Far beyond every deadline of `PATIENCE`, also on a machine with much else to do."""
+"""Far beyond every deadline of `PATIENCE_MS`, also on a machine with much else to do."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Striker:
     def __init__(self, ground: Ground, lines: FaultyLines) -> None:
         self.ground = ground
         self.lines = lines
-        self.config = fluss.Config({"bootstrap.servers": lines.bootstrap_servers, **PATIENCE})
+        limits = client_limits(**PATIENCE_MS)
+        self.config = fluss.Config({"bootstrap.servers": lines.bootstrap_servers, **limits})
         self.connection = done(fluss.FlussConnection.create(self.config))
 
     def strike(self, call: Call, kind: str, in_request: bool) -> Outcome:

@@ -17,11 +17,11 @@ from fluss_client import errors
 from fluss_client.wire import apis
 from fluss_client.wire import fluss_pb2 as pb
 from tests.contract.loopback import OneTable, _exactly, serving
-from tests.waiting import within
+from tests.waiting import client_limits, within
 
 PATH = fluss.TablePath("db", "t")
 NEEDED = {apis.API_VERSIONS.key, apis.GET_METADATA.key, apis.GET_TABLE_INFO.key}
-SOON = {"connect-timeout": "2s", "request-timeout": "2s", "retry-timeout": "2s"}
+SOON = {"request-timeout": "2s", "retry-timeout": "2s"}
 
 
 class Older(OneTable):
@@ -58,7 +58,9 @@ class Older(OneTable):
 @contextmanager
 def connected(server: Older) -> Iterator[fluss.FlussConnection]:
     with serving(server) as address:
-        config = fluss.Config({"bootstrap.servers": address, **SOON})
+        config = fluss.Config(
+            {"bootstrap.servers": address, **SOON, **client_limits(connect_timeout=2000)}
+        )
         with fluss.FlussConnection.create(config).result() as connection:
             yield connection
 
