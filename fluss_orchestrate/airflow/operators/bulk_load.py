@@ -44,7 +44,7 @@ except ImportError:
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from fluss_orchestrate.airflow.submitting import FlussSparkSubmitHook
+    from fluss_orchestrate.airflow.operators.submitting import FlussSparkSubmitHook
     from fluss_orchestrate.core.receipts import Receipt
     from fluss_orchestrate.core.spark_submit.load_spec import BulkLoadSpec
 
@@ -290,7 +290,7 @@ class FlussBulkLoadOperator(FlussOperator, SparkSubmitOperator):
             raise ConfigError(f"{self.task_id}: the load cannot be understood: {error}") from error
 
     def _get_hook(self) -> FlussSparkSubmitHook:
-        from fluss_orchestrate.airflow.submitting import FlussSparkSubmitHook
+        from fluss_orchestrate.airflow.operators.submitting import FlussSparkSubmitHook
         from fluss_orchestrate.core.clusters import secret_variables
 
         # The provider's operator keeps each argument of its hook under that name.
