@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ NEWER = ("dagster", "dagster-pipes", "dagster-shared", "pyiceberg-core", "pytest
 """What is newer than older releases of Airflow, and none of their business."""
 CANNOT = "this Airflow cannot: "
 NOT_RUN = "not run"
+ENDED_S = 60.0
 Found = dict[str, dict[str, str]]
 """What became of each test: `outcome`, and perhaps `commit` and `why`."""
 
@@ -86,6 +87,9 @@ def run_files(
                 running.wait(None if minutes is None else minutes * 60)
             except subprocess.TimeoutExpired:
                 running.send_signal(signal.SIGINT)  # so that its servers end, too
+                with suppress(subprocess.TimeoutExpired):
+                    running.wait(ENDED_S)
+                running.kill()  # it does not end in the background of a script
         lines = told.read_text().splitlines() if told.is_file() else []
     return _by_file([json.loads(line) for line in lines], commit())
 

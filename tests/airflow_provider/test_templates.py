@@ -91,6 +91,7 @@ def test_rows_of_data_may_hold_empty_texts_and_options_may_be_left_out() -> None
             task_id="s", table="a.b", checkpoint="c", to=wanted
         ),
     ],
+    ids=["offsets", "covers", "until", "to"],
 )
 def test_offsets_by_bucket_are_rendered_to_what_airflow_can_keep(make: Any) -> None:
     """Airflow 3.0 refuses rendered arguments whose keys are no text."""
