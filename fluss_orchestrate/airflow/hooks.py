@@ -187,16 +187,16 @@ class FlussHook(BaseHook):
         @classmethod
         def get_connection_form_widgets(cls) -> dict[str, Any]:
             """Return the fields of the connection form for the extras."""
-            from fluss_orchestrate.airflow import connection_form
+            from fluss_orchestrate.airflow.provider_info import form_widgets
 
-            return connection_form.widgets()
+            return form_widgets()
 
         @classmethod
         def get_ui_field_behaviour(cls) -> dict[str, Any]:
             """Return how the connection form shows the standard fields."""
-            from fluss_orchestrate.airflow import connection_form
+            from fluss_orchestrate.airflow.provider_info import form_behaviour
 
-            return connection_form.field_behaviour()
+            return form_behaviour()
 
     def __init__(self, fluss_conn_id: str = default_conn_name, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -153,3 +153,31 @@ def _config() -> dict[str, Any]:
             },
         },
     }
+
+
+def form_widgets() -> dict[str, Any]:
+    """Return the connection form's own fields for Airflow before 3.2, which asks for wtforms."""
+    from wtforms import StringField  # type: ignore[import-untyped,unused-ignore]
+    from wtforms.validators import any_of  # type: ignore[import-untyped,unused-ignore]
+
+    made = {}
+    for name, field in _described()["conn-fields"].items():
+        schema = field["schema"]
+        made[name] = StringField(
+            field["label"],
+            [any_of(schema["enum"])] if "enum" in schema else [],
+            description=field["description"],
+            default=schema["default"],
+        )
+    return made
+
+
+def form_behaviour() -> dict[str, Any]:
+    """Return which standard fields of that form are hidden, and what the others are called."""
+    told = _described()["ui-field-behaviour"]
+    return {name.replace("-", "_"): value for name, value in told.items()}
+
+
+def _described() -> dict[str, Any]:
+    (found,) = get_provider_info()["connection-types"]
+    return dict(found)
