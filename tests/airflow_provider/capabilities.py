@@ -27,13 +27,14 @@ def has(capability: str) -> bool:
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests of what is lacking, and tests of fallbacks of what is there."""
-    left_out = [item for item in items if not _is_for_this_release(item)]
+    left_out = [item for item in items if not is_for_this_release(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
 
 
-def _is_for_this_release(item: pytest.Item) -> bool:
+def is_for_this_release(item: pytest.Item) -> bool:
+    """Whether the test is of a capability or a fallback that this Airflow has; marks skips."""
     if any(has(name) for mark in item.iter_markers(LACKS) for name in mark.args):
         return False
     for mark in item.iter_markers(HAS):

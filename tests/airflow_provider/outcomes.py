@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.airflow_provider.capabilities import is_for_this_release
+
 VARIABLE = "FLUSS_OUTCOMES"
 
 
@@ -22,8 +24,7 @@ def _write(**line: Any) -> None:
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
     # What belongs to another release, or to the long form, is no test of this one.
-    others = ("long", "airflow_has", "airflow_lacks")
-    _selected([i for i in items if not any(i.get_closest_marker(name) for name in others)])
+    _selected([i for i in items if not i.get_closest_marker("long") and is_for_this_release(i)])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
