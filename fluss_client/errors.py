@@ -950,8 +950,9 @@ def error_for(code: int, message: str | None = None) -> FlussError:
         yet, has no code of its own: `LeaderNotAvailableError`, which can be retried.
     """
     cls = SERVER_ERRORS.get(code, UnknownServerError)
-    if _COORDINATOR_STARTS.get(code, "\n") in (message or ""):
-        said = _without_trace(message or "")
+    starts = _COORDINATOR_STARTS.get(code)
+    if message and starts and starts in message:
+        said = _without_trace(message)
         return LeaderNotAvailableError(f"the coordinator has just started: {said}")
     text = _without_trace(message or "") or " ".join((cls.__doc__ or "").split()).rstrip(".")
     return cls(text, code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fluss_client.errors import (
@@ -83,6 +83,7 @@ def test_a_success_is_a_view_into_the_frame(request_id: int, body: bytes) -> Non
 
 
 @given(REQUEST_IDS, st.integers(-(2**31), 2**31 - 1), st.none() | st.text(max_size=20))
+@example(0, 1, "\n")
 def test_failures_carry_the_typed_error(request_id: int, code: int, text: str | None) -> None:
     body = pb.ErrorResponse(error_code=code, error_message=text).SerializeToString()
     one = decode_response(struct.pack(">bi", 1, request_id) + body)
