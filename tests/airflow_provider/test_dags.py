@@ -72,7 +72,10 @@ def test_provision_write_and_take_increments(
 
     with create_session() as session:
         extra = session.scalars(
-            select(AssetEvent.extra).where(AssetEvent.source_run_id == written.run_id)
+            select(AssetEvent.extra).where(
+                AssetEvent.source_dag_id == written.dag_id,
+                AssetEvent.source_run_id == written.run_id,
+            )
         ).first()
     assert extra is not None
     assert receipt_from(extra).rows == 100

@@ -16,7 +16,7 @@ import pytest
 
 from fluss_client.errors import CorruptDataError
 from fluss_orchestrate.core.checkpoints import SqlCheckpointStore
-from fluss_orchestrate.core.checkpoints.events import event_from_json
+from fluss_orchestrate.core.checkpoints.events import EVENT_VERSION, event_from_json
 from fluss_orchestrate.core.checkpoints.position import TablePosition
 from fluss_orchestrate.core.checkpoints.transfer import export_checkpoints, import_checkpoints
 from fluss_orchestrate.core.plan import ScanPlan
@@ -70,7 +70,7 @@ def test_what_was_written_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(VERSIONED))
-@pytest.mark.parametrize("version", [4, 99])
+@pytest.mark.parametrize("version", [EVENT_VERSION + 1, 99])
 def test_what_a_newer_release_wrote_is_refused(name: str, version: int) -> None:
     with pytest.raises(CorruptDataError, match=r"newer fluss-orchestrate.*upgrade this one"):
         VERSIONED[name][0]({**golden(name), "version": version})

@@ -21,6 +21,7 @@ FILES_READ_MAX = 50
 
 def others_in_folder(table: Table) -> Iterator[TableMetadata]:
     """Return the newest metadata of each other table that has files in the folder of a table."""
+    from pyiceberg.exceptions import ValidationError
     from pyiceberg.serializers import FromInputFile
 
     mine = {table.metadata_location, *(one.metadata_file for one in table.metadata.metadata_log)}
@@ -31,7 +32,7 @@ def others_in_folder(table: Table) -> Iterator[TableMetadata]:
     for name in found[:FILES_READ_MAX]:
         try:
             metadata = FromInputFile.table_metadata(table.io.new_input(f"{folder}/{name}"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, ValidationError):
             continue  # It was deleted, or is written just now.
         if metadata.table_uuid not in seen:
             seen.add(metadata.table_uuid)

@@ -132,6 +132,9 @@ def test_catalogs_with_one_warehouse_have_one_mirror_of_a_name(
     mirror.run()
     second = catalog_properties(tmp_path) | {"uri": f"sqlite:///{tmp_path}/second.db?timeout=60"}
     sink = IcebergSink(second, TABLE, form="mirror", write_mode=mode)
+    written = sorted(tmp_path.rglob("*.metadata.json"))[-1]
+    for text in ("", written.read_text()[:100]):  # as they are while somebody writes them
+        written.with_name(f"half-{len(text)}.metadata.json").write_text(text)
     for _ in range(2):
         with pytest.raises(SinkFormError, match=r"with rows of checkpoint mirror.*same warehouse"):
             Mirror(source, sink, "second").run()
