@@ -11,6 +11,7 @@ import pytest
 
 import fluss_client as fluss
 from fluss_client.testing import LocalCluster
+from fluss_orchestrate.core.lake.catalog import open_catalog
 from tests.fix_storage import FaultyStore
 from tests.waiting import wait_until
 
@@ -25,6 +26,19 @@ def rows(start: int, stop: int) -> pa.Table:
     """Rows of about 70 bytes."""
     texts = [f"{at:060}" for at in range(start, stop)]
     return pa.table({"id": pa.array(range(start, stop), pa.int64()), "text": texts}, SCHEMA)
+
+
+def write(table: fluss.FlussTable, start: int, stop: int) -> None:
+    """Write rows into a log table or a key table."""
+    create = table.new_upsert if table.has_primary_key() else table.new_append
+    with create().create_writer() as writer:
+        writer.write_arrow(rows(start, stop))
+
+
+def ids_of(catalog: dict[str, str], table: str) -> list[int]:
+    """The ids in an Iceberg table, by who reads all its files."""
+    found: list[int] = open_catalog(catalog).load_table(table).scan().to_arrow()["id"].to_pylist()
+    return sorted(found)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from fluss_client.errors import StorageError
 from tests.faults.recording import KILLS_PER_PART, FaultRecorder
 from tests.fix_storage import FaultyStore
 from tests.orchestrate.incremental.test_crashes import KILLED, Crashers
-from tests.storage.conftest import rows
+from tests.storage.conftest import write
 
 T = TypeVar("T")
 SEED = 20261118
@@ -80,10 +80,7 @@ class Killing:
             assert any(self._crashers.run(last) == 0 for _ in range(ATTEMPTS_MAX)), run_key
 
     def _write(self) -> None:
-        table = self._table
-        create = table.new_upsert if table.has_primary_key() else table.new_append
-        with create().create_writer() as writer:
-            writer.write_arrow(rows(self.count, self.count + ROWS_PER_RUN))
+        write(self._table, self.count, self.count + ROWS_PER_RUN)
         self.count += ROWS_PER_RUN
 
     def judge(self, read_ids: Callable[[], list[int]], record: FaultRecorder, fault: str) -> None:

@@ -26,7 +26,7 @@ from fluss_orchestrate.core.overview.lakes import read_lake_table
 from fluss_orchestrate.core.sinks import IcebergSink, SinkError
 from tests.fix_storage import FaultyStore
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
-from tests.storage.conftest import LAKE, MakeTable, rows
+from tests.storage.conftest import LAKE, MakeTable, write
 
 ANSWERS = {
     "401": ((401, "NotAuthorized", "no"), CatalogError, "refuses the credentials: set token"),
@@ -88,13 +88,10 @@ def test_a_catalog_that_fails_later(
     monkeypatch.setenv("FLUSS_LAKE_DEFAULT__URI", before.endpoint)
     log, keyed = make_table(**LAKE), make_table(["id"])
     for table in (log, keyed):
-        create = table.new_upsert if table.has_primary_key() else table.new_append
-        with create().create_writer() as writer:
-            writer.write_arrow(rows(0, 50))
+        write(table, 0, 50)
     path = log.get_table_path()
     tier_table(connection, path, allow_tiering=True)
-    with log.new_append().create_writer() as writer:
-        writer.write_arrow(rows(50, 60))
+    write(log, 50, 60)
     through = {**catalog, "uri": before.endpoint}
     sink = IcebergSink(through, f"failures.{path.table_name}")
     mirror = IcebergSink(through, f"failures.{keyed.get_table_path().table_name}", form="mirror")
@@ -150,8 +147,7 @@ def test_a_commit_whose_catalog_goes_away(
     scan = IncrementalScan(connection, str(path), str(path), CheckpointStore(MemoryEventLog()))
     sink = IcebergSink({**catalog, "uri": before.endpoint}, target)
     for number in range(3):
-        with table.new_append().create_writer() as writer:
-            writer.write_arrow(rows(number * 50, number * 50 + 50))
+        write(table, number * 50, number * 50 + 50)
         if number:
             before.last = r"POST \S*/tables/\S+ "
             with pytest.raises(CommitUnknownError, match="does not say whether it landed") as told:
@@ -172,8 +168,7 @@ def test_names_that_a_catalog_does_not_have(
 ) -> None:
     table = make_table(**LAKE)
     path = table.get_table_path()
-    with table.new_append().create_writer() as writer:
-        writer.write_arrow(rows(0, 5))
+    write(table, 0, 5)
     scan = IncrementalScan(connection, str(path), str(path), CheckpointStore(MemoryEventLog()))
     sink = IcebergSink(catalog, "nowhere.orders", create=False)
     with pytest.raises(SinkError, match=r"nowhere\.orders: there is no such Iceberg table"):

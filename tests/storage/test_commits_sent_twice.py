@@ -28,7 +28,7 @@ from fluss_orchestrate.core.sinks import IcebergSink
 from tests.fix_storage import FaultyStore
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.lake.tables import lake_table
-from tests.storage.conftest import LAKE, SCHEMA, MakeTable, rows
+from tests.storage.conftest import LAKE, SCHEMA, MakeTable, ids_of, rows, write
 
 EVERY_POST = r"POST "
 NOW = MaintenanceSettings(snapshot_age_ms=0, keep_snapshots=1, remove_orphans=False)
@@ -46,18 +46,6 @@ def through(catalog: dict[str, str], gateway: FaultyStore) -> dict[str, str]:
     return {**catalog, "uri": gateway.endpoint, "name": "gateway"}
 
 
-def append(table: fluss.FlussTable, start: int, stop: int) -> None:
-    create = table.new_upsert if table.has_primary_key() else table.new_append
-    with create().create_writer() as writer:
-        writer.write_arrow(rows(start, stop))
-
-
-def ids_of(catalog: dict[str, str], table: str) -> list[int]:
-    """The ids in an Iceberg table, by who reads all its files."""
-    found: list[int] = open_catalog(catalog).load_table(table).scan().to_arrow()["id"].to_pylist()
-    return sorted(found)
-
-
 @pytest.mark.timeout(240)
 def test_an_increment_is_in_the_table_once(
     connection: fluss.FlussConnection,
@@ -72,7 +60,7 @@ def test_an_increment_is_in_the_table_once(
     target = f"twice.{table.get_table_path().table_name}"
     scan = IncrementalScan(connection, name, name, CheckpointStore(MemoryEventLog()))
     for number in range(3):
-        append(table, number * 50, number * 50 + 50)
+        write(table, number * 50, number * 50 + 50)
         sink = IcebergSink(through, target)
         done = run_increment(scan, sink, f"run-{number}")
         assert done.rows == 50
@@ -114,7 +102,7 @@ def test_a_mirror_equals_its_table(
     path = table.get_table_path()
     store = CheckpointStore(MemoryEventLog())
     for number in range(4):
-        append(table, number * 20, number * 20 + 50)
+        write(table, number * 20, number * 20 + 50)
         sink = IcebergSink(through, f"twice.{path.table_name}", form="mirror", write_mode=mode)
         mirror_table(connection, path, sink, f"run-{number}", checkpoint="twice", store=store)
         with sink.read_mirror("twice", SCHEMA) as found:
@@ -140,7 +128,7 @@ def test_a_lake_is_tiered_and_maintained(
     table = make_table(keys, **LAKE)
     path = table.get_table_path()
     for number in range(3):
-        append(table, number * 40, number * 40 + 40)
+        write(table, number * 40, number * 40 + 40)
         assert tier_table(connection, path, allow_tiering=True).rows == 40
     wanted = list(range(120))
 
@@ -156,6 +144,6 @@ def test_a_lake_is_tiered_and_maintained(
     assert done.files_after == 1
     assert min(done.snapshots_expired, done.files_deleted) > 0
     assert lake_ids() == wanted
-    append(table, 120, 130)
+    write(table, 120, 130)
     tier_table(connection, path, allow_tiering=True)
     assert lake_ids() == list(range(130))

@@ -21,14 +21,9 @@ from tests.fix_storage import CUT_SIZE, FaultyStore
 from tests.orchestrate.checkpoints.memory_log import MemoryEventLog
 from tests.orchestrate.incremental.crasher import STAGES
 from tests.orchestrate.incremental.test_crashes import Crashers
-from tests.storage.conftest import LAKE, MakeTable, rows
+from tests.storage.conftest import LAKE, MakeTable, ids_of, write
 from tests.storage.kills import KILLS_LONG, Killing
 from tests.storage.tiering_crasher import STAGES as TIERING_STAGES
-
-
-def ids_of(catalog: dict[str, str], table: str) -> list[int]:
-    found: list[int] = open_catalog(catalog).load_table(table).scan().to_arrow()["id"].to_pylist()
-    return sorted(found)
 
 
 @pytest.mark.timeout(240)
@@ -47,8 +42,7 @@ def test_increments_into_iceberg_through_failing_requests(
     store.chance = 0.05
     rounds = 100 if long_form else 4
     for number in range(rounds):
-        with table.new_append().create_writer() as writer:
-            writer.write_arrow(rows(number * 50, number * 50 + 50))
+        write(table, number * 50, number * 50 + 50)
         scan = IncrementalScan(connection, str(path), str(path), CheckpointStore(kept.log))
         for _ in range(20):  # a run that fails is repeated under its key
             try:
@@ -74,12 +68,10 @@ def test_what_the_store_refuses_is_one_sentence(
     monkeypatch.setattr(filesystems, "S3_ATTEMPTS_MAX", 1)
     table = make_table(**LAKE)
     name = str(table.get_table_path())
-    with table.new_append().create_writer() as writer:
-        writer.write_arrow(rows(0, 50))
+    write(table, 0, 50)
     tier_table(connection, name, allow_tiering=True)
     monkeypatch.setenv("FLUSS_LAKE_DEFAULT__S3__ENDPOINT", store.endpoint)
-    with table.new_append().create_writer() as writer:
-        writer.write_arrow(rows(50, 60))
+    write(table, 50, 60)
     sink = IcebergSink(
         {**catalog, "s3.endpoint": store.endpoint}, f"refused.{table.get_table_path().table_name}"
     )
@@ -192,12 +184,10 @@ def test_a_table_is_tiered_and_read_with_keys_from_the_environment(
 ) -> None:
     """The table says where the catalog is; how to sign requests comes from the environment."""
     table = make_table(**LAKE)
-    with table.new_append().create_writer() as writer:
-        writer.write_arrow(rows(0, 500))
+    write(table, 0, 500)
     path = str(table.get_table_path())
     tier_table(connection, path, allow_tiering=True)
-    with table.new_append().create_writer() as writer:
-        writer.write_arrow(rows(500, 600))
+    write(table, 500, 600)
     found = read_table(connection, path)
     assert sorted(found.read_all()["id"].to_pylist()) == list(range(600))
 
