@@ -323,8 +323,7 @@ class SqlSink:
         if done is not None:
             return done
         after = position_after(plan, at, keeps_columns=self._form.follows_state)
-        row = self._row(plan.name, plan.plan_id, after, 0)
-        row["position"] = _with(row["position"], "target", self._one_name(connection))
+        row = self._row(plan.name, plan.plan_id, after, 0, target=self._one_name(connection))
         if at is None:
             try:
                 connection.execute(self._positions.insert().values(**row))
@@ -410,12 +409,14 @@ class SqlSink:
         c = self._positions.c
         return self._sa.and_(c.sink == self._key, c.name == name)
 
-    def _row(self, name: str, plan_id: str, at: SinkPosition, rows: int) -> dict[str, Any]:
+    def _row(
+        self, name: str, plan_id: str, at: SinkPosition, rows: int, target: str | None = None
+    ) -> dict[str, Any]:
         return {
             "sink": self._key,
             "name": name,
             "plan_id": plan_id,
-            "position": _with(at.to_text(), "form", self._kept_form),
+            "position": _with(at.to_text(), form=self._kept_form, target=target),
             "rows": rows,
             "written_ms": now_ms(),
         }
@@ -478,8 +479,9 @@ def _form_in(text: str) -> str | None:
     return None if found is None else str(found)
 
 
-def _with(text: str, name: str, value: str | None) -> str:
-    return text if value is None else json.dumps(json.loads(text) | {name: value})
+def _with(text: str, **values: str | None) -> str:
+    known = {name: value for name, value in values.items() if value is not None}
+    return json.dumps(json.loads(text) | known) if known else text
 
 
 def _keeps(form: str | None) -> str:

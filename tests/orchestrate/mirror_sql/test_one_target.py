@@ -95,6 +95,13 @@ def test_mirrors_that_begin_at_once_under_two_names(
         assert sum(pool.map(begin, range(turn, turn + 8))) == 1
 
 
+def test_a_table_that_was_created_in_another_case_is_told(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/test.db"
+    execute(url, "CREATE TABLE t (id BIGINT PRIMARY KEY, v TEXT)")
+    with pytest.raises(SinkFormError, match="letter by letter"):
+        SqlSink(url, "T", form="mirror").write(plan_of(0, 0, kind="state"), state(NONE))
+
+
 def test_a_rebuild_is_one_of_the_same_table(sql_url: str) -> None:
     """A later generation of a checkpoint of this name, about another table, replaces nothing."""
     sink = SqlSink(sql_url, "t", form="mirror")

@@ -49,8 +49,7 @@ def one_name(connection: Connection, table: Table) -> str:
     dialect = connection.dialect
     name = str(table.name)
     if dialect.name == SQLITE:
-        # Which takes the letters of ASCII for the same in both cases, and no others.
-        return name.encode().lower().decode()
+        return _folded(name)
     schema = _schema_of(connection, table)
     return f"{schema}.{name}" if schema else name
 
@@ -80,7 +79,7 @@ def other_writers(
 def _may_be(connection: Connection, sink: str, mine: str, schema: str) -> bool:
     """Return whether the name that an earlier version stored is one of the table."""
     if connection.dialect.name == SQLITE:
-        return sink.encode().lower().decode().rpartition(".")[2] == mine.rpartition(".")[2]
+        return _folded(sink).rpartition(".")[2] == mine.rpartition(".")[2]
     return mine in (sink, f"{schema}.{sink}")
 
 
@@ -102,3 +101,8 @@ def _schema_of(connection: Connection, table: Table) -> str:
         return str(table.schema or "")
     shown = connection.dialect.identifier_preparer.format_table(table)
     return str(connection.execute(sa.text(_SCHEMA_OF), {"name": shown}).scalar() or "")
+
+
+def _folded(name: str) -> str:
+    """Return a name as SQLite compares names: the letters of ASCII are alike in both cases."""
+    return name.encode().lower().decode()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fluss_orchestrate.core.sinks.base import SchemaPolicy, columns_to_add
-from fluss_orchestrate.core.sinks.errors import SinkError, SinkSchemaError
+from fluss_orchestrate.core.sinks.errors import SinkError, SinkFormError, SinkSchemaError
 from fluss_orchestrate.core.sinks.sql_forms.column_types import (
     keeps_keys,
     keeps_values,
@@ -226,13 +226,21 @@ class TargetTable:
         """Check that the table keeps one row per key, for keys that differ as they do in Fluss.
 
         Raises:
+            SinkFormError: SQLite has the table under this name in other case, and tells no keys.
             SinkSchemaError: The table has no primary key and no unique constraint on exactly these
                 columns, or one of them has a type or a collation that merges different keys.
         """
         import sqlalchemy as sa
 
         shown = ", ".join(key)
-        found = _unique_columns(sa.inspect(connection), self.name, self.schema)
+        try:
+            found = _unique_columns(sa.inspect(connection), self.name, self.schema)
+        except sa.exc.NoSuchTableError:
+            raise SinkFormError(
+                self.label,
+                "there is no table of exactly this name: open the sink with the name that the "
+                "table was created with, letter by letter",
+            ) from None
         if set(key) not in found:
             raise SinkSchemaError(
                 self.label,
